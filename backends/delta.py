@@ -9,19 +9,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
+from epochal.backends.cached_state import CachedTable, cached_table
 from epochal.backends.recent import remember
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
-from epochal.errors import EpochalError, SnapshotError
+from epochal.errors import EpochalError, FileCorrupt, FileMissing, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.delta import select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.state.table import StateTable
 from epochal.state.unexpired import unexpired
 
 VIEW_OPENED = declare("T1.view-opened", "a stateful task has its view of the parent epoch")
@@ -40,8 +45,17 @@ class OpenView(StateView):
 class DeltaTransaction(StateTransaction):
     """The write set of one task attempt."""
 
-    def __init__(self, store: SnapshotStore, scope: StateTaskScope, views: Mapping[str, OpenView]) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        scope: StateTaskScope,
+        views: Mapping[str, OpenView],
+        cached: Mapping[str, CachedTable] | None = None,
+    ) -> None:
+        """``cached``: of the state tables that are not durable."""
         self._store = store
+        self._cached = dict(cached or {})
+        self._held: dict[str, str] = {}
         self._scope = scope
         self._views = views
         self._tables = {table.id: table for table in scope.tables}
@@ -75,8 +89,14 @@ class DeltaTransaction(StateTransaction):
             subtask=self._scope.subtask,
             rows=sum(delta.file.rows for delta in self._written),
             bytes=sum(delta.file.bytes for delta in self._written),
-            payload={"deltas": [delta.model_dump(mode="json") for delta in self._written]},
+            payload={"deltas": [delta.model_dump(mode="json") for delta in self._written], **self._payload()},
         )
+
+    def _payload(self) -> dict[str, Any]:
+        if not self._cached:
+            return {}
+        held = {id: (self._held.get(id, table.name), table.began_empty) for id, table in self._cached.items()}
+        return {"cached": held}
 
     def discard(self) -> None:
         self._end()
@@ -89,6 +109,9 @@ class DeltaTransaction(StateTransaction):
         with storage_errors(self._store.location(f"{layout.deltas(at)}/{table}-{scope.subtask:05}")):
             BEFORE_DELTA.hit(at.epoch)
         in_order = sort_changes(self._tables[table], changes)
+        if table in self._cached:
+            self._held[table] = self._cached[table].changed(scope, in_order)
+            return
         delta = write_delta(self._store, in_order, at, scope.subtask, scope.parallelism)
         self._written.append(delta)
         remember(delta.file, in_order)
@@ -99,6 +122,12 @@ class DeltaTransaction(StateTransaction):
         self._changes.clear()
         for view in self._views.values():
             view.close()
+
+
+def _closed_with(opened: ExitStack, views: dict[str, OpenView]) -> dict[str, OpenView]:
+    for view in views.values():
+        opened.callback(view.close)
+    return views
 
 
 class DeltaBackend(StateBackend):
@@ -132,15 +161,38 @@ class DeltaBackend(StateBackend):
                 )
         with ExitStack() as opened:
             views: dict[str, OpenView] = {}
-            for part in task.by_groups():
-                found = self.open_views(part)
-                for view in found.values():
-                    opened.callback(view.close)
-                views |= found
+            cached: dict[str, CachedTable] = {}
+            for part in replace(task, tables=tuple(table for table in task.tables if table.durable)).by_groups():
+                views |= _closed_with(opened, self.open_views(part))
+            for table in task.tables:
+                if not table.durable:
+                    cached[table.id], found = self._open_cached(task, table)
+                    views |= _closed_with(opened, found)
             opened.pop_all()
-        transaction = DeltaTransaction(self.store, task, views)
+        transaction = DeltaTransaction(self.store, task, views, cached)
         VIEW_OPENED.hit(task.epoch.epoch)
         return transaction
+
+    def _open_cached(self, task: StateTaskScope, table: StateTable) -> tuple[CachedTable, dict[str, OpenView]]:
+        held = cached_table(self.cache_directory, self.store, task, table)
+        try:
+            return held, self._beside(held.store).open_views(held.within(task))
+        except (FileMissing, FileCorrupt):
+            emptied = held.emptied(task)
+            return emptied, self._beside(emptied.store).open_views(emptied.within(task))
+
+    def _beside(self, store: SnapshotStore) -> DeltaBackend:
+        """This backend over another store."""
+        beside = copy(self)
+        beside.store = store
+        return beside
+
+    @property
+    def has_cached_state(self) -> bool:
+        return True
+
+    def cached(self, handle: Handle) -> dict[str, tuple[str, bool]]:
+        return {id: (str(name), bool(empty)) for id, (name, empty) in handle.payload.get("cached", {}).items()}
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return tuple(DeltaFile.model_validate(delta) for delta in handle.payload["deltas"])

@@ -14,11 +14,12 @@ from threading import RLock
 
 import lmdb
 
+from epochal.backends.boot_folders import boot_folder
 from epochal.backends.catch_up import steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
-from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read, throw_away
+from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read
 from epochal.backends.pruning import prunings
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
@@ -52,7 +53,7 @@ class LmdbBackend(DeltaBackend):
 
     def _try_reads(self, scope: StateTaskScope) -> dict[int, Read] | None:
         """A read transaction per key group, all at the parent; or ``None`` after having written what was missing."""
-        folder = _boot_folder(Path(self.cache_directory)) / cache_identity(self.store, scope)
+        folder = boot_folder(Path(self.cache_directory) / "lmdb") / cache_identity(self.store, scope)
         tables = [table.id for table in scope.tables]
         environments = {group: _environment(folder / f"{group:05}", tables) for group in scope.groups}
         reads = {group: environment.read() for group, environment in environments.items()}
@@ -124,24 +125,6 @@ def _environment(folder: Path, tables: Sequence[str]) -> Environment:
         opened = Environment(folder, tables)
     _environments[folder] = opened
     return opened
-
-
-def _boot_folder(cache_directory: Path) -> Path:
-    """A folder for this boot of the machine: what was never synced cannot be trusted after a crash of the system."""
-    folder = cache_directory / "lmdb" / _boot()
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        for other in folder.parent.iterdir():
-            if other.name != folder.name:
-                throw_away(other)
-    return folder
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # no such system: then every process has its own
-        return f"process-{os.getpid()}"
 
 
 _environments: dict[Path, Environment] = {}

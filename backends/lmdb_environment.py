@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
 
 import lmdb
 
+from epochal.backends.boot_folders import throw_away
 from epochal.backends.catch_up import Step
 from epochal.backends.encoded_view import Bound, FoundRows
 from epochal.backends.lmdb_long_keys import KEPT, any_long, is_long, joined, shortened, split
@@ -269,16 +268,6 @@ def _delete_gone(transaction: lmdb.Transaction, database: Any, pruning: Pruning)
             found += [key for key, is_gone in zip(keys, pruning.gone(values), strict=True) if is_gone]
     for key in found:
         transaction.delete(key, db=database)
-
-
-def throw_away(folder: Path) -> None:
-    """Remove a folder at once for everyone who looks, then from the disk."""
-    aside = folder.with_name(f"{folder.name}.{uuid4().hex[:8]}.discarded")
-    try:
-        os.rename(folder, aside)
-    except OSError:
-        aside = folder
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _open(folder: Path) -> lmdb.Environment:

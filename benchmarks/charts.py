@@ -19,20 +19,24 @@ def line_chart(
     ``logarithmic``: whether the x axis is, which then starts at its least value. Needs the extra ``figures``.
     """
     pyplot = _pyplot()
-    from matplotlib.ticker import ScalarFormatter
-
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    for label, points in series.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, label=label)
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.set_xticks(sorted({value for points in series.values() for value, _ in points}))
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    _draw_lines(axes, series, logarithmic)
     axes.set(title=title, xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    return _saved(pyplot, figure, name)
+
+
+def line_panels(
+    name: str, title: str, x: str, panels: Mapping[str, Mapping[str, Points]], *, logarithmic: bool
+) -> Path:
+    """Draw panels one above the other over one x axis, as :func:`line_chart` does; ``panels``: series by y label."""
+    pyplot = _pyplot()
+    size = (7.2, 2.6 * len(panels) + 0.6)
+    figure, grid = pyplot.subplots(len(panels), sharex=True, squeeze=False, figsize=size, layout="constrained")
+    for axes, (y, series) in zip(grid[:, 0], panels.items(), strict=True):
+        _draw_lines(axes, series, logarithmic)
+        axes.set(ylabel=y)
+    grid[0, 0].set(title=title)
+    grid[-1, 0].set(xlabel=x)
     return _saved(pyplot, figure, name)
 
 
@@ -51,6 +55,21 @@ def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapp
     axes.grid(alpha=0.3, axis="y")
     axes.legend(frameon=False)
     return _saved(pyplot, figure, name)
+
+
+def _draw_lines(axes: Any, series: Mapping[str, Points], logarithmic: bool) -> None:
+    from matplotlib.ticker import ScalarFormatter
+
+    for label, points in series.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, label=label)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_xticks(sorted({value for points in series.values() for value, _ in points}))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
 
 
 def _pyplot() -> Any:

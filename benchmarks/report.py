@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTIONS = ("bench", "bench-nexmark")
+SECTIONS = ("bench", "bench-nexmark", "figures")
 TITLE = "# Results"
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from epochal.declarations.broadcast import BroadcastProcess
     from epochal.declarations.expressions import epoch_time
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
+    from epochal.declarations.partial import PartialProcess
     from epochal.declarations.sides import To
     from epochal.declarations.state import ListState, MapState, ValueState
     from epochal.declarations.unkeyed import UnkeyedProcess
@@ -35,6 +36,7 @@ _HOME = {
     "MapState": "epochal.declarations.state",
     "MergeableAggregate": "epochal.aggregates.mergeable",
     "Partial": "epochal.aggregates.mergeable",
+    "PartialProcess": "epochal.declarations.partial",
     "Pipeline": "epochal.pipeline.pipeline",
     "StaticTable": "epochal.pipeline.relation",
     "Stream": "epochal.pipeline.stream",
@@ -62,6 +64,7 @@ __all__ = [
     "MapState",
     "MergeableAggregate",
     "Partial",
+    "PartialProcess",
     "Pipeline",
     "Secret",
     "StaticTable",

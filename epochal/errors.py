@@ -100,10 +100,29 @@ class InvalidKey(InvalidInput):
     slug = "invalid-key"
 
 
+class InvalidArguments(InvalidInput):
+    """The arguments of a call do not fit its entry."""
+
+    slug = "invalid-arguments"
+
+
 class OptionError(InvalidInput):
     """An option is unknown or has a wrong value."""
 
     slug = "invalid-option"
+
+
+class QueryRefused(InvalidInput):
+    """The standing query cannot be taken."""
+
+    slug = "query-refused"
+
+    def __init__(self, message: str | None = None, reason: str | None = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """The slug of the reason, one of docs/standing-queries.md."""
+        self.position = position
+        """Where in the query's text, counted from 1."""
 
 
 # What is not there, or already is.
@@ -131,6 +150,12 @@ class CallOutcomeUnknown(Conflict):
     """Nobody has the answer to the first call with this Idempotency-Key, which may have changed something."""
 
     slug = "call-outcome-unknown"
+
+
+class RequestIdReused(Conflict):
+    """The request id belongs to another call of the application's entries; give this one an id of its own."""
+
+    slug = "request-id-reused"
 
 
 class NameTaken(Conflict):
@@ -301,6 +326,12 @@ class FileCorrupt(SnapshotError):
     slug = "file-corrupt"
 
 
+class ForeignFile(FileCorrupt):
+    """A manifest names a file that is not of its lineage."""
+
+    slug = "foreign-file"
+
+
 class FileMissing(SnapshotError):
     """A file that a manifest names is missing."""
 
@@ -324,6 +355,12 @@ class TooManyRequests(EpochalError):
     def __init__(self, message: str | None = None, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class InboxFull(TooManyRequests):
+    """As many calls of the application's entries wait as may; call again when it has caught up."""
+
+    slug = "inbox-full"
 
 
 class MisdirectedRequest(EpochalError):

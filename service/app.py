@@ -25,6 +25,7 @@ from epochal.service.api.bundles import exports, imports
 from epochal.service.api.collections import router as collections
 from epochal.service.api.context import ControlPlane
 from epochal.service.api.diffs import router as diffs
+from epochal.service.api.entries import router as entries
 from epochal.service.api.epochs import router as epochs
 from epochal.service.api.events import router as events
 from epochal.service.api.executions import router as executions
@@ -35,10 +36,12 @@ from epochal.service.api.histories import router as key_history
 from epochal.service.api.idempotency import Idempotency
 from epochal.service.api.internal import router as internal
 from epochal.service.api.lineage import router as lineage
+from epochal.service.api.load import router as load
 from epochal.service.api.logs import router as logs
 from epochal.service.api.nodes import router as nodes
 from epochal.service.api.operations import router as operations
 from epochal.service.api.preflight import router as preflight
+from epochal.service.api.queries import router as queries
 from epochal.service.api.rekey import router as rekey
 from epochal.service.api.rollback import router as rollback
 from epochal.service.api.savepoints import router as savepoints
@@ -53,6 +56,7 @@ from epochal.service.api.webhooks import router as webhooks
 from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.commands.bundles.adoption import adopt_bundles
 from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,
@@ -87,11 +91,14 @@ ROUTERS = (
     nodes,
     executions,
     epochs,
+    entries,
     savepoints,
     transactions,
+    queries,
     snapshots,
     diffs,
     lineage,
+    load,
     state,
     key_history,
     events,
@@ -184,6 +191,7 @@ def _prepare(control: ControlPlane) -> None:
     claim_store(control.database, control.store)
     bring_in_journal(control.settings.data / "events", control.database)
     adopt_artifacts(control.settings.former_artifacts_directory, control.database, control.files)
+    adopt_bundles(control.settings, control.database, control.files)
     if control.settings.authentication:
         _seed_admin_token(control)
     for finding in reach_findings(control.database, control.node.node):

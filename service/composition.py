@@ -14,20 +14,24 @@ from epochal.service.api.context import ControlPlane
 from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService
+from epochal.service.commands.autoscaling import AutoscalingService
 from epochal.service.commands.backups import BackupService
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.bundles.work import BundleWork
+from epochal.service.commands.calls import CallService
 from epochal.service.commands.cancel import CancelService
 from epochal.service.commands.collections import CollectionService
 from epochal.service.commands.fork import ForkService
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.service.commands.preflight import PreflightService
 from epochal.service.commands.proposals import Proposals
+from epochal.service.commands.queries import QueryService
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.commands.rollback import RollbackService
 from epochal.service.commands.savepoints import SavepointService
@@ -40,13 +44,17 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import EXECUTION, OPERATION
 from epochal.service.queries.administration import AdministrationQueries
 from epochal.service.queries.applications import ApplicationQueries
+from epochal.service.queries.entries import Answers, EntryQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.load import LoadService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.queries.standing_queries import StandingQueryDirectory
+from epochal.service.queries.state.lookups import Lookups
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.builder.pool import BoundedBuilder
@@ -65,10 +73,11 @@ from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.operations import OperationWorker
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.replicas import Replicas
+from epochal.service.runtime.standing_queries import StandingQueriesInForce
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user is who runs authors' code; ``None``: the control plane's own user."""
@@ -80,7 +89,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     pools = settings.pools
     database = Database(settings.database_url, pools.requests)
     supervision = Database(settings.database_url, pools.supervision, urgent=True)
-    store = SnapshotStore(settings.store_url)
+    store = LineageStore(settings.store_url, CatalogLineages(database))
     files = StoredFiles(database, store)
     code = ArtifactCache(settings.artifact_cache_directory, files)
     authenticator = Authenticator(database, settings.authentication)
@@ -97,6 +106,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     housekeeping = Housekeeping(leadership)
     expiry = CatalogExpiry(database, settings.kept)
     housekeeping.register("expiry of events", EXPIRY_SECONDS, expiry.expire_events)
+    housekeeping.register("expiry of calls", EXPIRY_SECONDS, expiry.expire_calls)
     housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
     supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
@@ -104,10 +114,13 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     artifacts = ArtifactService(settings, database, files)
     uploads = Uploads(settings, database, files)
     executions = ExecutionService(database)
-    worker = OperationWorker(database)
+    node = this_node(settings, "control")
+    worker = OperationWorker(database, node=node)
     events.listen(worker.heard)
     BundleWork(settings, database, store, files, code, uploads, lifecycle, worker)
     proposals = Proposals(settings, builder, store, code)
+    versions = VersionService(database, proposals, lifecycle)
+    in_force = StandingQueriesInForce(database, store)
     drivers: DriverService | None = None
     if settings.internal_port is None:
         drivers = DriverService(settings, events.committed, supervisor.wake)
@@ -138,7 +151,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         leadership=leadership,
         housekeeping=housekeeping,
         supervisor=supervisor,
-        node=NodeHeartbeat(supervision, this_node(settings, "control")),
+        node=NodeHeartbeat(supervision, node),
         artifacts=artifacts,
         applications=ApplicationService(database, builder, code, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
@@ -147,16 +160,23 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         worker=worker,
         exports=ExportService(database, files, worker),
         imports=ImportService(settings, database, builder, code, uploads, worker),
-        versions=VersionService(database, proposals, lifecycle),
+        versions=versions,
+        autoscaling=AutoscalingService(database, versions, housekeeping),
         preflight=PreflightService(database, proposals, store, worker),
         rekeys=RekeyService(settings, database, builder, code, store, worker),
         operations=OperationService(database),
+        calls=CallService(database, limits, events.tell),
+        entries=EntryQueries(database),
+        answers=Answers(database, replicas, Lookups(replicas, directory)),
         nodes=NodeService(database),
+        load=LoadService(database),
         cancellation=CancelService(database, worker),
         executions=executions,
-        epochs=EpochService(database),
+        epochs=EpochService(database, store),
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
+        queries=QueryService(database, lifecycle, in_force),
+        standing_queries=StandingQueryDirectory(in_force),
         manifests=SnapshotService(database, directory, store),
         annotations=AnnotationService(database),
         collections=CollectionService(settings, database, store, files, artifacts, worker, housekeeping),

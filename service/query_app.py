@@ -35,6 +35,7 @@ from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
 from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.api.lineage import router as lineage
+from epochal.service.api.load import router as load
 from epochal.service.api.nodes import router as nodes
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
@@ -42,10 +43,12 @@ from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport
 from epochal.service.api.versions import router as versions
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.query_composition import QueryOrders
@@ -57,7 +60,7 @@ from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 
 log = logging.getLogger("epochal.query")
 
@@ -74,6 +77,7 @@ SERVED = (
     epochs,
     diffs,
     lineage,
+    load,
     nodes,
 )
 """Of these, what changes nothing."""
@@ -88,7 +92,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
     """What answers, and the replicas that it reads. Nothing is opened, no connection made."""
     settings = orders.settings
     database = Database(settings.database_url, WORKER_CONNECTIONS)
-    store = SnapshotStore(settings.store_url)
+    store = LineageStore(settings.store_url, CatalogLineages(database))
     directory = SnapshotDirectory(database)
     replicas = SharedReplicas(orders.folder, store)
     node = QueryNode(
@@ -102,7 +106,8 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         registered=ApplicationQueries(database),
         executions=ExecutionService(database),
         nodes=NodeService(database),
-        epochs=EpochService(database),
+        load=LoadService(database),
+        epochs=EpochService(database, store),
         manifests=SnapshotService(database, directory, store),
         lineage=LineageService(database, store),
     )

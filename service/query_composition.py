@@ -9,11 +9,12 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.events.hints import Hints, hints_of
 from epochal.service.runtime.replicas.replicas import Replicas
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 
 APPLIER_CONNECTIONS = 2
 
@@ -39,7 +40,7 @@ def compose_applier(orders: QueryOrders) -> Applier:
     """Nothing is opened, no connection made."""
     settings = orders.settings
     database = Database(settings.database_url, APPLIER_CONNECTIONS)
-    store = SnapshotStore(settings.store_url)
+    store = LineageStore(settings.store_url, CatalogLineages(database))
     directory = SnapshotDirectory(database)
     replicas = Replicas(settings.replicas_directory, store, directory, None, claimed=orders.folder)
     return Applier(database, replicas, hints_of(settings.database_url, settings.data.absolute()))

@@ -88,6 +88,8 @@ class Life:
     recorder: Recorder | None = None
     """Notes what tasks do."""
     make_sink: Callable[[str], SinkBackend] = HandleSink
+    keeps_caches: bool = False
+    """All attempts have the same folder for their caches."""
     most: int | None = None
     """So many records of a loop are in a slice, at most."""
 
@@ -162,7 +164,7 @@ class Life:
                 parallelism=self.parallelism, max_parallelism=MAX_PARALLELISM, state_backend=self.state_backend
             ),
             store=self._store.url,
-            cache_directory=str(Path(self._caches.name) / f"{self._catalog.branch}-{number}"),
+            cache_directory=str(self.caches if self.keeps_caches else self.caches / f"{self._catalog.branch}-{number}"),
         )
         make_state = find(STATE_BACKENDS, self.state_backend)
         participants = Participants(
@@ -213,6 +215,10 @@ class Life:
     def manifests(self) -> list[Manifest]:
         """Of all epochs that were decided."""
         return [self._store.read_manifest(reference) for reference in self.decided]
+
+    @property
+    def caches(self) -> Path:
+        return Path(self._caches.name)
 
     @property
     def coordinator(self) -> Coordinator:

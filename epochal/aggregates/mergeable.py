@@ -199,8 +199,11 @@ class Extreme(MergeableAggregate):
         tie = "tie" if self.by_hash else "value"
         ahead = self._ahead(old["order"], new["order"])
         behind = self._ahead(new["order"], old["order"])
-        wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), self._breaks(old[tie], new[tie])))
-        wins = pc.if_else(pc.is_null(old["order"]), True, pc.fill_null(wins, False))
+        breaks = self._breaks(old[tie], new[tie])
+        wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), breaks))
+        # Of two without an order the value decides, too: as instances of partial state may have them.
+        of_none = pc.or_(pc.is_valid(new["order"]), breaks)
+        wins = pc.if_else(pc.is_null(old["order"]), of_none, pc.fill_null(wins, False))
         return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in old.column_names})
 
     def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Shown:

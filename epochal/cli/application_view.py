@@ -11,11 +11,13 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.cli.listing import Column, Listing
+from epochal.cli.load_view import autoscaling_words, load_section
 from epochal.client.models import (
     Application,
     Epoch,
     Execution,
     KeyColumn,
+    Load,
     OpenTransaction,
     Restarts,
     Savepoint,
@@ -75,9 +77,13 @@ def application_page(
     savepoints: Sequence[Savepoint],
     head: Epoch | None = None,
     now: datetime | None = None,
+    load: Load | None = None,
 ) -> RenderableType:
     """Everything about one application, on one page. ``head``: its latest committed epoch."""
-    parts: list[RenderableType] = [_facts(application, execution, head, now)]
+    scaling = None if load is None else autoscaling_words(load)
+    parts: list[RenderableType] = [_facts(application, execution, head, now, scaling)]
+    if load is not None and load.operators:
+        parts += [Text(), load_section(load, now)]
     if head is not None and (head.watermarks or head.late_rows or head.rejected_rows or head.dropped_timers):
         parts += [Text(), _event_time(head)]
     if tables:
@@ -175,7 +181,9 @@ def _restarts(restarts: Restarts, now: datetime | None) -> str:
     return f"{failed}, tried again {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
 
 
-def _facts(application: Application, execution: Execution | None, head: Epoch | None, now: datetime | None) -> Table:
+def _facts(
+    application: Application, execution: Execution | None, head: Epoch | None, now: datetime | None, scaling: str | None
+) -> Table:
     facts: list[tuple[str, RenderableType]] = [("state", state_text(application.state))]
     if application.detail:
         facts.append(("detail", Text(application.detail)))
@@ -188,6 +196,9 @@ def _facts(application: Application, execution: Execution | None, head: Epoch | 
         facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}{drained}")))
     if head is not None and head.next_due is not None:
         facts.append(("next due", Text(words.due(head.next_due))))
+    if head is not None and head.in_flight:
+        held = ", ".join(f"{name} {words.count(records)}" for name, records in head.in_flight.items())
+        facts.append(("in flight", Text(held)))
     facts.append(("branch", Text(application.branch)))
     if application.parent is not None:
         parent = application.parent
@@ -197,6 +208,8 @@ def _facts(application: Application, execution: Execution | None, head: Epoch | 
     facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))
     facts.append(("parameters", Text(words.values(application.parameters) or "none")))
     facts.append(("configuration", Text(_configuration(application))))
+    if scaling is not None:
+        facts.append(("autoscaling", Text(scaling)))
     if execution is not None:
         facts.append(("execution", Text(f"{execution.id}, attempt {execution.attempt}, {execution.state}")))
         if execution.heartbeat_at is not None and execution.state in ("starting", "running", "stopping"):

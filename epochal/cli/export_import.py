@@ -63,6 +63,8 @@ def export_application(
         with _bar(session.output, f"Fetching {file.name}") as progress:
             exports.fetch(operation, file, progress)
         text = f"{name} at epoch {result['epoch']} is in {file} ({result['bytes']} bytes)."
+        if result.get("left_out"):
+            text += f" Not in it, as not durable: {', '.join(result['left_out'])}."
         session.output.result({**result, "file": str(file)}, Text(text))
 
 

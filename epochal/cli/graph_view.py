@@ -81,6 +81,6 @@ def _state(table: StateTable) -> Text:
     return Text.assemble(
         ("state ", "yellow"),
         (table.id, "bold yellow"),
-        f"  {kind}: " if table.queryable else f"  {kind}, not queryable: ",
+        f"  {kind}: " if table.queryable else f"  {kind}, not {'queryable' if table.durable else 'durable'}: ",
         (f"{listed(table.address)} → {listed(visible)}", "dim"),
     )

@@ -55,10 +55,12 @@ def epochs(
 
 
 def _folded_line(folded: FoldedRange) -> str:
-    return (
-        f"Epochs {folded.first:,} to {folded.last:,} were committed until {folded.committed_until:%Y-%m-%d %H:%M} UTC. "
-        f"They are kept as sums: {folded.rows_in:,} rows in, {folded.rows_out:,} rows out."
-    )
+    epochs, until = f"Epochs {folded.first:,} to {folded.last:,}", f"{folded.committed_until:%Y-%m-%d %H:%M} UTC"
+    if not folded.committed:
+        return f"{epochs} were aborted until {until}."
+    some = f", of which {folded.aborted:,} were aborted, were" if folded.aborted else " were"
+    sums = f"{folded.rows_in:,} rows in, {folded.rows_out:,} rows out"
+    return f"{epochs}{some} committed until {until}. They are kept as sums: {sums}."
 
 
 class LineageFormat(StrEnum):
@@ -120,6 +122,7 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
         Column("took", numeric=True),
         Column("attempt", numeric=True, optional=True),
         Column("opened for", optional=True),
+        Column("in flight", numeric=True, optional=True),
         Column("late", numeric=True, optional=True),
         Column("rejected", numeric=True, optional=True),
         Column("timers dropped", numeric=True, optional=True),
@@ -140,6 +143,7 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
             "" if took is None else f"{took:.2f} s",
             str(record.attempt),
             ", ".join(_TRIGGERS[trigger] for trigger in record.opened_for),
+            "" if record.in_flight is None else words.count(sum(record.in_flight.values())),
             _left_out(record.late_rows),
             _left_out(record.rejected_rows),
             _left_out(record.dropped_timers),

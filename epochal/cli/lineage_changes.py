@@ -27,12 +27,17 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
             how = {"abort": "dropped", "commit": "committed by hand"}.get(detail["action"], change.kind)
             return Text(f"sink {detail['sink']}: {how} by {detail['by']}", style="red")
         case "rescale" if "parallelism" in detail:
-            return _assembled("rescale", " → ".join(map(str, detail["parallelism"])))
+            emptied = [f"{table} begins empty" for table in detail.get("emptied", ())]
+            return _assembled("rescale", ", ".join([" → ".join(map(str, detail["parallelism"])), *emptied]))
         case "upgrade" if "artifact" in detail:
             codes = " → ".join(words.code(code) for code in detail["artifact"])
             return _assembled("upgrade", ", ".join([codes, *_watermarks(detail.get("event_times") or {})]))
         case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
             return _assembled(change.kind, _changed(detail["changed"]))
+        case "queries":
+            return _assembled(
+                "queries", "; ".join(f"{what} {', '.join(map(str, ids))}" for what, ids in detail.items())
+            )
         case kind:
             about = [_parameters(before, node)]
             if before is None or before.artifact != node.artifact:

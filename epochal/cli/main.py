@@ -17,6 +17,7 @@ from epochal.cli import (
     applications,
     artifacts,
     backup,
+    calls,
     check,
     dev,
     doctor,
@@ -28,6 +29,7 @@ from epochal.cli import (
     operations,
     past,
     pins_and_tags,
+    queries,
     rollback,
     run,
     savepoints,
@@ -77,6 +79,7 @@ for group in (
     rollback,
     export_import,
     state,
+    calls,
     history,
     past,
     logs,
@@ -94,6 +97,7 @@ app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(sdg.app, name="sdg")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(queries.app, name="query")
 app.add_typer(transactions.app, name="transaction")
 
 

@@ -108,12 +108,26 @@ def value_view(answer: StateValue) -> RenderableType:
     title = Text.assemble((key, "bold"), ("  " + source, "dim"))
     if answer.entries is not None:
         return Group(title, _entries(answer.entries))
+    if answer.instances is not None:
+        return Group(title, _instances(answer))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     for name, value in (answer.value or {}).items():
         grid.add_row(name, Text(_text(value)))
     return Group(title, grid)
+
+
+def _instances(answer: StateValue) -> RenderableType:
+    """A row for each instance and, where there is one, the value of all together."""
+    instances = answer.instances or []
+    names = list(dict.fromkeys(name for each in instances for name in each.value))
+    table = Listing(Column("instance"), *(Column(name) for name in names))
+    for each in instances:
+        table.add(str(each.instance), *(_text(each.value.get(name)) for name in names))
+    if answer.value is not None:
+        table.add(Text("all", style="bold"), *(Text(_text(answer.value.get(name)), style="bold") for name in names))
+    return table
 
 
 def _entries(entries: list[dict[str, Any]]) -> RenderableType:

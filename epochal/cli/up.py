@@ -24,6 +24,7 @@ from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
 from epochal.service.domain.settings import (
     ADMIN_TOKEN_VARIABLE,
+    Kept,
     Settings,
     default_data_directory,
     default_driver_user,
@@ -32,6 +33,7 @@ from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
 
 app = typer.Typer()
+KEPT = Kept()
 
 
 class Role(StrEnum):
@@ -107,6 +109,18 @@ def up(
         float,
         typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long logs of drivers are kept."),
     ] = 30.0,
+    event_days: Annotated[
+        float, typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long events are kept at most.")
+    ] = KEPT.events_days,
+    kept_events: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many events of each application are kept at most.")
+    ] = KEPT.events,
+    audit_days: Annotated[
+        float, typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long the audit log is kept.")
+    ] = KEPT.audit_days,
+    kept_epochs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many epochs of each branch are never folded into ranges.")
+    ] = KEPT.epochs,
     role: Annotated[
         Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
     ] = Role.CONTROL,
@@ -179,6 +193,7 @@ def up(
             log_files=log_files,
             log_days=log_days,
             grace_seconds=grace * 3600,
+            kept=Kept(events=kept_events, events_days=event_days, audit_days=audit_days, epochs=kept_epochs),
         )
         with closing(InternalServer(settings, for_drivers)) as internal:
             internal.begin()

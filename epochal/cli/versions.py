@@ -26,6 +26,7 @@ from epochal.cli.session import connected
 from epochal.client import Client
 from epochal.client.models import Preflight
 from epochal.wire.bodies import read
+from epochal.wire.configuration import merged_settings
 
 app = typer.Typer()
 
@@ -182,7 +183,7 @@ def _merged(client: Client, name: str, values: dict[str, Any], configured: dict[
     now = client.applications.get(name)
     return {
         "parameters": {**now.parameters, **values} if values else None,
-        "configuration": {**now.configuration, **configured} if configured else None,
+        "configuration": merged_settings(now.configuration, configured) if configured else None,
     }
 
 

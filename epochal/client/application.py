@@ -7,10 +7,12 @@ from typing import Literal
 
 from epochal.client.annotations import Annotations
 from epochal.client.bundles import Exports
+from epochal.client.entries import Entries
 from epochal.client.events import follow_events
 from epochal.client.history import Epochs, Executions, Savepoints, Snapshots, draw_lineage, read_lineage
-from epochal.client.models import Application, Event, Lineage, StateTable
+from epochal.client.models import Application, Event, Lineage, Load, StateTable
 from epochal.client.paths import path
+from epochal.client.queries import Queries
 from epochal.client.rollback import Rollback
 from epochal.client.state import State
 from epochal.client.transactions import Transactions
@@ -28,8 +30,10 @@ class ApplicationHandle:
         self.savepoints = Savepoints(transport, name)
         self.epochs = Epochs(transport, name)
         self.executions = Executions(transport, name)
+        self.entries = Entries(transport, name)
         self.snapshots = Snapshots(transport, name)
         self.transactions = Transactions(transport, name)
+        self.queries = Queries(transport, name)
         self.rollback = Rollback(transport, name)
         self.exports = Exports(transport, name)
         self.versions = Versions(transport, name)
@@ -50,6 +54,10 @@ class ApplicationHandle:
     def lineage_drawing(self, format: Literal["dot", "svg"], limit: int = 100) -> str:
         """The newest ``limit`` nodes of the folded lineage: in the language of Graphviz, or as a picture."""
         return draw_lineage(self._transport, self.name, format, limit)
+
+    def load(self) -> Load:
+        """How busy its operators were within the last minute: skew, stragglers, and what autoscaling makes of it."""
+        return read(Load, self._transport.get(path("applications", self.name, "load")))
 
     def state_tables(self) -> list[StateTable]:
         """The state tables, with schemas and row counts."""

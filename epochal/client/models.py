@@ -37,6 +37,8 @@ from epochal.wire.collections import VerificationAnswer as Verified
 from epochal.wire.diffs import Between as DiffPaths
 from epochal.wire.diffs import DatedChange, DiffRow, DiffSide, ParameterDiff, SnapshotDiff, SourceRange, TableDiff
 from epochal.wire.diffs import Side as DiffPath
+from epochal.wire.entries import CallAnswer
+from epochal.wire.entries import EntryAnswer as EntryDescription
 from epochal.wire.executions import AttemptAnswer as Attempt
 from epochal.wire.executions import ExecutionAnswer as Execution
 from epochal.wire.executions import StatusAnswer as Status
@@ -45,12 +47,17 @@ from epochal.wire.histories import HistoryItem as KeyChange
 from epochal.wire.lineage import EdgeLabel as LineageLabel
 from epochal.wire.lineage import LineageAnswer as Lineage
 from epochal.wire.lineage import LineageEdge, LineageNode
+from epochal.wire.load import AutoscalingAnswer as AutoscalingVerdict
+from epochal.wire.load import LoadAnswer as Load
 from epochal.wire.nodes import NodeAnswer as Node
 from epochal.wire.operations import OperationAnswer as Operation
 from epochal.wire.preflight import Comparison, PartChange, StateChange, TrialSink, TrialTable
 from epochal.wire.preflight import PreflightAnswer as Preflight
 from epochal.wire.preflight import TrialAnswer as Trial
 from epochal.wire.problems import Problem
+from epochal.wire.queries import QueryResult, QueryResults
+from epochal.wire.queries import StandingQueriesAnswer as StandingQueries
+from epochal.wire.queries import StandingQueryAnswer as StandingQuery
 from epochal.wire.rollback import RollbackPlan, SinkPlan
 from epochal.wire.rollback import SnapshotName as NamedSnapshot
 from epochal.wire.savepoints import SavepointAnswer as Savepoint
@@ -78,8 +85,10 @@ __all__ = [
     "Artifact",
     "Attempt",
     "AuditRecord",
+    "AutoscalingVerdict",
     "BackedUp",
     "Blame",
+    "CallAnswer",
     "Collected",
     "CollectionPlan",
     "Comparison",
@@ -89,6 +98,7 @@ __all__ = [
     "DiffRow",
     "DiffSide",
     "DoomedFile",
+    "EntryDescription",
     "Epoch",
     "Event",
     "Execution",
@@ -104,6 +114,7 @@ __all__ = [
     "LineageEdge",
     "LineageLabel",
     "LineageNode",
+    "Load",
     "NamedSnapshot",
     "NewToken",
     "NewWebhook",
@@ -118,6 +129,8 @@ __all__ = [
     "Preflight",
     "Problem",
     "Pruned",
+    "QueryResult",
+    "QueryResults",
     "Restarts",
     "RollbackPlan",
     "RotatedToken",
@@ -133,6 +146,8 @@ __all__ = [
     "SourcePosition",
     "SourceRange",
     "SourceSlice",
+    "StandingQueries",
+    "StandingQuery",
     "StateChange",
     "StateLookup",
     "StateTable",

@@ -65,11 +65,18 @@ class Transport:
             self._send("POST", path, None, _json(body), "application/json", timeout_seconds, if_match=if_match)
         )
 
-    def query(self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None) -> Any:
-        """As :meth:`post`, where the call changes nothing: without an ``Idempotency-Key``."""
+    def query(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_seconds: float | None = None,
+        parameters: Query | None = None,
+    ) -> Any:
+        """As :meth:`post`, where the call changes nothing, or is repeated by what is in it: without an
+        ``Idempotency-Key``."""
         content = _json(body)
         return self._document(
-            self._send("POST", path, None, content, "application/json", timeout_seconds, changes=False)
+            self._send("POST", path, parameters, content, "application/json", timeout_seconds, changes=False)
         )
 
     def upload(self, path: str, query: Query, content: bytes) -> Any:

@@ -13,14 +13,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.measurements import DriverReport
 from epochal.contracts.parameters import Parameters
+from epochal.contracts.paths import StorePath
 
 
 class _Record(BaseModel):
@@ -28,16 +29,6 @@ class _Record(BaseModel):
 
 
 EpochState = Literal["started", "prepared", "committed", "aborted"]
-
-
-def _in_the_store(path: str) -> str:
-    if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\0" in path:
-        raise ValueError("not a path in a store: relative to its root, by names, without . and ..")
-    return path
-
-
-StorePath = Annotated[str, AfterValidator(_in_the_store)]
-"""Relative to the store's root, normalised. Nobody who reads a manifest, or is told of one, is led out of the store."""
 
 
 class ManifestReference(_Record):
@@ -64,8 +55,8 @@ class Failure(_Record):
 
 class Change(_Record):
     """A reconfiguration that took effect with an epoch: ``start``, ``fork``, ``rollback``, ``import``, ``rescale``,
-    ``rekey``, ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``. ``detail`` says from what to
-    what."""
+    ``rekey``, ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``, ``queries``. ``detail`` says
+    from what to what."""
 
     kind: str
     detail: dict[str, Any] = {}
@@ -113,6 +104,9 @@ class EpochTerms(_Record):
     opened_for: tuple[Trigger, ...] = ()
     watermarks: dict[str, ShownWatermarks] = {}
     next_due: ShownDue | None = None
+    calls_through: int | None = Field(default=None, exclude=True)
+    """The number of the last call of its entries that was taken; ``None``: it took none. It travels beside the others,
+    since an earlier control plane does not know it."""
 
 
 AS_THE_EXECUTION = EpochTerms()
@@ -152,6 +146,11 @@ class EpochRecord(_Record):
     )
     next_due: ShownDue | None = Field(
         default=None, description="What opens the next epoch without input; null: only input or a command can."
+    )
+    in_flight: dict[str, int] | None = Field(
+        default=None,
+        description="By loop the records in flight after the epoch; null where there are no loops, before the epoch is "
+        "prepared, and where its manifest cannot be read any more.",
     )
     collected_at: datetime | None = None
     """When garbage collection removed the snapshot's files."""
@@ -243,11 +242,11 @@ class Directive(_Record):
     ``savepoint``: run one epoch now if there is input, a time is due or records are in flight; commit, answer with the
     head. ``stop``: finish and commit what is running, answer with the head, exit. ``transaction``: see
     :class:`TransactionOrder`, which is its arguments. ``reconfigure``: go on with another version at an epoch boundary,
-    see :class:`VersionOrder`.
+    see :class:`VersionOrder`. ``query``: change the standing queries from the next epoch on, see :class:`QueryCommand`.
     """
 
     id: str
-    kind: Literal["savepoint", "stop", "transaction", "reconfigure"]
+    kind: Literal["savepoint", "stop", "transaction", "reconfigure", "query"]
     arguments: dict[str, Any] = {}
 
 
@@ -280,6 +279,24 @@ class VersionOrder(_Record):
     configuration: dict[str, Any] = {}
     by: str
     message: str | None = None
+
+
+QueryCommandKind = Literal["add", "pause", "resume", "drop"]
+
+
+class QueryCommand(_Record):
+    """What is to become of a standing query. ``number``: of the command, ascending within the application, never used
+    again; ``query``: the number of the command that added it. ``bound``: what the text means, as ``Query.json``; with
+    ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) of ``add`` alone."""
+
+    number: int
+    kind: QueryCommandKind
+    query: int
+    by: str
+    operator: str | None = None
+    text: str | None = None
+    bound: dict[str, Any] | None = None
+    expires_at: int | None = None
 
 
 class OpenTransaction(_Record):

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from epochal.contracts.paths import StorePath
+
 BEGINNING: Final = -(2**63)
 """Before all times: nothing is known to have come."""
 END: Final = 2**63 - 1
@@ -93,6 +95,19 @@ class Command(_Record):
     detail: dict[str, Any] = {}
 
 
+class EpochQueries(_Record):
+    """The standing queries that an epoch runs with: a file of the store, named as ``FileReference`` names one;
+    ``rows``: the queries in it. ``through``: the last command that it has carried out. ``removed``: the queries that
+    the parent had, and the epoch has not."""
+
+    path: StorePath
+    sha256: str
+    bytes: int
+    rows: int
+    through: int
+    removed: tuple[int, ...] = ()
+
+
 class EpochConditions(_Record):
     """What every task of an epoch sees alike, however often it is run.
 
@@ -106,11 +121,13 @@ class EpochConditions(_Record):
     """Of the records that come out of loops that go in rounds (``aligned``); 0 where none do."""
     converged: bool = False
     """Such a loop came to rest in the epoch before, and none has records in flight."""
+    queries: EpochQueries | None = None
+    """``None``: the lineage has never had any."""
 
     @model_serializer(mode="wrap")
     def _without_loops_where_there_are_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        absent = {"hop": 0, "converged": False}
+        absent = {"hop": 0, "converged": False, "queries": None}
         return {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
 
     @property

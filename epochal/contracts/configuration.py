@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -18,6 +18,55 @@ class RestartStrategy(BaseModel):
     window_seconds: float = Field(600.0, gt=0)
     backoff_seconds: float = Field(1.0, ge=0)
     backoff_limit_seconds: float = Field(60.0, ge=0)
+
+
+class Autoscaling(BaseModel):
+    """When the control plane changes the parallelism by itself.
+
+    The *busy share* is how much of the time the subtasks of all operators work: seconds of work by subtask and second.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    least: int = Field(1, ge=1, description="The least parallelism.")
+    greatest: int = Field(ge=1, description="The greatest parallelism, at most max_parallelism.")
+    target_busy_share: float = Field(0.5, gt=0, le=1, description="What a change of the parallelism aims at.")
+    grow_above_share: float = Field(0.7, gt=0, le=1, description="Busier than this: it grows.")
+    shrink_below_share: float = Field(0.25, ge=0, lt=1, description="Less busy than this: it shrinks.")
+    lag_seconds: float | None = Field(
+        60.0,
+        ge=0,
+        description="It also grows when a source is further behind than this; null: how far it is behind does not "
+        "matter.",
+    )
+    grow_after_seconds: float = Field(30.0, ge=0, le=900, description="It has to be so for so long.")
+    shrink_after_seconds: float = Field(300.0, ge=0, le=900, description="It has to be so for so long.")
+    cool_down_seconds: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="At least this long between two changes of what runs; twice as long after each failure.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Autoscaling:
+        if self.least > self.greatest:
+            raise ValueError(f"least {self.least} is above greatest {self.greatest}")
+        if self.target_busy_share > self.grow_above_share:
+            raise ValueError(
+                f"target_busy_share {self.target_busy_share:g} is above grow_above_share {self.grow_above_share:g}"
+            )
+        if self.shrink_below_share >= self.target_busy_share:
+            raise ValueError(
+                f"shrink_below_share {self.shrink_below_share:g} is not below target_busy_share "
+                f"{self.target_busy_share:g}"
+            )
+        return self
+
+
+LATER = ("guarantee", "autoscaling")
+"""Settings that control planes and drivers of an earlier version do not know. They refuse an application for what they
+do not know, and are to run all others beside those of this version."""
 
 
 class Configuration(BaseModel):
@@ -61,6 +110,15 @@ class Configuration(BaseModel):
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
     restart: RestartStrategy = RestartStrategy()
+    autoscaling: Autoscaling | None = Field(
+        None, description="When the control plane changes the parallelism by itself; null: never."
+    )
+
+    def stored(self) -> dict[str, Any]:
+        """As it is kept. What settings of :data:`LATER` say by default is left out: it is what is so without them."""
+        settings = self.model_dump(mode="json")
+        fields = type(self).model_fields
+        return {name: it for name, it in settings.items() if name not in LATER or it != fields[name].default}
 
     @property
     def epochs_ahead_of_commits(self) -> int:
@@ -81,4 +139,21 @@ class Configuration(BaseModel):
     def _parallelism_within_maximum(self) -> Configuration:
         if self.parallelism > self.max_parallelism:
             raise ValueError(f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}")
+        return self
+
+    @model_validator(mode="after")
+    def _parallelism_within_autoscaling(self) -> Configuration:
+        scaling = self.autoscaling
+        if scaling is None:
+            return self
+        if scaling.greatest > self.max_parallelism:
+            raise ValueError(
+                f"autoscaling.greatest {scaling.greatest} is above max_parallelism {self.max_parallelism}: a subtask "
+                "has one key group at least"
+            )
+        if not scaling.least <= self.parallelism <= scaling.greatest:
+            raise ValueError(
+                f"parallelism {self.parallelism} is not between autoscaling.least {scaling.least} and "
+                f"autoscaling.greatest {scaling.greatest}; widen them, or switch autoscaling off (null)"
+            )
         return self

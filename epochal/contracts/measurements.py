@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from itertools import zip_longest
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -24,7 +25,27 @@ TaskStep = Literal["T1", "T2", "T3"]
 MOST_NAMES = 200
 """So many sinks, or sources, of an application are reported."""
 
+MOST_SUBTASKS = 1000
+"""Of so many subtasks of an application's operators each is counted by itself; where there are more, none is."""
+
+SAMPLE_SECONDS = 10.0
+"""What an application does is summed up over at least so long."""
+
+MOST_SAMPLES = 90
+"""So many sums are kept and reported: a quarter of an hour."""
+
 Summed = TypeVar("Summed")
+
+
+class Work(NamedTuple):
+    """What a subtask of an operator did: the rows that it took, and how long it worked, without waiting for them or for
+    whoever took its output."""
+
+    rows: int = 0
+    busy_seconds: float = 0.0
+
+    def plus(self, other: Work) -> Work:
+        return Work(self.rows + other.rows, self.busy_seconds + other.busy_seconds)
 
 
 class _Measured(BaseModel):
@@ -65,6 +86,8 @@ class Totals(_Measured):
     """By sink, from the decision (E4) until it has committed."""
     compactions: Durations = Durations()
     failed_compactions: int = Field(default=0, ge=0)
+    subtasks: dict[str, tuple[Work, ...]] = Field(default={}, max_length=MOST_NAMES)
+    """By operator, of each of its subtasks; empty where there are more than ``MOST_SUBTASKS``."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -74,6 +97,15 @@ class Totals(_Measured):
             sinks=_added(self.sinks, other.sinks),
             compactions=self.compactions + other.compactions,
             failed_compactions=self.failed_compactions + other.failed_compactions,
+            subtasks={
+                name: tuple(
+                    one.plus(more)
+                    for one, more in zip_longest(
+                        self.subtasks.get(name, ()), other.subtasks.get(name, ()), fillvalue=Work()
+                    )
+                )
+                for name in dict.fromkeys([*self.subtasks, *other.subtasks])
+            },
         )
 
 
@@ -93,6 +125,58 @@ class SourceReport(_Measured):
         return bool(self.records or self.files)
 
 
+class SubtaskLoad(_Measured):
+    """One subtask among those of its operator."""
+
+    subtask: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    busy_seconds: float = Field(ge=0)
+
+
+class OperatorLoad(_Measured):
+    """What the subtasks of an operator did within the window; ``epoch_..``: in the latest epoch.
+
+    ``skew``: the rows of the subtask that had the most (``largest``) against their mean over the subtasks; ``None``
+    without rows. ``skewed`` and ``stragglers`` as :mod:`epochal.engine.load` has the rules.
+    """
+
+    rows: int = Field(default=0, ge=0)
+    busy_seconds: float = Field(default=0.0, ge=0)
+    epoch_rows: int = Field(default=0, ge=0)
+    epoch_busy_seconds: float = Field(default=0.0, ge=0)
+    skew: float | None = None
+    skewed: bool = False
+    largest: SubtaskLoad | None = None
+    stragglers: tuple[SubtaskLoad, ...] = ()
+
+
+class LoadSample(NamedTuple):
+    """What all subtasks did together within some seconds: whole epochs, and what was between them.
+
+    ``lag_seconds``: how far the source that was furthest behind was then; ``None``: no source can say.
+    """
+
+    seconds: float
+    busy_seconds: float
+    lag_seconds: float | None = None
+
+
+class Load(_Measured):
+    """How busy the operators of an application were lately, with one version and one parallelism.
+
+    ``seconds``: the length of the window. ``busy_share``: the seconds of work of all operators, by subtask and second.
+    ``samples``: one after the other, oldest first; the last one ended a moment before the report.
+    """
+
+    version: int | None
+    parallelism: int = Field(ge=1)
+    epoch: int
+    seconds: float = Field(default=0.0, ge=0)
+    busy_share: float = Field(default=0.0, ge=0)
+    operators: dict[str, OperatorLoad] = Field(default={}, max_length=MOST_NAMES)
+    samples: tuple[LoadSample, ...] = ()
+
+
 class Moment(_Measured):
     """What is true when the report is made. Times are the driver's clock, in UTC."""
 
@@ -104,6 +188,8 @@ class Moment(_Measured):
     state_rows: int | None = Field(default=None, ge=0)
     """In the files of the latest snapshot: bases, and each change since."""
     state_bytes: int | None = Field(default=None, ge=0)
+    load: Load | None = None
+    """``None`` before the first epoch of the attempt or version."""
 
 
 class DriverReport(_Measured):

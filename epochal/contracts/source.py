@@ -123,6 +123,12 @@ class Source(ABC):
         return False
 
     @property
+    def urgent(self) -> bool:
+        """Whether an epoch is opened at once, without waiting for the interval: somebody waits for what has come.
+        Asks nobody."""
+        return False
+
+    @property
     def partitioned(self) -> bool:
         """Whether rows come in partitions, each in an order of its own: their watermarks are kept apart then."""
         return False

@@ -140,3 +140,13 @@ class StateBackend(Backend[StateTransaction]):
     @abstractmethod
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         """The delta files that a handle of this backend names."""
+
+    def cached(self, handle: Handle) -> Mapping[str, tuple[str, bool]]:
+        """By state table that is not durable: the name of what the handle's subtask holds of it in a cache, empty where
+        that is nothing; and whether it had to begin empty, though there had been something."""
+        return {}
+
+    @property
+    def has_cached_state(self) -> bool:
+        """Whether state tables need not be durable. One that says so keeps them as :meth:`cached` names."""
+        return False

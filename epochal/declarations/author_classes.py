@@ -51,6 +51,7 @@ def check_states(author: type, scopes: Collection[StateScope], fix: str) -> None
             raise PipelineError(f"state {state.name!r} of {author.__name__} is {state.scope.value} state; {fix}")
         state.value_columns()
         state.sub_key_columns()
+        state.reconciling()
 
 
 def check_times_to_live(author: type, event_time: str | None) -> None:

@@ -211,5 +211,6 @@ def check_batch_function(function: Any) -> BatchFunction:
 
 KEYED_ONLY = (
     "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
-    "state; or a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state."
+    "state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
+    "PartialProcess, stream.process_partial(..), for partial state."
 )

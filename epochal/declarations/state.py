@@ -9,14 +9,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from epochal.declarations.ddl import parse_columns
 from epochal.declarations.names import check_name, listed
+from epochal.declarations.reconcile import Reconciling, reconciling_of
 from epochal.declarations.time_to_live import TtlOn, time_to_live
 from epochal.errors import PipelineError, SchemaError
 from epochal.state.expiry import Refresh
-from epochal.state.table import GROUP, TOUCHED, Column, StateKind, StateScope, StateTable
+from epochal.state.table import (
+    BY_PROGRAM,
+    CACHED_SCOPES,
+    GROUP,
+    TOUCHED,
+    Column,
+    MergedColumns,
+    StateKind,
+    StateScope,
+    StateTable,
+)
 from epochal.state.types import is_key_type, key_fix
 
 if TYPE_CHECKING:
@@ -127,15 +138,22 @@ class StateDeclaration:
     """What the three declarations share: a name (their attribute's), value columns, whether people may look it up.
 
     ``scope`` says whose the state is (:class:`~epochal.state.table.StateScope`): ``keyed`` of the current key;
-    ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike.
+    ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike;
+    ``partial`` of an instance, of which each subtask has one.
+
+    ``reconcile``: how two instances of partial state become one, when there are fewer subtasks
+    (:mod:`epochal.declarations.reconcile`). Without it there can never be fewer.
 
     ``ttl``: so long (``"7 days"``) after it was written last is a value, each element of a list, each entry of a map,
     gone from state. ``ttl_on``: in epoch time, or in event time, by the watermark. ``refresh="read_and_write"``: what
     is read lives on as what is written.
+
+    ``durable=False``: it is in no snapshot, only in the cache of the machine that a subtask runs on; where that is gone
+    it begins empty, and the program goes on.
     """
 
     kind: ClassVar[StateKind]
-    scopes: ClassVar[tuple[StateScope, ...]] = (StateScope.KEYED, StateScope.BROADCAST)
+    scopes: ClassVar[tuple[StateScope, ...]] = (StateScope.KEYED, StateScope.BROADCAST, StateScope.PARTIAL)
 
     def __init__(
         self,
@@ -146,6 +164,8 @@ class StateDeclaration:
         ttl: str | None = None,
         ttl_on: TtlOn = "processing_time",
         refresh: Refresh = "write",
+        reconcile: Reconciling | None = None,
+        durable: bool = True,
     ) -> None:
         if scope not in self.scopes:
             raise PipelineError(
@@ -153,12 +173,23 @@ class StateDeclaration:
             )
         self.schema = schema
         self.queryable = queryable
+        self.durable = durable
         self.scope = StateScope(scope)
         self.expires = time_to_live(f"{type(self).__name__}()", ttl, ttl_on, refresh)
         if self.expires is not None and not self.scope.has_key:
             raise PipelineError(
                 f"{type(self).__name__} of scope {scope!r} cannot have a ttl: only keyed state has one."
             )
+        if reconcile is not None and self.scope is not StateScope.PARTIAL:
+            raise PipelineError(
+                f"{type(self).__name__} of scope {scope!r} cannot have reconcile: only partial state has instances."
+            )
+        if not durable and self.scope not in CACHED_SCOPES:
+            raise PipelineError(
+                f"{type(self).__name__} of scope {scope!r} has to be durable: only a state that one subtask alone "
+                f"reads and writes need not be ({listed(map(str, CACHED_SCOPES))})."
+            )
+        self.reconcile = reconcile
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -173,6 +204,10 @@ class StateDeclaration:
         """The columns of the full key beyond the operator's key."""
         return ()
 
+    def reconciling(self) -> tuple[MergedColumns, ...] | Literal["program"] | None:
+        """How two instances become one, as it stands in the state table. Raises ``PipelineError`` with the fix."""
+        return reconciling_of(f"State {self.name!r}", self.value_columns(), self.reconcile)
+
     def table(self, operator: str, key: tuple[Column, ...]) -> StateTable:
         """The state table of this declaration in ``operator``, whose key columns are ``key``."""
         return StateTable(
@@ -184,7 +219,9 @@ class StateDeclaration:
             sub_key=self.sub_key_columns(),
             value=self.value_columns() if self.expires is None else (*self.value_columns(), TOUCHED),
             expires=self.expires,
-            queryable=self.queryable,
+            reconcile=self.reconciling(),
+            queryable=self.queryable and self.durable,
+            durable=self.durable,
         )
 
 
@@ -208,7 +245,21 @@ class ListState(StateDeclaration):
     """
 
     kind = StateKind.LIST
-    scopes = (StateScope.KEYED, StateScope.OPERATOR, StateScope.UNION, StateScope.BROADCAST)
+    scopes = (
+        StateScope.KEYED,
+        StateScope.OPERATOR,
+        StateScope.UNION,
+        StateScope.BROADCAST,
+        StateScope.PARTIAL,
+    )
+
+    def reconciling(self) -> Literal["program"] | None:
+        if self.reconcile is not None and not callable(self.reconcile):
+            raise PipelineError(
+                f"State {self.name!r}: two lists become one by a function of both, reconcile=lambda a, b: .., not by "
+                f"{self.reconcile!r}."
+            )
+        return None if self.reconcile is None else BY_PROGRAM
 
     def sub_key_columns(self) -> tuple[Column, ...]:
         return (LIST_INDEX,)
@@ -236,8 +287,19 @@ class MapState(StateDeclaration):
         ttl: str | None = None,
         ttl_on: TtlOn = "processing_time",
         refresh: Refresh = "write",
+        reconcile: Reconciling | None = None,
+        durable: bool = True,
     ) -> None:
-        super().__init__(value, queryable=queryable, scope=scope, ttl=ttl, ttl_on=ttl_on, refresh=refresh)
+        super().__init__(
+            value,
+            queryable=queryable,
+            scope=scope,
+            ttl=ttl,
+            ttl_on=ttl_on,
+            refresh=refresh,
+            reconcile=reconcile,
+            durable=durable,
+        )
         self.key = key
 
     def sub_key_columns(self) -> tuple[Column, ...]:

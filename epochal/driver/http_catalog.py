@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -31,11 +31,13 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.inbox import InboxPage
 from epochal.contracts.measurements import DriverReport
 from epochal.driver.decided import Decided
 from epochal.errors import CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
 from epochal.wire.driver import (
+    CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -62,6 +64,8 @@ ALONE_SECONDS = 30.0
 AMONG_SEVERAL_SECONDS = 5.0
 """So long, where another one can be asked: every call may be repeated."""
 HEARTBEAT_SECONDS = 2.0
+_CALLS_SECONDS = 3.0
+"""Beside that, for some megabytes of calls."""
 _REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
 _REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, OutcomeUnknown.slug})
 
@@ -135,7 +139,7 @@ class HttpCatalog(Catalog):
     ) -> None:
         body = PrepareEpoch(parent=parent, manifest=manifest, counts=counts, terms=terms)
         with self._not_gone_back():
-            self._call("POST", f"epochs/{epoch}/prepare", body)
+            self._call("POST", f"epochs/{epoch}/prepare", body, headers=_beside(terms))
         self._decided.add(manifest.key)
 
     def commit_epoch(self, epoch: int) -> None:
@@ -181,16 +185,31 @@ class HttpCatalog(Catalog):
 
         Asks once. Raises ``CatalogUnavailable``, and ``EpochalError`` where the control plane does not know the call.
         """
-        path = f"{self._path}directives"
-        query = {"after": after, "seconds": LISTEN_SECONDS}
-        timeout = httpx.Timeout(LISTEN_SECONDS + HEARTBEAT_SECONDS, connect=CONNECT_SECONDS)
+        response = self._held("directives", {"after": after, "seconds": LISTEN_SECONDS}, HEARTBEAT_SECONDS)
+        return _read(NewestDirective, response).newest
+
+    def _held(self, path: str, query: Mapping[str, object], more_seconds: float) -> httpx.Response:
+        """Asked once; the answer may be held for ``LISTEN_SECONDS``."""
+        timeout = httpx.Timeout(LISTEN_SECONDS + more_seconds, connect=CONNECT_SECONDS)
         try:
-            response = self._calls.once("GET", path, query=query, timeout=timeout)
+            response = self._calls.once("GET", f"{self._path}{path}", query=query, timeout=timeout)
         except httpx.TransportError as error:
             raise CatalogUnavailable(f"Nobody could be listened to: {error}.") from error
         if not response.is_success:
             raise error_by_name(response)
-        return _read(NewestDirective, response).newest
+        return response
+
+    def calls(self, after: int, through: int) -> InboxPage:
+        """Calls of the application's entries with numbers above ``after``, up to ``through``: the first of them."""
+        return _read(InboxPage, self._call("GET", f"calls?after={after}&through={through}"))
+
+    def new_calls(self, after: int) -> InboxPage:
+        """Wait for calls above ``after``; a page without any when none came for a while.
+
+        Asks once. Raises ``CatalogUnavailable``, and ``EpochalError`` where the control plane does not know the call.
+        """
+        response = self._held("calls", {"after": after, "seconds": LISTEN_SECONDS}, HEARTBEAT_SECONDS + _CALLS_SECONDS)
+        return _read(InboxPage, response)
 
     def _refuse(self, directive: UnknownDirective) -> None:
         """Somebody waits for it: a directive that was only ignored would be under way for ever."""
@@ -219,7 +238,13 @@ class HttpCatalog(Catalog):
         self._call("POST", "finish", FinishAttempt(failure=failure))
 
     def _call(
-        self, method: str, path: str, body: BaseModel | None = None, *, heartbeat: bool = False
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        heartbeat: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Ask until there is an answer that repeating would not change."""
         several = len(self._calls.control_planes) > 1
@@ -231,7 +256,7 @@ class HttpCatalog(Catalog):
                 self._path + path,
                 repeating,
                 content=None if body is None else body.model_dump_json().encode(),
-                headers=None if body is None else {"Content-Type": "application/json"},
+                headers={**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})},
                 timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
                 url=self._heard_by if heartbeat else None,
             )
@@ -280,6 +305,11 @@ class _Repeating:
     def given_up(self, path: str) -> CatalogUnavailable:
         patience = "" if self._patience_seconds is None else f" for {self._patience_seconds:g} s"
         return CatalogUnavailable(f"No control plane answered {path!r}{patience} ({self._reason}). Is it up?")
+
+
+def _beside(terms: EpochTerms) -> Mapping[str, str]:
+    """What an earlier control plane need not know, in headers."""
+    return {} if terms.calls_through is None else {CALLS_HEADER: str(terms.calls_through)}
 
 
 def _read(model: type[Model], response: httpx.Response) -> Model:

@@ -15,6 +15,7 @@ from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.driver.code import fetched_graph
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
+from epochal.driver.inbox import HttpInbox
 from epochal.driver.measuring import Reports
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.engine.execution import Hooks, run
@@ -96,11 +97,11 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
         log.exception("the pipeline could not be started")
         catalog.finish(failure_of(error))
         return ExitCode.FAILED
-    meter = Meter()
+    meter, inbox = Meter(), HttpInbox(http)
     reports = Reports(catalog, meter)
     reports.start()
     try:
-        hooks = Hooks(load=load, meter=meter, at_end=reports.stop)
+        hooks = Hooks(load=load, meter=meter, inbox=inbox, at_end=reports.stop)
         run(_execution_orders(orders), graph, spark, catalog, hooks)
     except Fenced:
         raise
@@ -108,6 +109,7 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
         log.error("the attempt failed: %s", error if isinstance(error, EpochalError) else type(error).__name__)
         return ExitCode.FAILED
     finally:
+        inbox.close()
         _stop(spark)
     return ExitCode.FINISHED
 

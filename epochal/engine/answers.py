@@ -9,7 +9,7 @@ from functools import reduce
 
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
-from epochal.contracts.measurements import TaskStep
+from epochal.contracts.measurements import TaskStep, Work
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 
 
@@ -46,6 +46,14 @@ class Answers:
     time: ObservedTime = ObservedTime()
     task_seconds: Sequence[Mapping[TaskStep, float]] = ()
     """How long each task took for its steps, in any order."""
+    work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
+    """By operator and subtask what it did."""
+
+    def worked(self, parallelism: int) -> dict[str, list[Work]]:
+        """By operator, in the order of its subtasks."""
+        return {
+            name: [self.work.get((name, subtask), Work()) for subtask in range(parallelism)] for name in self.operators
+        }
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
 from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
+from epochal.errors import PipelineError
 from epochal.operators.feedback import LoopHead, tail_of
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.pipeline.kinds import misfits
@@ -62,6 +63,7 @@ def spark_program(
         tables=plan.tables,
         loops=tails_of(graph, store),
     )
+    check_cached_state(participants)
     runner = SparkRunner(
         spark,
         graph,
@@ -83,3 +85,14 @@ def heads_of(graph: Graph, store: SnapshotStore) -> dict[str, Source]:
 def tails_of(graph: Graph, store: SnapshotStore) -> dict[str, LoopTail]:
     """The tails of a graph's loops, by name."""
     return {node.name: tail_of(node.feedback, store) for node in graph.tails}
+
+
+def check_cached_state(participants: Participants) -> None:
+    """Raises ``PipelineError`` where a state need not be durable, and the state backend knows only such that is."""
+    for table in participants.tables:
+        backend = participants.operators[table.operator]
+        if not table.durable and not backend.has_cached_state:
+            raise PipelineError(
+                f"State {table.id!r} has durable=False, which the state backend {backend.kind!r} cannot do. Leave it "
+                "out, or choose another state_backend."
+            )

@@ -62,7 +62,8 @@ class Compaction:
 
     def consider(self, epoch: int) -> None:
         """Write bases when they are due, none are under way, and none wait for a manifest."""
-        chains, head = dict(self.position.chains), self.position.head
+        chains = {table: chain for table, chain in self.position.chains.items() if chain.cached is None}
+        head = self.position.head
         if not chains:
             self._ask_for_checkpoints()
             return

@@ -24,7 +24,7 @@ def compare_states(
     """Every state table that both have, compared on the value columns that both have."""
     manifest = store.read_manifest(head)
     there = {table.id: table for table in manifest.tables}
-    common = [table for table in tables if table.id in there]
+    common = [table for table in tables if table.durable and table.id in there and there[table.id].durable]
     before = read_chains(store, head, [table.id for table in common])
     last = manifest.max_parallelism - 1
     return [

@@ -31,4 +31,6 @@ def in_rounds(
 def conditions_at_rest(parent: Manifest, now: datetime) -> EpochConditions:
     """Of an epoch in which no operator runs: nothing could fire, so that no watermark may advance."""
     before = parent.clock
-    return EpochConditions(clock=before.model_copy(update={"epoch_time": max(microseconds(now), before.epoch_time)}))
+    clock = before.model_copy(update={"epoch_time": max(microseconds(now), before.epoch_time)})
+    queries = None if parent.conditions is None else parent.conditions.queries
+    return EpochConditions(clock=clock, queries=None if queries is None else queries.model_copy(update={"removed": ()}))

@@ -27,6 +27,7 @@ from epochal.contracts.catalog import (
 from epochal.contracts.conditions import Command, EpochConditions, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
+from epochal.declarations.entries import ENTRIES, calls_through
 from epochal.engine import points
 from epochal.engine.answers import Collected, collect
 from epochal.engine.bases import PendingBases
@@ -39,10 +40,12 @@ from epochal.engine.meter import Meter
 from epochal.engine.position import Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.punctuation import punctuated_together
+from epochal.engine.standing import StandingQueries
 from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
 from epochal.logs import about
 from epochal.snapshots import layout
+from epochal.snapshots.cached_state import began_empty
 from epochal.snapshots.internal_source import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
@@ -66,8 +69,12 @@ class Coordinator:
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
     meter: Meter = field(default_factory=Meter)
+    queries: StandingQueries = field(init=False)
     _planned_in: float = field(default=0.0, init=False)
     _next_due: tuple[Manifest, Program, frozenset[str], NextDue | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.queries = StandingQueries(self.store)
 
     @cached_property
     def attempt_began(self) -> int:
@@ -150,6 +157,11 @@ class Coordinator:
         """Whether a loop has records that the next epoch takes, or has just come to rest."""
         return bool(under_way(self._participants.sources, self.position.snapshot))
 
+    @property
+    def urgent(self) -> bool:
+        """Whether a source has something that somebody waits for."""
+        return not self.drained and any(source.urgent for source in self._participants.sources.values())
+
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
         points.E1_BEFORE.hit(self.position.next_epoch)
@@ -194,6 +206,7 @@ class Coordinator:
         planned_in, self._planned_in = self._planned_in, 0.0
         with self.meter.step("E1", before=planned_in):
             conditions = self._conditions(slices, "drain" in opened_for).opened(*opened_for, commands=commands)
+            chosen = self.queries.chosen(scope.key, self.position.snapshot, conditions, self._program)
             points.E1_SLICES_CHOSEN.hit(number)
             self.catalog.open_epoch(number, scope.parent)
             self.position.next_epoch = number + 1
@@ -208,10 +221,11 @@ class Coordinator:
         reference: ManifestReference | None = None
         try:
             points.E1_OPENED.hit(number)
-            plan = EpochPlan(scope, conditions, slices, dict(self.position.chains))
+            chosen.write(self.store)
+            plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data)
             collected = self._run_and_collect(plan)
             with self.meter.step("E4"):
-                manifest = self._manifest(plan, collected)
+                manifest = self._manifest(plan, collected, chosen.changes)
                 with storage_errors(self.store.location(layout.manifests(scope.branch))):
                     points.E4_BEFORE_MANIFEST.hit(number)
                 reference = self.store.write_manifest(manifest)
@@ -225,6 +239,7 @@ class Coordinator:
             self._abort(scope, collected, reference, failure)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
         self._accept(scope, manifest, reference, began)
+        self.queries.decided(chosen)
         return manifest
 
     def _run_and_collect(self, plan: EpochPlan) -> Collected:
@@ -243,16 +258,18 @@ class Coordinator:
                 loops=list(program.participants.loops),
             )
         self.meter.tasks_took(answers.task_seconds)
+        parallelism = program.configuration.parallelism
+        self.meter.operators_worked(epoch, program.orders.version, parallelism, answers.worked(parallelism))
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected
 
-    def _manifest(self, plan: EpochPlan, collected: Collected) -> Manifest:
+    def _manifest(self, plan: EpochPlan, collected: Collected, changes: Sequence[Change] = ()) -> Manifest:
         bases = self.bases.take()
         checkpoints: dict[str, dict[str, Any]] = {}
         if bases or self.bases.checkpoint_requested:
             checkpoints = {name: source.checkpoint() for name, source in self._participants.sources.items()}
-        return manifest_of(
+        manifest = manifest_of(
             self._program,
             self.position.head,
             plan,
@@ -260,9 +277,17 @@ class Coordinator:
             collected,
             bases=bases,
             source_checkpoints=checkpoints,
-            changes=self.changes,
+            changes=[*self.changes, *changes],
             before=self.position.snapshot,
         )
+        for table, subtasks in began_empty(manifest).items():
+            log.warning(
+                "state %s is not durable, and its cache is gone: subtasks %s begin empty in epoch %s",
+                table,
+                ", ".join(map(str, subtasks)),
+                manifest.key,
+            )
+        return manifest
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
         """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
@@ -272,6 +297,7 @@ class Coordinator:
             opened_for=_opened_for(manifest),
             watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
             next_due=_shown(self._next_due_after(manifest)),
+            calls_through=calls_through(manifest.slices.get(ENTRIES)),
         )
         while True:
             try:

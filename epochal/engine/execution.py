@@ -14,6 +14,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
+from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
@@ -32,6 +33,7 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Conflict, Fenced
+from epochal.operators.entries import EntrySource
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
 from epochal.snapshots.manifest import Manifest
@@ -49,7 +51,8 @@ class Hooks:
     """What the caller wants to see and to decide while the attempt runs. ``epochs_limit`` None: no limit.
 
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
-    ``meter``: what the attempt measures; ``None``: nobody asks. ``at_end`` is called before ``catalog.finish``.
+    ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
+    also wake the loop. ``at_end`` is called before ``catalog.finish``.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -57,6 +60,7 @@ class Hooks:
     epochs_limit: int | None = None
     load: Callable[[VersionOrder], Graph] = _no_other_version
     meter: Meter | None = None
+    inbox: Inbox = NO_INBOX
     at_end: Callable[[], None] = lambda: None
 
 
@@ -82,7 +86,7 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
 def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks) -> None:
     catalog.heartbeat(DriverStatus(phase="starting"))
     store = SnapshotStore(orders.store)
-    program = assemble(orders, graph, spark, store)
+    program = with_inbox(assemble(orders, graph, spark, store), hooks.inbox)
     current = CurrentProgram(program)
     meter = hooks.meter or Meter()
     queue = CommitQueue(catalog, current, meter=meter)
@@ -128,7 +132,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
 
     def other_version(order: VersionOrder) -> Program:
-        program = assemble(ordered(orders, order), hooks.load(order), spark, store)
+        program = with_inbox(assemble(ordered(orders, order), hooks.load(order), spark, store), hooks.inbox)
         for name, sink in program.participants.sinks.items():
             sink.check(program.plan.sinks[name])
         return program
@@ -149,6 +153,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
             epochs_limit=hooks.epochs_limit,
             on_epoch=hooks.on_epoch,
             stop_requested=hooks.stop_requested,
+            sleep=hooks.inbox.wait,
         ).run()
     finally:
         commits.stop()
@@ -168,6 +173,14 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
             "message": order.message,
         }
     )
+
+
+def with_inbox(program: Program, inbox: Inbox) -> Program:
+    """Let the source of its calls, if it has entries, know where these are."""
+    for source in program.participants.sources.values():
+        if isinstance(source, EntrySource):
+            source.connect(inbox)
+    return program
 
 
 def size_of(position: Position) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class EpochFrames:
 
         Its output itself is ``None`` among the sides.
         """
-        plan = self.operators[node.name]
+        plan = self.operators[node.name].in_epoch(self.plan.conditions, self.plan.queries)
         configuration = self.configuration
         task = OperatorTask(
             operator=node.name,
@@ -78,6 +78,7 @@ class EpochFrames:
             key=plan.key,
             output=plan.output,
             sides=plan.sides,
+            reconcile=plan.reconcile,
             silent=None not in read,
             silent_sides=frozenset(plan.sides) - frozenset(read),
         )

@@ -28,6 +28,8 @@ class EpochPlan:
     conditions: EpochConditions
     slices: Mapping[str, Slice]
     chains: Mapping[str, Chain]
+    queries: bytes = b""
+    """The standing queries, as ``conditions.queries`` names them; empty where there have never been any."""
 
 
 class EpochRunner(ABC):

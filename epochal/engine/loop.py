@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from epochal.contracts.catalog import Catalog, Directive, DriverStatus
+from epochal.contracts.catalog import Catalog, Directive, DriverStatus, Failure
 from epochal.contracts.conditions import Command
 from epochal.contracts.source import Slice
 from epochal.engine.commits import BackgroundCommits
@@ -23,7 +23,7 @@ from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide
-from epochal.errors import EpochAborted, ends_attempt
+from epochal.errors import Conflict, EpochAborted, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,7 @@ class EpochLoop:
             until_interval=self._until_interval(),
             until_due=self.coordinator.until_due,
             in_flight=self.coordinator.in_flight,
+            urgent=self.coordinator.urgent,
             left_over=self.coordinator.left_over,
             to_drain=self.coordinator.to_drain,
             drained=self.coordinator.drained,
@@ -144,9 +145,39 @@ class EpochLoop:
     def _carry_out(self, directives: Sequence[Directive]) -> bool:
         """True when the loop shall end."""
         stop = False
+        queries = [directive for directive in directives if directive.kind == "query"]
+        if queries:
+            self._change_queries(queries)
         for directive in directives:
-            stop |= self._answer(directive)
+            stop |= directive.kind != "query" and self._answer(directive)
         return stop
+
+    def _change_queries(self, directives: Sequence[Directive]) -> None:
+        """All commands on standing queries that have come, in one epoch, with input or without."""
+        queries, position = self.coordinator.queries, self.coordinator.position
+        for directive in directives:
+            queries.take(directive)
+        self._answer_queries()
+        if not queries.waits:
+            return
+        if self.coordinator.drained:
+            failure = Failure(
+                type=Conflict.slug, message="The input of the application has ended; nothing comes any more."
+            )
+            for directive in directives:
+                self.catalog.complete(directive.id, position.head, failure)
+            return
+        if not self.commits.queue.has_room:
+            self._commit_all()
+        decision, slices = self._next(commanded=True)
+        if decision.step is Step.OPEN:
+            self._run_epoch(decision, slices, Command(kind="queries"))
+            self._answer_queries()
+
+    def _answer_queries(self) -> None:
+        position = self.coordinator.position
+        for directive, failure in self.coordinator.queries.answers(position.snapshot):
+            self.catalog.complete(directive, position.head, failure)
 
     def _answer(self, directive: Directive) -> bool:
         if directive.kind == "reconfigure":

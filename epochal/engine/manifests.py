@@ -11,6 +11,7 @@ from epochal.contracts.conditions import Due
 from epochal.engine.answers import Collected
 from epochal.engine.job import EpochPlan
 from epochal.engine.program import Program
+from epochal.snapshots.cached_state import cached_extras
 from epochal.snapshots.in_flight import held_after
 from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
 from epochal.state.watermarks import observed
@@ -71,6 +72,10 @@ def manifest_of(
             for head in program.graph.loops
         },
         changes=tuple(changes),
+        extras=cached_extras(
+            orders.configuration.parallelism,
+            ((handle.subtask, participants.operators[handle.owner].cached(handle)) for handle in state_handles),
+        ),
         conditions=plan.conditions.seen(clock),
         event_times={name: dict(declared) for name, declared in program.plan.time.declared.items()},
         due={**(due or {}), **collected.due},

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+
 from epochal.contracts.measurements import (
     BOUNDS_SECONDS,
     MOST_NAMES,
+    MOST_SUBTASKS,
     DriverReport,
     Durations,
     MeasuredStep,
@@ -20,8 +23,10 @@ from epochal.contracts.measurements import (
     SourceReport,
     TaskStep,
     Totals,
+    Work,
 )
 from epochal.contracts.source import Source
+from epochal.engine.load import Figures, RecentLoad, figures_of
 
 _MOST_MARKS = 512
 
@@ -69,6 +74,13 @@ class _Reading:
             records=backlog.records, files=backlog.files, read_until=read_until, reachable=backlog.reachable
         )
 
+    def lag_seconds(self, now: datetime) -> float | None:
+        """How long ago what is read was all that there was: at least, where that is not known of this attempt."""
+        if not self.behind:
+            return None if self.behind is None else 0.0
+        since = self.report.read_until or (self.marks[0][0] if self.marks else None)
+        return None if since is None else max(0.0, (now - since).total_seconds())
+
     def _is_close(self, now: datetime) -> bool:
         """Marks are kept apart as they become many: fewer can only make a source look further behind."""
         if len(self.marks) > _MOST_MARKS:
@@ -104,6 +116,8 @@ class Meter:
         self._compactions = _Histogram()
         self._failed_compactions = 0
         self._readings: dict[str, _Reading] = {}
+        self._subtasks: dict[str, Figures] = {}
+        self._load = RecentLoad(clock)
         self._blocked: Mapping[str, datetime] = {}
         self._idle_at: datetime | None = None
         self._size: Callable[[], tuple[int, int]] | None = None
@@ -127,6 +141,20 @@ class Meter:
                 for step, seconds in task.items():
                     self._tasks.setdefault(step, _Histogram()).observe(seconds)
 
+    def operators_worked(
+        self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]
+    ) -> None:
+        """In an epoch, which ran with this version and parallelism: by operator what each of its subtasks did."""
+        with self._lock:
+            for name, subtasks in work.items():
+                figures, before = figures_of(subtasks), self._subtasks.get(name)
+                if before is not None and len(before) < len(figures):
+                    before = np.pad(before, ((0, len(figures) - len(before)), (0, 0)))
+                if before is not None:
+                    before[: len(figures)] += figures
+                self._subtasks[name] = figures if before is None else before
+            self._load.ran(epoch, version, parallelism, work)
+
     def committed(self, sink: str, seconds: float) -> None:
         """E5 in one sink: so long after the decision."""
         with self._lock:
@@ -146,13 +174,18 @@ class Meter:
                 self._compactions.observe(seconds)
 
     def looked(self, sources: Mapping[str, Source]) -> None:
-        """Each source has just looked for input."""
+        """Each source has just looked for input; no epoch is under way."""
         now = datetime.now(UTC)
         with self._lock:
+            self._load.between_epochs(lambda: self._lag_seconds(now))
             for name, source in sources.items():
                 self._readings.setdefault(name, _Reading()).looked(source, now)
             for name in self._readings.keys() - sources.keys():
                 del self._readings[name]
+
+    def _lag_seconds(self, now: datetime) -> float | None:
+        found = [seconds for reading in self._readings.values() if (seconds := reading.lag_seconds(now)) is not None]
+        return max(found, default=None)
 
     def accepted(self, name: str, source: Source) -> None:
         """A slice of the source is decided."""
@@ -185,6 +218,7 @@ class Meter:
                 sinks={name: histogram.report() for name, histogram in list(self._sinks.items())[:MOST_NAMES]},
                 compactions=self._compactions.report(),
                 failed_compactions=self._failed_compactions,
+                subtasks=self._counted_subtasks(),
             )
             moment = Moment(
                 sources={name: reading.report for name, reading in list(self._readings.items())[:MOST_NAMES]},
@@ -192,5 +226,14 @@ class Meter:
                 idle_at=self._idle_at,
                 state_rows=rows,
                 state_bytes=size,
+                load=self._load.report(),
             )
             return DriverReport(number=self._reports, totals=totals, moment=moment)
+
+    def _counted_subtasks(self) -> dict[str, tuple[Work, ...]]:
+        if sum(map(len, self._subtasks.values())) > MOST_SUBTASKS or len(self._subtasks) > MOST_NAMES:
+            return {}
+        return {
+            name: tuple(Work(int(rows), round(busy, 6)) for rows, busy in figures.tolist())
+            for name, figures in self._subtasks.items()
+        }

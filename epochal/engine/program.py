@@ -83,7 +83,8 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
     loops, may_drop = program.graph.columns_of_loops, program.configuration.allow_dropped_state
-    found = continuation(store, reference, program.participants.tables, loops, may_drop)
+    parallelism = program.configuration.parallelism
+    found = continuation(store, reference, program.participants.tables, loops, may_drop, parallelism)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 
@@ -119,7 +120,9 @@ def changes_since(store: SnapshotStore, reference: ManifestReference, program: P
     if head.parameters != orders.parameters:
         changed("parameters", changed=_differences(head.parameters, orders.parameters), **of_version)
     if head.parallelism != orders.configuration.parallelism:
-        changed("rescale", parallelism=[head.parallelism, orders.configuration.parallelism])
+        emptied = [table.id for table in participants.tables if not table.durable]
+        parallelism = [head.parallelism, orders.configuration.parallelism]
+        changed("rescale", parallelism=parallelism, **({"emptied": emptied} if emptied else {}))
     targets = _targets(store, head)
     now = {name: sink.target for name, sink in participants.sinks.items()}
     if targets is not None and targets != now and not orders.shadow:

@@ -42,7 +42,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare
 from epochal.state.key_codec import KeyCodec
 from epochal.state.redistribution import redistributed
-from epochal.state.table import StateTable
+from epochal.state.table import StateScope, StateTable
 from epochal.tasks.arrow_tasks import map_in_arrow
 
 RANGE = "_range"
@@ -61,6 +61,7 @@ def rekey(
     problems = [
         problem for change in compare(before.tables, program.participants.tables) for problem in change.problems
     ]
+    problems += _lost_instances(before, orders.configuration.parallelism)
     if problems:
         raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")
     if flying := _lost(program, before):
@@ -74,6 +75,7 @@ def rekey(
     bases = [
         base
         for table in before.tables
+        if table.durable
         for base in _bases(spark, _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, at))
     ]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
@@ -91,6 +93,16 @@ def rekey(
         changes=[Change(kind="rekey", detail={name: value for name, value in detail.items() if value})],
     )
     return store.write_manifest(rekeyed.model_copy(update={"loops": before.loops}))
+
+
+def _lost_instances(before: Manifest, parallelism: int) -> Iterator[str]:
+    """Nothing runs here that could make one of two; and a snapshot has at most as many as its parallelism."""
+    for table in before.tables:
+        if table.scope is StateScope.PARTIAL and parallelism < before.parallelism:
+            yield (
+                f"State table {table.id!r} is partial state, with {before.parallelism} instances: rescale the "
+                f"application to {parallelism} first, and let it run an epoch."
+            )
 
 
 def _lost(program: Program, before: Manifest) -> set[str]:

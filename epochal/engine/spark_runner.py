@@ -40,7 +40,7 @@ from epochal.tasks.calls import SUBTASK
 from epochal.tasks.drain import DrainTask
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SINK_RESULT, SinkTask
-from epochal.tasks.steps import TaskAnswer
+from epochal.tasks.steps import TaskAnswer, works_of
 
 log = logging.getLogger(__name__)
 
@@ -296,4 +296,5 @@ class _EpochJob:
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
+            work=works_of(answers),
         )

@@ -95,7 +95,7 @@ class _Trial:
         if base is not None:
             check_continues(store, base, program)
             program = going_on(program, store.read_manifest(base))
-        self._program, self._branch = program, branch
+        self._program, self._branch, self._store = program, branch, store
         self._head = base
         self._parent = store.read_manifest(base) if base is not None else None
         self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
@@ -115,7 +115,8 @@ class _Trial:
         key = EpochKey(self._branch, replayed.epoch)
         scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
         slices = self._slices(replayed)
-        plan = EpochPlan(scope, self._conditions(replayed, slices), slices, dict(self.chains))
+        queries = b"" if replayed.queries is None else self._store.read_file(replayed.queries, "the trial")
+        plan = EpochPlan(scope, self._conditions(replayed, slices), slices, dict(self.chains), queries)
         collected = collect(
             program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
             operators=list(program.participants.operators),
@@ -140,6 +141,8 @@ class _Trial:
         opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
         conditions = in_rounds(conditions_after(time.graph, self._parent, opening), sources, self._parent, slices)
         before = replayed.conditions or conditions
+        queries = None if replayed.conditions is None else replayed.conditions.queries
+        conditions = conditions.model_copy(update={"queries": queries})
         return conditions.opened(*before.opened_for, commands=before.commands)
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:

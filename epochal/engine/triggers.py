@@ -3,7 +3,7 @@
 ================  ==========================================================================================
 an epoch opens    when
 ================  ==========================================================================================
-for input         a source has a slice that is new
+for input         a source has a slice that is new; at once when it has calls, which somebody waits for
 for a due time    an operator waits for a time that has come; what that is stands in the parent's manifest; at once
                   when it had come for the parent, which left it
 in flight         a loop has records in flight: at once, the interval does not matter
@@ -41,6 +41,8 @@ class Situation:
     until_due: float | None
     """``None``: nothing waits for a time that the clock alone will bring."""
     in_flight: bool
+    urgent: bool = False
+    """Somebody waits for what has come: calls are answered by an epoch."""
     left_over: bool = False
     """Something was due in the epoch before already, which left it for the next."""
     hurried: bool = False
@@ -77,7 +79,7 @@ class Decision:
 def decide(situation: Situation) -> Decision:
     """What the loop does next. Sources are only asked when an epoch with their input could be opened."""
     opened_for = _triggers(situation)
-    at_once = any((situation.in_flight, situation.left_over, situation.hurried, situation.commanded))
+    at_once = any((situation.in_flight, situation.urgent, situation.left_over, situation.hurried, situation.commanded))
     at_once |= "drain" in opened_for
     is_over = situation.drained or (situation.ended and not opened_for)
     if is_over and not situation.in_flight:

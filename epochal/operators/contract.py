@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.stream_kind import APPEND, StreamKind
 from epochal.declarations.expressions import column, to_column
+from epochal.declarations.reconcile import Reconcile
 from epochal.operators.distribution import Distribution as Distribution
 from epochal.operators.distribution import Input as Input
 from epochal.operators.distribution import (
@@ -126,6 +128,8 @@ class OperatorPlan:
     work: Work
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict, kw_only=True)
+    reconcile: Mapping[str, Reconcile] = field(default_factory=dict, kw_only=True)
+    """By partial state table, by its id, how two instances become one, where that is the author's code."""
 
     @cached_property
     def task_output(self) -> TaskOutput:
@@ -137,6 +141,10 @@ class OperatorPlan:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return from_arrow_schema(pa.schema([*self.task_output.schema, *CONTROL]))
+
+    def in_epoch(self, conditions: EpochConditions, queries: bytes) -> OperatorPlan:
+        """The plan of one epoch. ``queries``: the standing queries in force, empty where there were never any."""
+        return self
 
     def output_rows(self, rows: DataFrame) -> DataFrame:
         """The operator's output from all that its task gives: without the rows of sides and those with handles."""

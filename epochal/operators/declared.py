@@ -11,6 +11,7 @@ import pyarrow as pa
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.keys import RESERVED
 from epochal.declarations.names import listed, require_columns
+from epochal.declarations.reconcile import Reconcile
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states
@@ -50,6 +51,12 @@ def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame:
                 used.add(column.name.casefold())
             tables.append(table)
     return tuple(tables)
+
+
+def declared_reconciles(operator: str, author: type) -> dict[str, Reconcile]:
+    """By state table the author's functions that make one instance of two."""
+    states = declared_states(author).values()
+    return {f"{operator}.{state.name}": state.reconcile for state in states if callable(state.reconcile)}
 
 
 def growing_states(author: type, how: str) -> str | None:

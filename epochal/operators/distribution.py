@@ -22,7 +22,7 @@ from epochal.state.keygroups import key_group_expression
 from epochal.state.murmur3 import hash_key
 from epochal.state.table import Column
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO
 from epochal.tasks.inputs import carried_name
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Distribution(StrEnum):
     """One subtask, in turn, whatever the row is: the same one in every retry, and as many rows to each."""
     TO_ALL = "to all"
     """Every subtask."""
+    BY_GROUP = "by key group"
+    """The subtask that owns the key group in column ``_to``; every subtask, where it is negative."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
         case Distribution.TO_ALL:
             every = f"explode(sequence(0, {parallelism - 1})) AS {SUBTASK}"
             return frame.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", every)
+        case Distribution.BY_GROUP:
+            them = f"IF({TO} < 0, sequence(0, {parallelism - 1}), array(int({TO} % {parallelism})))"
+            group = f"IF({TO} < 0, CAST(NULL AS INT), {TO}) AS {KEY_GROUP}"
+            return frame.selectExpr("*", group, f"explode({them}) AS {SUBTASK}")
 
 
 def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) -> DataFrame:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -21,7 +19,7 @@ from epochal.tasks.chunks import CHUNK_ROWS
 from epochal.tasks.contexts import context_of
 from epochal.tasks.keys import named_rows
 from epochal.tasks.operator import Subtask
-from epochal.tasks.output import OutputRows
+from epochal.tasks.output import OutputRows, given_in_parts
 from epochal.tasks.read_only import read_only
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.sides import OutputBatch
@@ -94,7 +92,7 @@ class ProcessAnyWork:
         named = self._named(rows)
         where = f"Operator {subtask.operator!r}"
         with AuthorCall(lambda: f"{where}, subtask {subtask.subtask}"), read_only(author, where):
-            for part in self._parts(author.process(named, context)):
+            for part in given_in_parts(author.process(named, context), self.chunk_rows):
                 output.add(part)
                 yield from output.take()
         for _ in named:
@@ -118,11 +116,3 @@ class ProcessAnyWork:
         for batch in rows:
             for first in range(0, batch.num_rows, self.chunk_rows):
                 yield from named_rows("Row", batch.slice(first, self.chunk_rows), self.columns)
-
-    def _parts(self, result: Iterable[Any] | None) -> Iterator[Iterable[Any] | None]:
-        """What a generator yields, some rows at a time; anything else as it is."""
-        if not isinstance(result, GeneratorType):
-            yield result
-            return
-        while part := list(islice(result, self.chunk_rows)):
-            yield part

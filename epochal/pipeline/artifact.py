@@ -1,7 +1,8 @@
 """Artifacts: a pipeline's code as it is submitted, a Python file or a zip archive.
 
 The entry is the file itself, or ``pipeline.py`` at the top of the archive. It defines ``build(parameters) -> Pipeline``
-(see :mod:`epochal.pipeline.parameters`), or an object ``pipeline``; with both, ``build`` counts. Other modules of an
+(see :mod:`epochal.pipeline.parameters`), or an object ``pipeline``; with both, ``build`` counts; with neither, a class
+with ``@program`` is an application whose entries are served. Other modules of an
 archive are imported relatively: ``from .lookups import airlines``.
 
 The code is loaded under a package name of its own, made from the sha256 of the artifact's bytes, so that two versions
@@ -27,11 +28,13 @@ from types import ModuleType
 from pydantic import BaseModel
 
 from epochal.contracts.parameters import Parameters
+from epochal.declarations.names import listed
 from epochal.errors import ArtifactError, EpochalError
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.parameters import parameters_model, parse_parameters
-from epochal.pipeline.pipeline import Pipeline
+from epochal.pipeline.pipeline import Pipeline, served
 from epochal.pipeline.unpacking import unpack
+from epochal.programs.translation import programs_in
 
 ENTRY = "pipeline.py"
 
@@ -56,6 +59,9 @@ class Artifact:
         """Build the pipeline. Raises ``ParameterError``, ``PipelineError``, ``ArtifactError``."""
         parsed = parse_parameters(self.parameters, parameters or {})
         build = getattr(self.module, "build", None)
+        if build is None and not hasattr(self.module, "pipeline"):
+            with _author_code(self.folder, self.path.name, self.package):
+                return served(programs_in(self.module)[0])
         if build is None:
             return self._checked(self.module.pipeline, "`pipeline`")
         with _author_code(self.folder, self.path.name, self.package):
@@ -125,9 +131,17 @@ def load_code(path: Path | str) -> Code:
 def _find_entry_point(module: ModuleType, name: str) -> type[BaseModel] | None:
     build = getattr(module, "build", None)
     if build is None and not hasattr(module, "pipeline"):
+        programs = programs_in(module)
+        if len(programs) == 1:
+            return None
+        if programs:
+            raise ArtifactError(
+                f"{name} has {len(programs)} programs, {listed(each.__name__ for each in programs)}, and no pipeline: "
+                "add `def build() -> Pipeline:` that says how they are called."
+            )
         raise ArtifactError(
             f"{name} defines no pipeline. Add `pipeline = Pipeline(..)`, "
-            "or `def build(parameters: Parameters) -> Pipeline:`."
+            "or `def build(parameters: Parameters) -> Pipeline:`; or a class with @program, whose entries are served."
         )
     if build is not None and not callable(build):
         raise ArtifactError(f"{name}: `build` is {type(build).__name__}, not a function.")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
+from epochal.declarations.entries import DAY
 from epochal.declarations.feedback import feedback
-from epochal.declarations.names import check_name, listed
+from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError
+from epochal.pipeline import entries
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
 from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
 from epochal.pipeline.loops import Loop, check_loops, loop
+from epochal.pipeline.programs import Program
 from epochal.pipeline.relation import StaticTable
 from epochal.pipeline.runner import Runner, RunOptions, RunOutcome
 from epochal.pipeline.stream import Stream
@@ -33,6 +36,12 @@ class Builder:
         self.nodes: list[Node] = []
         self._names: set[tuple[str, str]] = set()
 
+    def copy(self) -> Builder:
+        """To add to, while this one stays as it is."""
+        other = Builder()
+        other.nodes, other._names = list(self.nodes), set(self._names)
+        return other
+
     def add(self, make: Callable[[NodeId], Node]) -> NodeId:
         """Append the node that ``make`` gives for the next id."""
         id = len(self.nodes)
@@ -42,7 +51,8 @@ class Builder:
     def claim(self, kind: str, name: str) -> None:
         """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
         if (kind, name) in self._names:
-            raise PipelineError(f"There are two {kind}s named {name!r}: give one of them another name.")
+            several = "entries" if kind == "entry" else f"{kind}s"
+            raise PipelineError(f"There are two {several} named {name!r}: give one of them another name.")
         if kind in _TIMED and self._names.intersection((other, name) for other in _TIMED):
             raise PipelineError(
                 f"An operator and a watermark are both named {name!r}: give one of them another name (name=..)."
@@ -64,6 +74,7 @@ class Pipeline:
     def __init__(self, name: str) -> None:
         self.name = check_name("a pipeline", name)
         self._builder = Builder()
+        self._programs: list[Program] = []
 
     def read(self, name: str, source: SourceDefinition) -> Stream:
         """A stream of the source's rows. The name is unique among sources and tables, and part of every snapshot."""
@@ -108,9 +119,58 @@ class Pipeline:
         self._builder.claim("source", name)
         return loop(self._builder, declared)
 
+    def program(self, program: type[Any], name: str | None = None) -> Program:
+        """A class with ``@program`` (:mod:`epochal.programs`) as operators of this pipeline::
+
+            store = pipeline.program(KeyValueStore)
+            store.feed("put", changes, order_by="at")
+            store.feed("get", questions, order_by="at", keep="key")
+            store.results("get").write("answers", files.sink("answers"))
+
+        State tables: the names of its state elements, after ``name-`` where a name is said. Raises ``ProgramRefused``
+        with the line of what cannot be a dataflow.
+        """
+        added = Program(self._builder, program, name)
+        self._programs.append(added)
+        return added
+
+    def entry(
+        self,
+        name: str,
+        arguments: Mapping[str, str],
+        *,
+        returns: str | None = None,
+        optional: Collection[str] = (),
+        description: str = "",
+    ) -> Stream:
+        """A way to call the application, over HTTP, by the Python client and on the command line::
+
+            calls = pipeline.entry("get", {"key": "string"}, returns="string", description="The value of a key.")
+
+        A stream of its calls: ``request_id``, ``sequence``, and the ``arguments`` by name, with Spark's names of their
+        types. ``sequence`` rises in the order in which calls of all entries come. Arguments are never null, but for
+        those that are ``optional``: a call may leave these out. ``returns``: the type of the answers' values, which
+        :meth:`answer` gives; without it a call is answered with null by the epoch that took it.
+        """
+        return entries.declare(self._builder, name, arguments, optional, returns, description)
+
+    def answer(self, entry: str, stream: Stream, *, ttl: str = DAY) -> None:
+        """Answer the calls of ``entry`` with the rows of ``stream``: ``request_id``, ``value`` (a string of JSON) and
+        ``error`` (a string; null where there is none)::
+
+            found = calls.join(values, on="key", how="left")
+            pipeline.answer("get", found.select("request_id", "to_json(value) AS value", "string(null) AS error"))
+
+        The first answer of a call counts. Answers are the state table ``{entry}_answers``; they are kept for ``ttl``,
+        in processing time.
+        """
+        entries.answer(self._builder, entry, stream, ttl)
+
     def graph(self) -> Graph:
         """What was built. Raises ``PipelineError`` when there is nothing to run, or a source that nothing reads."""
-        graph = Graph(name=self.name, nodes=tuple(self._builder.nodes))
+        for program in self._programs:
+            program.complete()
+        graph = Graph(name=self.name, nodes=entries.completed(self._builder.copy()))
         if not graph.sources:
             raise PipelineError(f"Pipeline {self.name!r} has no source: begin with pipeline.read(name, source).")
         if not graph.operators and not graph.sinks:
@@ -118,6 +178,7 @@ class Pipeline:
         unused = [node.name for node in graph.sources if node.id not in graph.needed]
         if unused:
             raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
+        entries.check_entries(graph)
         check_loops(graph)
         return graph
 
@@ -162,6 +223,13 @@ class Pipeline:
             shadow=shadow,
         )
         return _local_runner().run(self.graph(), options, spark)
+
+
+def served(program: type[Any]) -> Pipeline:
+    """The pipeline of a program alone: its entries are called from outside. Raises ``ProgramRefused``."""
+    pipeline = Pipeline(name_of_class(program.__name__))
+    pipeline.program(program).serve()
+    return pipeline
 
 
 def _local_runner() -> Runner:

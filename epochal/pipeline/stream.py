@@ -23,6 +23,7 @@ from epochal.errors import PipelineError, SchemaError
 from epochal.operators.contract import Operator
 from epochal.operators.interval_join import IntervalJoinKind
 from epochal.operators.process_any import ProcessAnyOperator
+from epochal.operators.standing_queries import standing_queries
 from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode
@@ -30,6 +31,7 @@ from epochal.pipeline.relation import Relation, StaticTable
 from epochal.pipeline.stream_joins import LatestVersions
 
 if TYPE_CHECKING:
+    from epochal.declarations.partial import PartialProcess
     from epochal.pipeline.connected import ConnectedStreams
     from epochal.pipeline.keyed_stream import KeyedStream
     from epochal.pipeline.pipeline import Builder
@@ -243,6 +245,45 @@ class Stream(Relation):
             check_unkeyed(process)
             configured = with_settings(process, settings)
         return operator_stream(self._builder, (self._node,), ProcessAnyOperator(operator, configured))
+
+    def standing_queries(
+        self,
+        name: str,
+        windows: Sequence[str] = ("10 seconds", "1 day"),
+        *,
+        limit: int = 1_000,
+        groups: int = 10_000,
+        keep: str = "7 days",
+    ) -> Stream:
+        """Let people ask queries of this stream while the application runs (docs/standing-queries.md)::
+
+            events.with_watermark("at", "10 seconds").standing_queries("queries", windows=("1 minute", "1 hour"))
+
+        ``windows``: the shortest and the longest that they may ask for; ``limit``: so many queries at a time;
+        ``groups``: so many of a query in a window. State table ``name``: the results, kept for ``keep`` after they came
+        out. The stream has each once, when its window closes: ``query bigint, window_start timestamp, window_end
+        timestamp, group string, values string, error string``; group and values are JSON.
+        """
+        operator = standing_queries(check_name("an operator", name), self.event_time, windows, limit, groups, keep)
+        return operator_stream(self._builder, (self._node,), operator)
+
+    def process_partial(
+        self,
+        process: type[PartialProcess],
+        name: str | None = None,
+        *,
+        requests: Stream | None = None,
+        **settings: Any,
+    ) -> Stream:
+        """Call ``process`` once per subtask and epoch, with partial state: an instance of its own in each subtask.
+
+        Rows are dealt to the subtasks in turn. All instances get each of ``requests``, after the epoch's rows; where
+        the class merges what they answer, the stream is what ``merge`` gives. State tables: ``name.state``; the name is
+        the class's, if not given. ``settings`` replace class attributes.
+        """
+        from epochal.pipeline.partial import process_partial
+
+        return process_partial(self, process, requests, name, settings)
 
     def write(self, name: str, sink: SinkDefinition) -> None:
         """Write every row to ``sink``, under a name unique among the pipeline's sinks."""

@@ -8,67 +8,30 @@ all of them, the result is that of the calls run one after the other.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from epochal.programs.conforming import CHECK, TYPES, compiled, conform
 from epochal.programs.dataflow import Dataflow, Dispatch, Edge, Stage, TaskElement
 from epochal.programs.declaration import declared
+from epochal.programs.rows import Answer as Answer
+from epochal.programs.rows import Answered, Crossing
+from epochal.programs.rows import Arrival as Arrival
+from epochal.programs.rows import Departure as Departure
+from epochal.programs.rows import Failed as Failed
+from epochal.programs.stage_rows import Emit, StageRows
 from epochal.programs.state import State
 from epochal.programs.task_code import ANSWER, CROSS
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A row that comes along an edge. ``values`` are in the order of the edge's fields, as they stand in rows; those of
-    a fan-out are the method's name and its arguments. ``index`` tells rows of one call apart; ``instance`` is the
-    sender's."""
-
-    edge: int
-    sequence: int
-    values: tuple[Any, ...]
-    index: int = 0
-    instance: int = 0
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A row that leaves along an edge; ``key`` is what it is dispatched by, where it is by key."""
-
-    edge: int
-    sequence: int
-    values: tuple[Any, ...]
-    index: int = 0
-    key: Any = None
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The exception that a call has raised."""
-
-    kind: str
-    message: str
-
-    @classmethod
-    def of(cls, error: Exception) -> Failed:
-        return cls(type(error).__name__, str(error))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call answers, as it stands in rows. Of several that one call has, that of the first instance counts."""
-
-    sequence: int
-    value: Any
 
 
 class Executable:
     """The compiled task elements of a dataflow. ``program``: the class; its methods that are no entries are called."""
 
     def __init__(self, dataflow: Dataflow, program: type[Any]) -> None:
-        self.dataflow = dataflow
+        self.dataflow = replace(dataflow, tasks=tuple(replace(task, function=None) for task in dataflow.tasks))
         self._program = program
         self._self = object.__new__(program)
         self._functions = {
@@ -90,104 +53,41 @@ class Executable:
 
     def run(
         self, stage: Stage, arrivals: Iterable[Arrival], state: State | None, instances: int = 1
-    ) -> Iterator[Departure | Answer]:
+    ) -> list[Departure | Answer]:
         """All rows of an epoch that come to one instance of a stage. ``state``: what the instance has of the state
         element, changed by this; ``instances``: how many send what is gathered."""
-        ordered = sorted(arrivals, key=lambda row: (row.sequence, row.index, row.instance))
-        for sequence, rows in groupby(ordered, key=lambda row: row.sequence):
-            together = list(rows)
-            if self._edge(together[0]).dispatch is Dispatch.GATHER:
-                if len(together) == instances:  # otherwise an instance has failed, which is the call's answer
-                    yield from self._task(sequence, self._edge(together[0]), self._gathered(together), state)
-                continue
-            for row in together:
-                edge = self._edge(row)
-                if edge.fan_out:
-                    self._write(edge, row, state)
-                else:
-                    yield from self._task(sequence, edge, self._values(edge, row), state)
+        rows = sorted(arrivals, key=attrgetter("sequence", "index", "instance"))
+        results: list[Departure | Answer] = []
+        if self.gathers(stage):
+            work = StageRows(self.dataflow, self._functions, self._self, state, results.append)
+            for sequence, together in groupby(rows, key=attrgetter("sequence")):
+                work.gather(sequence, list(together), instances)
+            return results
+        self.serve(stage, ((row.edge, row.sequence, row.sent) for row in rows), state, results.append)
+        return results
 
-    def _edge(self, row: Arrival) -> Edge:
-        return self.dataflow.edges[row.edge]
+    def serve(
+        self, stage: Stage, rows: Iterable[tuple[int, int, Sequence[Any]]], state: State | None, emit: Emit
+    ) -> None:
+        """As :meth:`run`, of a stage that gathers nothing. ``rows``: edge, sequence and values of each, in order."""
+        work = StageRows(self.dataflow, self._functions, self._self, state, emit)
+        handlers = {edge.number: work.handler(edge) for edge in self._edges_into(stage)}
+        for edge, sequence, values in rows:
+            handlers[edge](sequence, values)
 
-    def _task(
-        self, sequence: int, edge: Edge, values: dict[str, Any], state: State | None
-    ) -> Iterator[Departure | Answer]:
-        sent: list[Departure] = []
+    def gathers(self, stage: Stage) -> bool:
+        """Whether rows of several instances come together there."""
+        return any(edge.dispatch is Dispatch.GATHER for edge in self._edges_into(stage))
 
-        def send(number: int, method: str, *arguments: Any, **named: Any) -> None:
-            sent.append(self._sent(number, method, sequence, len(sent), arguments, named))
-
-        try:
-            result = self._functions[edge.target](self._self, state, send, **values)
-        except Exception as error:  # noqa: BLE001 # whatever the author's code raises is what the call answers
-            result = Failed.of(error)
-        yield from sent
-        if isinstance(result, _Crossing):
-            yield self._departure(sequence, result)
-        elif isinstance(result, _Answered):
-            entry = self.dataflow.tasks[edge.target].entry
-            yield Answer(sequence, self.dataflow.entries[entry].answer.to_row(result.value))
-        else:
-            yield Answer(sequence, result)
-
-    def _departure(self, sequence: int, crossing: _Crossing) -> Departure:
-        edge = self.dataflow.edges[crossing.edge]
-        pairs = zip(edge.fields, crossing.values, strict=True)
-        return Departure(edge.number, sequence, tuple(c.type.to_row(each) for c, each in pairs), key=crossing.key)
-
-    def _sent(
-        self, number: int, method: str, sequence: int, index: int, arguments: Sequence[Any], named: dict[str, Any]
-    ) -> Departure:
-        """A write of a fan-out. What is wrong with its arguments is found here, where Python would find it."""
-        edge = self.dataflow.edges[number]
-        target = self.dataflow.tasks[edge.target]
-        element = self.dataflow.elements[target.element or ""]
-        bound = element.kind.bind(method, arguments, named)
-        getattr(element.make(), method)(**bound)
-        write = target.writes[method]
-        conformed = {name: type.conform(bound[name], name) for name, type in write.parameter_types.items()}
-        access = element.kind.access(method)
-        assert access is not None
-        row = tuple(type.to_row(conformed[name]) for name, type in write.parameter_types.items())
-        return Departure(number, sequence, (method, *row), index, conformed[access.key[element.by or ""]])
-
-    def _write(self, edge: Edge, row: Arrival, state: State | None) -> None:
-        method, *values = row.values
-        parameters = self.dataflow.tasks[edge.target].writes[method].parameter_types
-        pairs = zip(parameters.items(), values, strict=True)
-        getattr(state, method)(**{name: type.from_row(value) for (name, type), value in pairs})
-
-    @staticmethod
-    def _values(edge: Edge, row: Arrival) -> dict[str, Any]:
-        pairs = zip(edge.fields, row.values, strict=True)
-        return {column.name: column.type.from_row(value) for column, value in pairs}
-
-    def _gathered(self, rows: Sequence[Arrival]) -> dict[str, Any]:
-        """Variables with one value are the same in all rows."""
-        edge = self._edge(rows[0])
-        each = [self._values(edge, row) for row in rows]
-        several = self.dataflow.tasks[edge.target].gathered
-        return {name: [row[name] for row in each] if name in several else each[0][name] for name in each[0]}
+    def _edges_into(self, stage: Stage) -> list[Edge]:
+        return [edge for edge in self.dataflow.edges if edge.target in stage.tasks]
 
     def _compiled(self, task: TaskElement, program: type[Any]) -> Any:
         entry = declared(program).entries[task.entry]
         types = {**entry.types, "return": entry.answer}
-        names = {CHECK: conform, TYPES: types, CROSS: _Crossing, ANSWER: _Answered}
+        names = {CHECK: conform, TYPES: types, CROSS: Crossing, ANSWER: Answered}
         assert task.function is not None
         return compiled(task.function, self.dataflow.file, {**entry.function.__globals__, **names})
-
-
-@dataclass(frozen=True)
-class _Crossing:
-    edge: int
-    key: Any
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class _Answered:
-    value: Any
 
 
 def _constant(text: str) -> Any:

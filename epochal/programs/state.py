@@ -11,6 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
 from epochal.programs.value_types import INT, ValueType
@@ -126,12 +127,12 @@ class State(ABC):
     @classmethod
     def parameters(cls, method: str) -> tuple[str, ...]:
         """The names of a method's parameters."""
-        return tuple(inspect.signature(getattr(cls, method)).parameters)[1:]
+        return tuple(_signature(cls, method).parameters)[1:]
 
     @classmethod
     def bind(cls, method: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by the method's parameters, with defaults. Raises ``TypeError``."""
-        bound = inspect.signature(getattr(cls, method)).bind(None, *arguments, **named)
+        bound = _signature(cls, method).bind(None, *arguments, **named)
         bound.apply_defaults()
         return {name: bound.arguments[name] for name in cls.parameters(method)}
 
@@ -164,6 +165,11 @@ class State(ABC):
         if not self._is_state:
             raise FrozenValue(f"a {type(self).__name__} that is a value cannot be changed; only state can")
         self._changed.add(key)
+
+
+@cache
+def _signature(kind: type[State], method: str) -> inspect.Signature:
+    return inspect.signature(getattr(kind, method))
 
 
 class Overflowed:

@@ -77,7 +77,12 @@ class Integer(ValueType):
     python = "int"
     is_key = True
 
+    def __reduce__(self) -> str:
+        return "INT"  # there is one, also in other processes
+
     def conform(self, value: Any, what: str) -> int:
+        if type(value) is int and -(2**63) <= value < 2**63:
+            return value
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise self._refuse(value, what)
         number = int(value)
@@ -92,6 +97,9 @@ class Float(ValueType):
 
     spark = "double"
     python = "float"
+
+    def __reduce__(self) -> str:
+        return "FLOAT"  # there is one, also in other processes
 
     def conform(self, value: Any, what: str) -> float:
         if isinstance(value, float):
@@ -220,6 +228,9 @@ class Nothing(ValueType):
 
     spark = "void"
     python = "None"
+
+    def __reduce__(self) -> str:
+        return "NOTHING"  # there is one, also in other processes
 
     def conform(self, value: Any, what: str) -> None:
         if value is not None:

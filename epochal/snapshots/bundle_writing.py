@@ -51,10 +51,10 @@ def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestR
 
 
 def named_files(manifest: Manifest) -> Iterator[FileReference]:
-    """The deltas, bases and records in flight that a manifest names."""
+    """The deltas, bases, records in flight and standing queries that a manifest names."""
     yield from (base.file for base in manifest.bases)
     yield from (delta.file for delta in manifest.deltas)
-    yield from (part.file for loop in manifest.loops.values() for part in loop.files)
+    yield from manifest.in_force
 
 
 class BundleWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from epochal.contracts.identity import EpochKey
+from epochal.snapshots.cached_state import CachedState
 from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.state.expiry import StateClock
 
@@ -30,6 +31,8 @@ class Chain:
     bases: tuple[BaseFile, ...]
     links: tuple[Link, ...]
     clock: StateClock | None = None
+    cached: CachedState | None = None
+    """Of a state table that is not durable, which has no files: the names of what subtasks hold in caches."""
 
     @property
     def at(self) -> EpochKey | None:

@@ -12,7 +12,7 @@ from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import TableChange, compare
-from epochal.state.table import Column, StateTable
+from epochal.state.table import Column, StateScope, StateTable
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,15 @@ def continuation(
     tables: Sequence[StateTable],
     loops: Mapping[str, Sequence[Column]],
     may_drop: Collection[str],
+    parallelism: int,
 ) -> Continuation:
-    """Of going on from ``snapshot`` with ``tables``, and ``loops`` by name with their columns; see
+    """Of going on from ``snapshot`` with ``tables``, and ``loops`` by name with their columns, at a parallelism; see
     :func:`epochal.state.evolution.compare` for ``may_drop``."""
     manifest = store.read_manifest(snapshot)
     changes = compare(manifest.tables, tables, may_drop)
     problems = [problem for change in changes for problem in change.problems]
     problems += against_going_on(manifest.loops, loops, may_drop)
+    problems += against_shrinking(manifest, tables, parallelism)
     return Continuation(changes, (*end_of_input(manifest), *problems, *revived_columns(store, snapshot, tables)))
 
 
@@ -43,6 +45,22 @@ def end_of_input(manifest: Manifest) -> tuple[str, ...]:
     """What stands against going on from a snapshot, whatever the declarations: that it is drained."""
     parent = None if manifest.parent is None else manifest.parent.epoch
     return (drained(manifest.epoch, parent),) if manifest.drained else ()
+
+
+def against_shrinking(manifest: Manifest, tables: Iterable[StateTable], parallelism: int) -> Iterator[str]:
+    """Partial states of which instances would be left without a subtask, and nothing says how two become one: a
+    sentence for each."""
+    there = {table.id for table in manifest.tables if table.scope is StateScope.PARTIAL}
+    if parallelism >= manifest.parallelism:
+        return
+    for table in tables:
+        if table.id in there and table.reconcile is None:
+            yield (
+                f"State table {table.id!r} is partial state, with {manifest.parallelism} instances, and does not say "
+                f"how two of them become one: at parallelism {parallelism} some would be lost. Declare its state with "
+                "reconcile=.. (in a program: only add to it, or write it by Global alone), or keep the parallelism at "
+                f"{manifest.parallelism} or more."
+            )
 
 
 def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:

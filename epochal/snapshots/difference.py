@@ -20,7 +20,7 @@ from epochal.snapshots.expired import expired, without_expired
 from epochal.snapshots.lineage import declares
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.merging import folded
-from epochal.snapshots.reader import SnapshotReader, declared
+from epochal.snapshots.reader import SnapshotReader, check_durable, declared
 from epochal.snapshots.route import Route, is_continuous
 from epochal.snapshots.row_groups import at_once, read_rows
 from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
@@ -92,6 +92,8 @@ class _Side:
 
 def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route | None, id: str) -> TableDifference:
     """From ``left`` to ``right``. Raises ``FileMissing``, ``FileCorrupt``; ``NotFound`` when neither has the table."""
+    for side in (left, right):
+        check_durable(side.manifest, id)
     before = declared(left.manifest, id) if declares(left.manifest, id) else None
     after = declared(right.manifest, id) if declares(right.manifest, id) else None
     known = before or after

@@ -3,6 +3,7 @@
     {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
     {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
+    {branch}/queries/{epoch:010}-{unique}.json                                 standing queries
     {branch}/loops/{epoch:010}/{loop}-{subtask:05}-{unique}.parquet          records in flight
     {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
     epochal-store.json                                                       whose store it is
@@ -77,6 +78,11 @@ def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
 def loops(key: EpochKey) -> str:
     """The folder of what an epoch put into loops."""
     return f"{key.branch}/loops/{key.epoch:010}"
+
+
+def standing_queries(key: EpochKey) -> str:
+    """The queries that an epoch, and those after it, run with."""
+    return f"{key.branch}/queries/{key.epoch:010}-{uuid4().hex}.json"
 
 
 def records_of_loop(key: EpochKey, loop: str, subtask: int) -> str:
@@ -156,7 +162,7 @@ def belongs_to(table: str, operator: str) -> bool:
     return table == operator or table.startswith(f"{operator}.")
 
 
-Kind = Literal["manifest", "delta", "base", "loop", "log"]
+Kind = Literal["manifest", "delta", "base", "loop", "queries", "log"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
@@ -164,6 +170,7 @@ _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("delta", re.compile(rf"epochs/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
     ("base", re.compile(rf"bases/[^/]+-(?P<epoch>\d{{10,}})-\d+-\d+-{_UNIQUE}\.parquet")),
     ("loop", re.compile(rf"loops/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
+    ("queries", re.compile(rf"queries/(?P<epoch>\d{{10,}})-{_UNIQUE}\.json")),
     ("log", re.compile(rf"{LOGS}/[^/]+/(?P<epoch>\d{{10,}})/\d+-\d{{5,}}-{_UNIQUE}\.arrow")),
 )
 _UNFINISHED = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import NO_WATERMARKS
 from epochal.contracts.identity import EpochKey
+from epochal.snapshots.cached_state import cached_state
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -44,19 +45,20 @@ def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: It
         if not any(declares(manifest, table) for table in table_ids):
             bases, base_at = (), None
             break
-    return {
-        table: _chain(table, manifests, base_at, bases, None if newest is None else clock_of(newest, table))
-        for table in table_ids
-    }
+    return {table: _chain(table, newest, manifests, base_at, bases) for table in table_ids}
 
 
 def _chain(
     table: str,
+    newest: Manifest | None,
     newest_first: Sequence[Manifest],
     base_at: EpochKey | None,
     bases: Iterable[BaseFile],
-    clock: StateClock | None,
 ) -> Chain:
+    clock = None if newest is None else clock_of(newest, table)
+    cached = None if newest is None else cached_state(newest, table)
+    if newest is not None and cached is not None:
+        return Chain(newest.key, (), (), clock, cached)
     links: list[Link] = []
     declared = True
     for manifest in newest_first:
@@ -66,8 +68,8 @@ def _chain(
 
 
 def declares(manifest: Manifest, table: str) -> bool:
-    """Whether the state table, by its id, is there at this snapshot."""
-    return any(declared.id == table for declared in manifest.tables)
+    """Whether the state table, by its id, is there at this snapshot, and its rows are."""
+    return any(declared.id == table and declared.durable for declared in manifest.tables)
 
 
 def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:
@@ -76,6 +78,9 @@ def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:
     if chain.at != parent:
         raise ValueError(f"epoch {manifest.key} comes after {parent}, not after {chain.at}")
     links, clock = (*chain.links, _link(manifest, table)), clock_of(manifest, table)
+    cached = cached_state(manifest, table)
+    if cached is not None:
+        return Chain(manifest.key, (), (), clock, cached)
     if not manifest.bases:
         return Chain(chain.base_at, chain.bases, links, clock)
     base_at = manifest.bases[0].at

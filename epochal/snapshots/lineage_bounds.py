@@ -1,4 +1,5 @@
-"""What a manifest may name: files of its own epoch, bases and a parent of the lineage of its branch.
+"""What a manifest may name: deltas of its own epoch; bases, records in flight, standing queries and a parent of the
+lineage of its branch.
 
 Drivers run authors' code and write manifests; a control plane reads them, and the files that they name, for look-ups,
 exports, collections and backups, with rights that no author has. A manifest that names other files would have it read,
@@ -15,25 +16,21 @@ from typing import Protocol
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import FileCorrupt
+from epochal.errors import ForeignFile
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 _CHECKED_KEPT = 10_000
+_KEPT_KINDS: frozenset[layout.Kind] = frozenset({"base", "loop", "queries"})
+"""What later epochs name again."""
 
 Lineage = Mapping[str, int | None]
 """A branch and those that it stands on: of each the last epoch that belongs to it, ``None`` where all do."""
 
 
-class ForeignFile(FileCorrupt):
-    """A manifest names a file that is not of its lineage."""
-
-    slug = "foreign-file"
-
-
 class Lineages(Protocol):
-    """Safe to ask from any thread, also while a catalog transaction is open."""
+    """Asked by whichever thread reads a manifest, for each branch anew."""
 
     def of(self, branch: str) -> Lineage | None:
         """``None`` for a branch that is not known."""
@@ -47,8 +44,9 @@ class Beginning:
         self._parents = parents
 
     def of(self, branch: str) -> Lineage | None:
-        if branch not in self._parents:
-            return self._known.of(branch)
+        known = self._known.of(branch)
+        if known is not None or branch not in self._parents:
+            return known
         parent = self._parents[branch]
         return standing_on(branch, parent, None if parent is None else self.of(parent.branch))
 
@@ -62,7 +60,8 @@ def standing_on(branch: str, parent: EpochKey | None, parents: Lineage | None) -
 
 
 class LineageStore(SnapshotStore):
-    """A store whose manifests are believed within their lineage. :meth:`read_manifest` raises ``ForeignFile``, too."""
+    """A store whose manifests are believed within their lineage. :meth:`read_manifest` raises ``ForeignFile``, too, and
+    what asking for lineages raises."""
 
     def __init__(self, url: str, lineages: Lineages) -> None:
         super().__init__(url)
@@ -73,16 +72,14 @@ class LineageStore(SnapshotStore):
         """The same store, for manifests of branches that the catalog does not know yet."""
         return LineageStore(self.url, Beginning(self._lineages, parents))
 
-    def read_manifest(self, reference: ManifestReference) -> Manifest:
-        manifest = super().read_manifest(reference)
+    def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
         if reference not in self._checked:
-            self._check_bounds(reference, manifest)
+            self._check_named(reference, manifest)
             if len(self._checked) >= _CHECKED_KEPT:
                 self._checked.clear()
             self._checked[reference] = None
-        return manifest
 
-    def _check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
+    def _check_named(self, reference: ManifestReference, manifest: Manifest) -> None:
         lineage = self._lineages.of(reference.branch)
         if lineage is None:
             raise ForeignFile(
@@ -100,11 +97,11 @@ class LineageStore(SnapshotStore):
         for delta in manifest.deltas:
             if not delta.file.path.startswith(own):
                 raise self._foreign(reference, delta.file.path)
-        for base in manifest.bases:
-            branch, epoch = base.file.path.partition("/")[0], layout.epoch_of_base(base.file.path)
-            in_place = base.file.path.startswith(f"{layout.bases(branch)}/") and epoch is not None
-            if not in_place or not self._may_name(lineage, branch, epoch or 0):
-                raise self._foreign(reference, base.file.path)
+        for file in (*(base.file for base in manifest.bases), *manifest.in_force):
+            place = layout.place_of(file.path)
+            kept = place is not None and place.kind in _KEPT_KINDS and place.finished
+            if place is None or not kept or not self._may_name(lineage, place.branch, place.epoch):
+                raise self._foreign(reference, file.path)
 
     def _may_name(self, lineage: Lineage, branch: str, epoch: int) -> bool:
         """What an import left behind in another installation may be named: of a branch that nobody here knows there is

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, StorePath
+from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
+from epochal.contracts.paths import StorePath
 from epochal.contracts.source import Slice
 from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
 from epochal.state.table import Column, StateTable
@@ -171,6 +172,20 @@ class Manifest(_Model):
         if self.conditions is None:
             return Clock(epoch_time=microseconds(self.created_at))
         return self.conditions.clock
+
+    @property
+    def in_force(self) -> tuple[FileReference, ...]:
+        """The files that it needs beside its state: records in flight, and the standing queries."""
+        loops = (part.file for loop in self.loops.values() for part in loop.files)
+        return (*loops, *([] if self.queries is None else [self.queries]))
+
+    @property
+    def queries(self) -> FileReference | None:
+        """The file with the standing queries that it ran with."""
+        chosen = None if self.conditions is None else self.conditions.queries
+        if chosen is None:
+            return None
+        return FileReference(path=chosen.path, sha256=chosen.sha256, bytes=chosen.bytes, rows=chosen.rows)
 
     @property
     def drained(self) -> bool:

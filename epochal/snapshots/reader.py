@@ -100,12 +100,20 @@ class SnapshotReader:
 
 
 def declared(manifest: Manifest, id: str) -> StateTable:
-    """The declaration of a state table in a manifest. Raises ``NotFound``, naming those that there are."""
+    """The declaration of a state table in a manifest. Raises ``NotFound``: there is none, or it is not durable."""
+    check_durable(manifest, id)
     for table in manifest.tables:
         if table.id == id:
             return table
     known = ", ".join(table.id for table in manifest.tables) or "none"
     raise NotFound(f"Snapshot {manifest.key} has no state table {id!r}; it has: {known}.")
+
+
+def check_durable(manifest: Manifest, id: str) -> None:
+    """Raises ``NotFound`` for a state table that is in no snapshot."""
+    for table in manifest.tables:
+        if table.id == id and not table.durable:
+            raise NotFound(f"State {id!r} {table.unreadable}.")
 
 
 def key_table(table: StateTable, keys: Sequence[Key]) -> pa.Table:

@@ -45,8 +45,8 @@ class References:
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
-        self._known: dict[str, _Summary] = {}
-        self._used: set[str] = set()
+        self._known: dict[ManifestReference, _Summary] = {}
+        self._used: set[ManifestReference] = set()
 
     def needed(self, snapshot: ManifestReference) -> set[str]:
         """The paths of all files that the snapshot needs, its own manifest too.
@@ -84,7 +84,7 @@ class References:
 
     def forget_unused(self) -> None:
         """Drop what was not asked for since the last call."""
-        self._known = {sha256: summary for sha256, summary in self._known.items() if sha256 in self._used}
+        self._known = {reference: summary for reference, summary in self._known.items() if reference in self._used}
         self._used.clear()
 
     def _walk(self, snapshot: ManifestReference) -> Iterator[_Summary]:
@@ -95,10 +95,10 @@ class References:
             reference = summary.parent
 
     def _summary(self, reference: ManifestReference) -> _Summary:
-        self._used.add(reference.sha256)
-        known = self._known.get(reference.sha256)
+        self._used.add(reference)
+        known = self._known.get(reference)
         if known is None:
-            known = self._known[reference.sha256] = _summary(reference, self._store.read_manifest(reference))
+            known = self._known[reference] = _summary(reference, self._store.read_manifest(reference))
         return known
 
 
@@ -111,10 +111,10 @@ def _summary(reference: ManifestReference, manifest: Manifest) -> _Summary:
         own=NeededFile(reference.path, reference.sha256, None),
         key=manifest.key,
         parent=manifest.parent,
-        tables=frozenset(table.id for table in manifest.tables),
+        tables=frozenset(table.id for table in manifest.tables if table.durable),
         deltas=tuple(_needed(delta.file) for delta in manifest.deltas),
         bases=tuple(_needed(base.file) for base in manifest.bases),
-        in_flight=tuple(_needed(part.file) for loop in manifest.loops.values() for part in loop.files),
+        in_flight=tuple(map(_needed, manifest.in_force)),
         base_at=manifest.bases[0].at if manifest.bases else None,
         has_checkpoints=bool(manifest.source_checkpoints),
     )

@@ -26,6 +26,7 @@ from epochal.snapshots.remote_files import Data, RemoteFiles
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
+_LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
 """Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
 Copy = Callable[[str, str | None], tuple[int, str]]
@@ -266,13 +267,24 @@ class SnapshotStore:
             of = f"snapshot {reference.key}"
             data = self.read(reference.path, of)
             self._check(reference.path, data, reference.sha256, of)
-            manifest = Manifest.decode(data, self.location(reference.path))
+            try:
+                manifest = Manifest.decode(data, self.location(reference.path))
+            except ValueError as error:
+                why = " ".join(str(error).split())[:_LONGEST_REASON]
+                raise FileCorrupt(
+                    f"{self.location(reference.path)}, of {of}, is no manifest that this version can read: {why}. "
+                    "Whoever wrote it, a driver of Epochal did not; go on from another snapshot."
+                ) from error
             _remember(reference.sha256, manifest)
         if manifest.key != reference.key:
             raise FileCorrupt(
                 f"{self.location(reference.path)} is the manifest of {manifest.key}, not of {reference.key}."
             )
+        self.check_bounds(reference, manifest)
         return manifest
+
+    def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
+        """Raises ``FileCorrupt`` where a manifest names what it may not name; in a plain store it may name anything."""
 
     def _check(self, path: str, data: bytes, sha256: str, of: str) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:

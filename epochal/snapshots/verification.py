@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, NewerFormat, SnapshotError
+from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.base import merged
@@ -32,6 +32,8 @@ V1_REPAIRED = declare("V1.repaired", "one damaged file was written again, others
 class Trouble(StrEnum):
     MISSING = "missing"
     CORRUPT = "corrupt"
+    FOREIGN = "foreign"
+    """A manifest that names files which are not of its lineage: none of them is looked at."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Verification:
         self._quick = quick
         self._progress = progress
         self._needs: dict[str, _Need] = {}
-        self._manifests: dict[str, Manifest | None] = {}
+        self._manifests: dict[ManifestReference, Manifest | None] = {}
         self._found: dict[str, tuple[Trouble, str]] = {}
 
     def run(self, *, repair: bool = False) -> Report:
@@ -138,10 +140,10 @@ class Verification:
             if manifest is None:
                 return
             if tables is None:
-                tables = {table.id for table in manifest.tables}
+                tables = {table.id for table in manifest.tables if table.durable}
                 state = bool(tables)
-                for part in (part for loop in manifest.loops.values() for part in loop.files):
-                    self._need_file(root, part.file)
+                for file in manifest.in_force:
+                    self._need_file(root, file)
             if state:
                 if base_at is None and manifest.bases:
                     base_at = manifest.bases[0].at
@@ -168,9 +170,9 @@ class Verification:
 
     def _manifest(self, reference: ManifestReference) -> Manifest | None:
         """``None`` when it is damaged, which is noted. Never from memory: this is about what lies in the store."""
-        if reference.sha256 not in self._manifests:
-            self._manifests[reference.sha256] = self._read_manifest(reference)
-        return self._manifests[reference.sha256]
+        if reference not in self._manifests:
+            self._manifests[reference] = self._read_manifest(reference)
+        return self._manifests[reference]
 
     def _read_manifest(self, reference: ManifestReference) -> Manifest | None:
         try:
@@ -178,9 +180,16 @@ class Verification:
             if hashlib.sha256(data).hexdigest() != reference.sha256:
                 self._found[reference.path] = (Trouble.CORRUPT, "another checksum than the one that is recorded")
                 return None
-            return Manifest.decode(data, self._store.location(reference.path))
+            manifest = Manifest.decode(data, self._store.location(reference.path))
+            if manifest.key != reference.key:
+                self._found[reference.path] = (Trouble.CORRUPT, f"it is the manifest of {manifest.key}")
+                return None
+            self._store.check_bounds(reference, manifest)
+            return manifest
         except NewerFormat:
             raise
+        except ForeignFile as error:
+            self._found[reference.path] = (Trouble.FOREIGN, error.message)
         except SnapshotError as error:
             self._found[reference.path] = (Trouble.MISSING, error.message)
         except ValueError as error:
@@ -205,7 +214,8 @@ class Verification:
     def _repair(self) -> set[str]:
         """Manifests first: a base is rebuilt from what they name."""
         repaired: set[str] = set()
-        for path in sorted(self._found, key=lambda path: (self._needs[path].manifest is None, path)):
+        damaged = [path for path, (trouble, _) in self._found.items() if trouble is not Trouble.FOREIGN]
+        for path in sorted(damaged, key=lambda path: (self._needs[path].manifest is None, path)):
             need = self._needs[path]
             data = _manifest_again(need) if need.manifest is not None else self._base_again(need)
             if data is not None and hashlib.sha256(data).hexdigest() == need.sha256:
@@ -263,7 +273,8 @@ class Verification:
     def _finding(self, path: str, repaired: bool) -> Finding:
         trouble, detail = self._found[path]
         need = self._needs[path]
-        return Finding(path, trouble, detail, tuple(sorted(need.harms)), repaired, _remedy(need, repaired))
+        remedy = _remedy(need, trouble, repaired)
+        return Finding(path, trouble, detail, tuple(sorted(need.harms)), repaired, remedy)
 
 
 def _damage(need: _Need, data: bytes) -> str:
@@ -281,9 +292,11 @@ def _of(deltas: Iterable[DeltaFile], table: str) -> tuple[DeltaFile, ...]:
     return tuple(delta for delta in deltas if delta.table == table)
 
 
-def _remedy(need: _Need, repaired: bool) -> str:
+def _remedy(need: _Need, trouble: Trouble, repaired: bool) -> str:
     if repaired:
         return "It was written again, with the checksum that is recorded."
+    if trouble is Trouble.FOREIGN:
+        return "Go back to a snapshot that does not need it."
     restore = "Restore the file from a copy"
     if need.base is not None:
         return f"{restore}; it cannot be rebuilt, since the base before it or deltas between are gone or damaged, too."

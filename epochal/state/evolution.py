@@ -61,8 +61,22 @@ def _compared(
         return TableChange(table=id, verdict="added", added=new.value, problems=problems)
     if new is None:
         problem = () if id in may_drop else (_lost(f"State table {id!r}", id),)
-        return TableChange(table=id, verdict="dropped", problems=problem)
+        return TableChange(table=id, verdict="dropped", problems=problem if old.durable else ())
+    if old.durable != new.durable:
+        return _otherwise_kept(old, new, may_drop)
     return _evolved(old, new, may_drop)
+
+
+def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
+    """Between snapshots and caches nothing is carried over: it begins empty."""
+    if new.durable:
+        note = f"State table {new.id!r} becomes durable, and begins empty."
+        return TableChange(table=new.id, verdict="evolved", notes=(note,))
+    lost = (
+        f"State table {old.id!r} is not durable any more, and would begin empty. Leave durable=False out, or allow "
+        f"that: configuration.allow_dropped_state = [{old.id!r}]."
+    )
+    return TableChange(table=new.id, verdict="evolved", problems=() if new.id in may_drop else (lost,))
 
 
 def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:

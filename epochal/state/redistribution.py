@@ -16,9 +16,10 @@ def redistributed(table: StateTable, rows: pa.Table, before: int, after: int) ->
     Rows with a key keep it, and it says where they lie. The elements of operator and union state get new addresses,
     since their key group is a part of these: counted row by row through (``_index``, ``_group``), in which order their
     lists are, and dealt anew. So no two get the same, their order stays, and they are spread over the new groups.
+    Instances of partial state stay what they are: there must be a key group for each.
     """
     match table.scope:
-        case StateScope.KEYED | StateScope.BROADCAST:
+        case StateScope.KEYED | StateScope.BROADCAST | StateScope.PARTIAL:
             return rows, table.key_groups(rows, after)
         case StateScope.OPERATOR | StateScope.UNION:
             (index,) = table.sub_key_schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -41,6 +41,9 @@ class StateScope(StrEnum):
     """As operator, but every subtask reads the rows of all."""
     BROADCAST = "broadcast"
     """Of all subtasks, which write the same: subtask 0 does so for all of them, into key group 0."""
+    PARTIAL = "partial"
+    """One instance of the whole state for each subtask: instance i is key group i. Where there are fewer subtasks than
+    instances, subtask s makes one of the instances s, s + parallelism, .. (SDG 3.2)."""
 
     @property
     def has_key(self) -> bool:
@@ -50,12 +53,12 @@ class StateScope(StrEnum):
     @property
     def read_like(self) -> StateScope:
         """The scope whose key groups are read as those of this one, at every parallelism."""
-        return StateScope.KEYED if self is StateScope.OPERATOR else self
+        return StateScope.KEYED if self in (StateScope.OPERATOR, StateScope.PARTIAL) else self
 
     def groups_read(self, subtask: int, parallelism: int, max_parallelism: int) -> range:
         """The key groups whose rows a subtask reads."""
         match self:
-            case StateScope.KEYED | StateScope.OPERATOR:
+            case StateScope.KEYED | StateScope.OPERATOR | StateScope.PARTIAL:
                 return groups_of(subtask, parallelism, max_parallelism)
             case StateScope.UNION:
                 return range(max_parallelism)
@@ -153,6 +156,14 @@ class MergedColumns(BaseModel):
     options: dict[str, Any] = {}
 
 
+BY_PROGRAM: Final = "program"
+"""How instances become one: by the author's code."""
+
+
+CACHED_SCOPES: Final = (StateScope.KEYED, StateScope.OPERATOR)
+"""Of what need not be durable: rows that one subtask alone reads and writes."""
+
+
 class StateTable(BaseModel):
     """The declaration of a state table, as it stands in every manifest.
 
@@ -190,14 +201,21 @@ class StateTable(BaseModel):
     """The operator whose changes it aggregates: it has counted all that this one has given."""
     taken_back: tuple[str, ...] | None = None
     """How it has counted them, in words that are the same for the same code: what is taken back must be that."""
+    reconcile: tuple[MergedColumns, ...] | Literal["program"] | None = None
+    """Of partial state: how the rows that two instances have of one key become one. ``None``: they never do."""
     queryable: bool = True
+    durable: bool = True
+    """Whether its rows are in snapshots. Otherwise they are in the cache of the machine that a subtask ran on, alone:
+    where that is gone the subtask's rows are, too."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
-        absent = dict.fromkeys(("time", "expires", "windows", "joined", "ranked", "changes_of", "taken_back", "merges"))
-        usual = absent | {"scope": StateScope.KEYED}
+        absent = dict.fromkeys(
+            ("time", "expires", "windows", "joined", "ranked", "changes_of", "taken_back", "merges", "reconcile")
+        )
+        usual = absent | {"scope": StateScope.KEYED, "durable": True}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="after")
@@ -209,6 +227,19 @@ class StateTable(BaseModel):
             if not expiring or expiring[0].type not in TIME_TYPES:
                 raise ValueError(f"state {self.id!r} expires by {self.expires.column!r}, which is no time of its rows")
         return self
+
+    @model_validator(mode="after")
+    def _in_a_cache_of_its_own(self) -> StateTable:
+        if not self.durable and (self.queryable or self.scope not in CACHED_SCOPES):
+            raise ValueError(f"state {self.id!r} is not durable: it is queryable nowhere, and keyed or of a subtask")
+        return self
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why nobody but the program can read it, and what to do; ``None`` where others can."""
+        if not self.durable:
+            return "is not durable, and in no snapshot; declare it without durable=False to read it"
+        return None if self.queryable else "is not queryable; declare it with queryable=True"
 
     def __copy__(self) -> Self:
         """``model_copy(update=..)`` is a copy that is changed: what was computed of this one may not hold for it."""

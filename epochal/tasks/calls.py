@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from epochal.errors import HandlesIncomplete
 
 MARK, SUBTASK, KEY_GROUP, INPUT = "_mark", "_subtask", "_kg", "_input"
+TO = "_to"
+"""The key group that a row goes to, where what gave it says so; -1: it goes to every subtask."""
 
 _DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
 

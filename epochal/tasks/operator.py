@@ -17,12 +17,14 @@ from epochal.contracts.conditions import Due, EpochConditions, Watermarks
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
+from epochal.declarations.reconcile import Reconcile
 from epochal.snapshots.chain import Chain
 from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
 from epochal.state.unexpired import unexpired
 from epochal.tasks import points
 from epochal.tasks.calls import Call, CallReader
+from epochal.tasks.reconciling import reconciling
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.sides import OutputBatch, SideRows, TaskOutput
 from epochal.tasks.steps import StepClock
@@ -160,6 +162,8 @@ class OperatorTask:
     key: tuple[Column, ...]
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    reconcile: Mapping[str, Reconcile] = field(default_factory=dict)
+    """By state table how two of its instances become one, where that is the author's code."""
     silent: bool = False
     """Nobody reads the output: give only sides and handles."""
     silent_sides: frozenset[str] = frozenset()
@@ -190,11 +194,16 @@ class OperatorTask:
         transaction, due, agreement = self.backend.start(self._scope(subtask)), DueTimes(), Agreement()
         try:
             points.OPENED.hit(epoch)
+            transaction = reconciling(
+                transaction, self.tables, subtask, self.parallelism, self.max_parallelism, self.reconcile
+            )
             clock.ended("T1")
             reporting.step = "T2"
-            for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), rows):
+            for batch in self.work.run(self._subtask(subtask, transaction, due, agreement), clock.reading(rows)):
                 if self._is_read(batch):
-                    yield self._with_control(self._tagged.tagged(batch))
+                    tagged = self._with_control(self._tagged.tagged(batch))
+                    with clock.waiting():
+                        yield tagged
             points.PROCESSED.hit(epoch)
             clock.ended("T2")
             reporting.step = "T3"
@@ -205,7 +214,7 @@ class OperatorTask:
             raise
         points.PRE_COMMITTED.hit(epoch)
         clock.ended("T3")
-        yield self._handle_row(clock.answer(handle), subtask)
+        yield self._handle_row(clock.answer(handle, clock.work), subtask)
 
     def _scope(self, subtask: int) -> StateTaskScope:
         return StateTaskScope(

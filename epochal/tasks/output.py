@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import GeneratorType
 from typing import Any
 
@@ -129,6 +130,15 @@ class OutputRows:
 
     def _declared(self) -> str:
         return f"Its {self._what} is declared as: {schema_text(self._schema)}."
+
+
+def given_in_parts(result: Iterable[Any] | None, rows: int) -> Iterator[Iterable[Any] | None]:
+    """What an author's generator yields, so many rows at a time; anything else as it is."""
+    if not isinstance(result, GeneratorType):
+        yield result
+        return
+    while part := list(islice(result, rows)):
+        yield part
 
 
 def schema_text(schema: pa.Schema) -> str:

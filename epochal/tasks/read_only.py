@@ -16,6 +16,7 @@ from typing import Any
 
 from epochal.declarations.broadcast import BroadcastProcess
 from epochal.declarations.keyed import BatchFunction, KeyedProcess
+from epochal.declarations.partial import PartialProcess
 from epochal.declarations.state import StateDeclaration
 from epochal.declarations.unkeyed import UnkeyedProcess
 from epochal.errors import AuthorError
@@ -24,7 +25,7 @@ MOST_ELEMENTS = 10_000
 """Larger containers are not compared: that would cost as much as the work itself."""
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
-_BASES = (KeyedProcess, BroadcastProcess, UnkeyedProcess, BatchFunction, object)
+_BASES = (KeyedProcess, BroadcastProcess, UnkeyedProcess, PartialProcess, BatchFunction, object)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How long T1, T2 and T3 took in a task: measured by the task, and told to the driver behind its handle.
+"""How long T1, T2 and T3 took in a task, and what it did: measured by the task, told to the driver after its handle.
 
 What the driver makes of it is a metric, and stands in no manifest: an answer is the handle, a line break, and the
 seconds; whoever wants the handle alone reads the first line.
@@ -8,36 +8,81 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from epochal.contracts.handle import Handle
-from epochal.contracts.measurements import TaskStep
+from epochal.contracts.measurements import TaskStep, Work
 
 
 class TaskAnswer(NamedTuple):
-    """``seconds``: by step, of a task that said so."""
+    """``seconds``: by step, of a task that said so. ``work``: of a subtask of an operator."""
 
     handle: Handle
     seconds: dict[TaskStep, float]
+    work: Work | None = None
 
     @classmethod
     def decode(cls, data: bytes) -> TaskAnswer:
-        _, _, seconds = data.partition(b"\n")
-        return cls(Handle.decode(data), json.loads(seconds) if seconds else {})
+        _, _, text = data.partition(b"\n")
+        measured = json.loads(text) if text else {}
+        work = measured.pop("work", None)
+        return cls(Handle.decode(data), measured, None if work is None else Work(*work))
+
+
+def works_of(answers: Iterable[TaskAnswer]) -> dict[tuple[str, int], Work]:
+    """By operator and subtask, of those that said so."""
+    return {(answer.handle.owner, answer.handle.subtask): answer.work for answer in answers if answer.work is not None}
 
 
 class StepClock:
-    """Of one transaction of a task, whose first step begins now."""
+    """Of one transaction of a task, whose first step begins now.
 
-    def __init__(self) -> None:
-        self._at = time.monotonic()
+    A task is busy while it neither waits for its rows nor for whoever takes its output.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._at = clock()
         self._seconds: dict[TaskStep, float] = {}
+        self._waited = 0.0
+        self._rows = 0
 
     def ended(self, step: TaskStep) -> None:
         """The next one begins."""
-        before, self._at = self._at, time.monotonic()
+        before, self._at = self._at, self._clock()
         self._seconds[step] = round(self._at - before, 6)
 
-    def answer(self, handle: Handle) -> bytes:
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In the block the task waits."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._waited += self._clock() - began
+
+    def reading(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, counted; to get them is to wait."""
+        while True:
+            with self.waiting():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            self._rows += batch.num_rows
+            yield batch
+
+    @property
+    def work(self) -> Work:
+        """Until the end of the last step."""
+        return Work(self._rows, max(0.0, round(self._at - self._began - self._waited, 6)))
+
+    def answer(self, handle: Handle, work: Work | None = None) -> bytes:
         """What :meth:`TaskAnswer.decode` reads."""
-        return handle.encode() + b"\n" + json.dumps(self._seconds, separators=(",", ":")).encode()
+        measured: dict[str, float | Work] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
+        if work is not None:
+            measured["work"] = work
+        return handle.encode() + b"\n" + json.dumps(measured, separators=(",", ":")).encode()

@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from epochal.contracts.catalog import EpochCounts
+from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
 from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -40,11 +40,13 @@ from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput, SinkError
+from epochal.operators.standing_queries import StandingQueriesOperator, StandingQueriesPlan
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.base import merged
 from epochal.snapshots.internal_source import under_way
 from epochal.snapshots.store import SnapshotStore
+from epochal.standing.binding import bound
 from epochal.state.table import StateTable
 from epochal.state.watermarks import observed
 from epochal.testing.in_memory import CapturingSink, InMemorySource
@@ -79,6 +81,7 @@ class Harness:
         }
         self._sinks = {node.name: CapturingSink(node.name, self._folder.name) for node in self._graph.sinks}
         self._plan = plan_pipeline(self._graph, self._spark, self._sources)
+        self._asked = 0
         self.restart()
 
     def __enter__(self) -> Self:
@@ -140,6 +143,29 @@ class Harness:
                 raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
             self._sources[name].give(self._frame(name, rows))
         return self._run()
+
+    def ask(self, operator: str, query: str) -> int:
+        """Add a standing query, as ``epochal query add`` does; the next epoch begins to answer it. Gives its id.
+
+        Raises ``InvalidInput`` where ``operator`` takes no queries, ``QueryRefused``.
+        """
+        node = next((node.operator for node in self._graph.operators if node.name == operator), None)
+        plan = self._plan.operators.get(operator)
+        if not isinstance(node, StandingQueriesOperator) or not isinstance(plan, StandingQueriesPlan):
+            raise InvalidInput(f"{operator!r} has no standing queries.")
+        self._asked += 1
+        command = QueryCommand(
+            number=self._asked,
+            kind="add",
+            query=self._asked,
+            by="test",
+            operator=operator,
+            text=query,
+            bound=bound(query, plan.columns, node.limits).json,
+        )
+        directive = Directive(id=f"query-{self._asked}", kind="query", arguments=command.model_dump())
+        self._coordinator.queries.take(directive)
+        return self._asked
 
     def advance(self, *, watermark: datetime) -> dict[str, pa.Table]:
         """Run an epoch without rows whose watermarks have reached this time, with a time zone, in every declaration.
@@ -235,6 +261,8 @@ class Harness:
         declared = {item.id: item for item in self._plan.tables}
         if table not in declared:
             raise InvalidInput(f"There is no state table {table!r}; state tables are: {', '.join(declared)}.")
+        if not declared[table].durable:
+            raise InvalidInput(f"State {table!r} {declared[table].unreadable}.")
         chain = self._coordinator.position.chains[table]
         rows = merged(self._store, declared[table], chain, 0, self._configuration.max_parallelism - 1)
         return rows.drop_columns(["_kg"])

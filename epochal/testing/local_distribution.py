@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from epochal.operators.distribution import Distribution
-from epochal.state.keygroups import key_groups, subtask_of
+from epochal.state.keygroups import Groups, key_groups, subtask_of
 from epochal.state.table import Column
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK
+from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO
 from epochal.tasks.inputs import carried_name
 
 
@@ -67,6 +68,9 @@ class LocalShuffle:
                 subtasks = np.repeat(np.arange(self.parallelism, dtype=np.int32), rows.num_rows)
                 rows = rows.take(pa.array(np.tile(np.arange(rows.num_rows), self.parallelism)))
                 groups = pa.nulls(rows.num_rows, pa.int32())
+            case Distribution.BY_GROUP:
+                rows, subtasks = self._by_group(rows)
+                groups = pc.if_else(pc.less(rows[TO], 0), None, rows[TO])
         columns = {
             MARK: pa.nulls(rows.num_rows, pa.int32()),
             SUBTASK: pa.array(subtasks, pa.int32()),
@@ -75,6 +79,15 @@ class LocalShuffle:
         if len(self.inputs) > 1:
             columns[INPUT] = pa.repeat(pa.scalar(number, pa.int8()), rows.num_rows)
         return pa.table({**columns, **{self._name(number, name): rows[name] for name in rows.column_names}})
+
+    def _by_group(self, rows: pa.Table) -> tuple[pa.Table, Groups]:
+        to = rows[TO].to_numpy()
+        counts = np.where(to < 0, self.parallelism, 1)
+        taken = np.repeat(np.arange(len(to)), counts)
+        every = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
+        owners = np.repeat(to, counts)
+        subtasks = np.where(owners < 0, every, subtask_of(owners, self.parallelism)).astype(np.int32)
+        return rows.take(pa.array(taken)), subtasks
 
     def _name(self, number: int, name: str) -> str:
         by_key = self.inputs[number].distribution is Distribution.BY_KEY
@@ -86,6 +99,6 @@ class LocalShuffle:
         names = [column.name for column in self.key]
         for number, (input, rows) in enumerate(zip(self.inputs, tables, strict=True)):
             names += [self._name(number, name) for name in input.order_by]
-            if input.distribution is not Distribution.BY_KEY:
+            if input.distribution in (Distribution.TO_ANY, Distribution.TO_ALL):
                 names += [self._name(number, name) for name in rows.column_names]
         return list(dict.fromkeys(names))

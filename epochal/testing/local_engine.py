@@ -25,6 +25,7 @@ from epochal import faults
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
+from epochal.declarations.reconcile import Reconcile
 from epochal.declarations.sides import REJECTED
 from epochal.declarations.state import declared_states
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
@@ -36,6 +37,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.operators.contract import Operator
+from epochal.operators.entries import EntrySource
 from epochal.operators.feedback import LoopHead
 from epochal.operators.process import ProcessWork
 from epochal.pipeline.graph import Graph
@@ -45,7 +47,7 @@ from epochal.state.watermarks import WHOLE
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
 from epochal.tasks.sides import SIDE, TaskOutput
 from epochal.tasks.sink import SinkTask
-from epochal.tasks.steps import TaskAnswer
+from epochal.tasks.steps import TaskAnswer, works_of
 from epochal.tasks.stored_timers import timer_tables
 from epochal.testing.local_distribution import LocalInput, LocalShuffle
 from epochal.testing.local_event_time import LocalEventTime, LocalTime
@@ -72,10 +74,13 @@ class LocalOperator:
     output: pa.Schema
     inputs: tuple[LocalInput, ...] = (LocalInput(),)
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    reconcile: Mapping[str, Reconcile] = field(default_factory=dict)
     reads: tuple[tuple[str, ...], ...] = ()
     declared: Operator | None = None
     before: tuple[Change, ...] = ()
     after: Change | None = None
+    in_epoch: Callable[[EpochPlan], LocalOperator] | None = None
+    """What it is in an epoch, where that is chosen anew for each."""
 
     @property
     def output_columns(self) -> pa.Schema:
@@ -242,6 +247,7 @@ class LocalRunner(EpochRunner):
                     step.change.table(_united([part for name in step.reads for part in streams[name]]))
                 ]
                 continue
+            step = step if step.in_epoch is None else step.in_epoch(plan)
             inputs = self._inputs(step, streams)
             if step.declared is not None:
                 inputs, late = time.on_time(step.declared, inputs)
@@ -252,6 +258,7 @@ class LocalRunner(EpochRunner):
         for loop, names in self.pipeline.tails.items():
             read += [self._tail(plan, loop, part) for name in names for part in streams[name]]
         written = [self._written(task, rows, partition) for partition, (task, rows) in enumerate(read)]
+        answers = [answer for found in (*answered.values(), written) for answer in found]
         return Answers(
             {name: [answer.handle for answer in found] for name, found in answered.items()},
             [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
@@ -259,7 +266,8 @@ class LocalRunner(EpochRunner):
             partitions=len(read),
             rows_in=rows_in,
             time=time.observed,
-            task_seconds=[answer.seconds for found in (*answered.values(), written) for answer in found],
+            task_seconds=[answer.seconds for answer in answers],
+            work=works_of(answers),
         )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
@@ -271,7 +279,7 @@ class LocalRunner(EpochRunner):
         for name, schema in self.pipeline.sources.items():
             mine = [plan.slices[each] for each in (name, *self.pipeline.loops) if each in plan.slices]
             source = self.participants.sources[name]
-            rows = source.table(mine) if isinstance(source, LocalSource) else read_rows(mine, schema)
+            rows = _rows(source, mine, schema)
             half = rows.num_rows // 2
             found[name] = [rows.slice(0, half), rows.slice(half)]
         for name, head in self.participants.sources.items():
@@ -312,6 +320,7 @@ class LocalRunner(EpochRunner):
             key=operator.key,
             output=operator.output,
             sides=operator.sides,
+            reconcile=operator.reconcile,
         )
         answers, decoded = [], list[TaskAnswer]()
         parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
@@ -345,6 +354,16 @@ class LocalRunner(EpochRunner):
     def _written(self, task: SinkTask, rows: pa.Table, partition: int) -> TaskAnswer:
         (answer,) = self.tasks.run(task, rows.to_batches(), partition)
         return TaskAnswer.decode(answer.column("handle")[0].as_py())
+
+
+def _rows(source: Source, slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
+    match source:
+        case LocalSource():
+            return source.table(slices)
+        case EntrySource():
+            return pa.concat_tables([schema.empty_table(), *map(source.table, slices)])
+        case _:
+            return read_rows(slices, schema)
 
 
 def loop_stream(loop: str) -> str:

@@ -8,7 +8,7 @@ operators ``union`` is there; others would need Spark's expressions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
@@ -23,12 +23,13 @@ from epochal.declarations.keys import key_columns
 from epochal.declarations.sides import LATE_OF_INPUT
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.declarations.windows import GridWindows, SessionWindows
+from epochal.engine.job import EpochPlan
 from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.feedback import Closing, WithinBound
 from epochal.operators.interval_join import IntervalJoinPlan
 from epochal.operators.panes import WINDOW
 from epochal.operators.process import ProcessPlan
+from epochal.operators.standing_queries import StandingQueriesPlan
 from epochal.operators.window_aggregate import WindowedAggregate
 from epochal.operators.window_process import WindowProcessOperator
 from epochal.pipeline.graph import (
@@ -46,6 +47,7 @@ from epochal.pipeline.graph import (
 )
 from epochal.tasks.session_aggregates import SESSION_END
 from epochal.tasks.session_rows import TIME
+from epochal.tasks.standing_partials import PARTIALS
 from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
 from epochal.testing.local_aggregates import local_aggregation, partials
 from epochal.testing.local_distribution import LocalInput
@@ -104,7 +106,7 @@ class _Walk:
                     self._add(node.id, loop_stream(node.name), node.feedback.output)
                 case CloseNode():
                     self._tails[node.name] = self._streams[node.input]
-                case TransformNode(function=WithinBound() | Closing()):
+                case TransformNode() if hasattr(node.function, "table"):
                     self._change(node)
                 case TransformNode(label="union"):
                     self._streams[node.id] = tuple(name for id in node.inputs for name in self._streams[id])
@@ -153,6 +155,21 @@ class _Walk:
 def planned(operator: Operator, rows: Sequence[pa.Schema], reads: tuple[tuple[str, ...], ...]) -> LocalOperator:
     """``rows``: the columns of each input; ``reads``: the streams that its rows are united of."""
     plan = _windowed(operator, rows[0]) if isinstance(operator, WindowedAggregate) else _plan(operator, rows)
+    found = _local(operator, plan, reads)
+    return replace(found, in_epoch=partial(_in_epoch, operator, plan, reads)) if _is_chosen(plan) else found
+
+
+def _is_chosen(plan: OperatorPlan) -> bool:
+    return isinstance(plan, StandingQueriesPlan)
+
+
+def _in_epoch(
+    operator: Operator, plan: OperatorPlan, reads: tuple[tuple[str, ...], ...], epoch: EpochPlan
+) -> LocalOperator:
+    return _local(operator, plan.in_epoch(epoch.conditions, epoch.queries), reads)
+
+
+def _local(operator: Operator, plan: OperatorPlan, reads: tuple[tuple[str, ...], ...]) -> LocalOperator:
     before, after = _around(operator, plan)
     order = plan.order_by if isinstance(plan, ProcessPlan) else ()
     return LocalOperator(
@@ -163,6 +180,7 @@ def planned(operator: Operator, rows: Sequence[pa.Schema], reads: tuple[tuple[st
         plan.output,
         tuple(LocalInput(input.distribution, (*order, *input.order_by)) for input in plan.inputs),
         plan.sides,
+        plan.reconcile,
         reads,
         operator,
         before,
@@ -194,7 +212,14 @@ def _around(operator: Operator, plan: OperatorPlan) -> tuple[tuple[Change, ...],
     if isinstance(plan, IntervalJoinPlan):
         sides = (plan.work.left, plan.work.right)
         return tuple(partial(_selected, side.columns.names) for side in sides), None
+    if isinstance(plan, StandingQueriesPlan):
+        return (partial(_standing_partials, plan),), None
     return (), None
+
+
+def _standing_partials(plan: StandingQueriesPlan, rows: pa.Table) -> pa.Table:
+    found = plan.partials(rows.to_batches()) if plan.answered else ()
+    return pa.Table.from_batches(list(found), PARTIALS)
 
 
 def _with_hops(united: Sequence[pa.Schema]) -> pa.Schema:

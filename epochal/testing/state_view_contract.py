@@ -11,6 +11,7 @@ from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
     OWN,
+    PARTS,
     RULES,
     SCOPED_TABLES,
     SEEN,
@@ -57,6 +58,7 @@ class ViewContract:
                 COUNTS.id: counted(*range(number, 20), count=number),
                 SHARED.id: elements(*every[number::2], element=f"{number}"),
                 OWN.id: [*elements(*every[::3], element=f"{number}"), *elements((1, 90 + number))],
+                PARTS.id: elements(*every[:5], element=f"{number}"),
                 RULES.id: elements((0, number)) + elements((0, number - 1), element=None) * (number > 0),
             }
             world.publish(world.pre_commit(changes), changes)

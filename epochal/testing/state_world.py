@@ -56,7 +56,8 @@ SHARED = StateTable(
 )
 OWN = SHARED.model_copy(update={"id": "counts.own", "scope": StateScope.OPERATOR})
 RULES = SHARED.model_copy(update={"id": "counts.rules", "scope": StateScope.BROADCAST})
-SCOPED_TABLES = (COUNTS, SHARED, OWN, RULES)
+PARTS = SHARED.model_copy(update={"id": "counts.parts", "scope": StateScope.PARTIAL})
+SCOPED_TABLES = (COUNTS, SHARED, OWN, RULES, PARTS)
 """A state table of each scope."""
 WINDOWS = COUNTS.model_copy(
     update={

@@ -42,6 +42,7 @@ class ExportResult(Answer):
     bytes: int
     sha256: str
     expires_at: str
+    left_out: tuple[str, ...] = Field(default=(), description="State tables that are not durable: they begin empty.")
 
 
 class CreateImport(Body):

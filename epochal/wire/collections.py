@@ -67,7 +67,7 @@ class FindingAnswer(Answer):
     """``harms``: the snapshots that need the file, oldest first, at most a hundred of ``harmed``."""
 
     path: str
-    trouble: Open[Literal["missing", "corrupt"]]
+    trouble: Open[Literal["missing", "corrupt", "foreign"]]
     detail: str
     harms: list[EpochKey]
     harmed: int

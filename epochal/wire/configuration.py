@@ -10,11 +10,18 @@ from pydantic import GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 
 from epochal.contracts import registry
+from epochal.contracts.configuration import Autoscaling, RestartStrategy
 from epochal.contracts.configuration import Configuration as ApplicationConfiguration
-from epochal.contracts.configuration import RestartStrategy
 from epochal.errors import OptionError
 
-__all__ = ["ApplicationConfiguration", "RestartStrategy", "check_configuration", "merged_configuration"]
+__all__ = [
+    "ApplicationConfiguration",
+    "Autoscaling",
+    "RestartStrategy",
+    "check_configuration",
+    "merged_configuration",
+    "merged_settings",
+]
 
 
 class _DescribedAsConfiguration:
@@ -29,6 +36,9 @@ the others, also those that it does not know, as they were."""
 RESTARTING = ("master", "spark")
 """Settings that only a new driver takes: Spark's own resources (design/epochs.md)."""
 
+SECTIONS = ("restart", "autoscaling")
+"""Settings that have settings of their own; a change may name some of them."""
+
 _SPARK_OPTION = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 
 
@@ -42,10 +52,19 @@ def check_configuration(configuration: ApplicationConfiguration) -> None:
             )
 
 
+def merged_settings(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``changes`` over ``before``, also within sections."""
+    merged = {**before, **changes}
+    for name in SECTIONS:
+        if isinstance(before.get(name), Mapping) and isinstance(changes.get(name), Mapping):
+            merged[name] = {**before[name], **changes[name]}
+    return merged
+
+
 def merged_configuration(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ApplicationConfiguration:
     """``changes`` over ``before``. Raises ``OptionError`` naming the field."""
     try:
-        configuration = ApplicationConfiguration.model_validate({**before, **changes})
+        configuration = ApplicationConfiguration.model_validate(merged_settings(before, changes))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in ("configuration", *first["loc"]))

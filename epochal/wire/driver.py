@@ -11,6 +11,8 @@ call                                  body                       answer
 ``POST epochs/{e}/abort``             :class:`AbortEpoch`        204
 ``POST heartbeat``                    :class:`DriverStatus`      200 :class:`Directives`
 ``GET  directives?after=&seconds=``   none                       200 :class:`NewestDirective`
+``GET  calls?after=&through=``        none                       200 :class:`InboxPage`
+``GET  calls?after=&seconds=``        none                       200 :class:`InboxPage`
 ``POST directives/{d}``               :class:`CompleteDirective` 204
 ``POST report``                       :class:`DriverReport`      204
 ``POST finish``                       :class:`FinishAttempt`     204
@@ -90,6 +92,14 @@ class NewestDirective(_Body):
     """``newest``: the id of a directive that waits; ``None``: there is no newer one."""
 
     newest: str | None = None
+
+
+CALLS_HEADER = "Epochal-Calls-Through"
+"""Of a prepare, ``EpochTerms.calls_through``."""
+CALLS_AT_ONCE = 20_000
+"""So many calls an answer holds at most, and the rest of a batch."""
+CALLS_BYTES = 8 << 20
+"""So many bytes of them, and the rest of a batch."""
 
 
 class UnknownDirective(_Body):

@@ -12,6 +12,7 @@ OperationKind = Literal[
     "restart",
     "savepoint",
     "transaction",
+    "query",
     "upgrade",
     "rescale",
     "rollback",

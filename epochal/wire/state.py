@@ -23,12 +23,13 @@ class StateKind(StrEnum):
 
 
 class StateScope(StrEnum):
-    """Whose a row is: a key's, one subtask's, or that of all subtasks."""
+    """Whose a row is: a key's, one subtask's, that of all subtasks, or that of one of several instances."""
 
     KEYED = "keyed"
     OPERATOR = "operator"
     UNION = "union"
     BROADCAST = "broadcast"
+    PARTIAL = "partial"
 
 
 class Column(Answer):
@@ -64,8 +65,9 @@ class StateTableView(Answer):
     operator: str
     kind: Open[StateKind]
     scope: Open[StateScope] = Field(
-        description="`keyed` rows belong to a key. `operator`, `union` and `broadcast` rows have none: their key is "
-        "`_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out."
+        description="`keyed` rows belong to a key. `operator`, `union`, `broadcast` and `partial` rows have none: "
+        "their key is `_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out. "
+        "Of `partial` state it is the number of the instance; look-ups of values and maps without it are of all."
     )
     key: list[Column]
     sub_key: list[Column] = Field(
@@ -82,6 +84,13 @@ class StateTableView(Answer):
     )
 
 
+class InstanceValue(Answer):
+    """What one instance of partial state has."""
+
+    instance: int
+    value: dict[str, Any]
+
+
 class PointLookup(Answer):
     """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
     map state, and of windows, in the order of time. Dates, times, decimals, binaries and special floating-point values
@@ -91,6 +100,11 @@ class PointLookup(Answer):
     key: dict[str, Any]
     value: dict[str, Any] | None = None
     entries: list[dict[str, Any]] | None = None
+    instances: list[InstanceValue] | None = Field(
+        default=None,
+        description="Of partial state, where the key names no instance: what each has. `value` is then their values "
+        "merged by `reconcile`, or null where only the program can merge them.",
+    )
     branch: str
     epoch: int
     isolation: Open[Isolation]

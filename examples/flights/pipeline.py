@@ -4,6 +4,10 @@
 - ``streaks``: for each aircraft how many flights in a row it has been late, an alert when it becomes three or more
   (a Python function with state of its own).
 
+With the parameter ``standing_queries`` people may ask queries of the flights as well::
+
+    epochal query add flights "SELECT origin, count(*) AS n, max(delay) AS worst GROUP BY origin WINDOW '1 day'"
+
 Try it without any service: ``epochal check examples/flights/pipeline.py``.
 """
 
@@ -28,6 +32,7 @@ class Parameters(BaseModel):
     output: str = Field(description="folder for the tables delays and alerts")
     late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")
     max_files: int = Field(default=20, ge=1, description="at most so many files in one epoch")
+    standing_queries: bool = Field(default=False, description="whether people may ask queries of the flights")
 
 
 class Streaks(KeyedProcess):
@@ -73,4 +78,8 @@ def build(parameters: Parameters) -> Pipeline:
     by_aircraft = arrived.where("tail IS NOT NULL").key_by("tail")
     streaks = by_aircraft.process(Streaks, name="streaks", late_minutes=parameters.late_minutes)
     streaks.write("alerts", files.sink(f"{parameters.output}/alerts", format="json"))
+
+    if parameters.standing_queries:
+        timed = arrived.with_watermark("time", "1 day")
+        timed.standing_queries("queries", windows=("1 hour", "30 days"))
     return pipeline

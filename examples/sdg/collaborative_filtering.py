@@ -6,7 +6,16 @@ one user; any call may write any of it, so it is partial: several instances, eac
 
 from __future__ import annotations
 
+from pydantic import BaseModel, Field
+
+from epochal import Pipeline
+from epochal.connectors import files
 from epochal.programs import Collection, Global, Matrix, Partial, Partitioned, Vector, entry, program
+
+
+class Parameters(BaseModel):
+    input: str = Field(description="a folder with folders of calls: ratings, and asked, which have no item and rating")
+    output: str = Field(description="a folder for recommendations")
 
 
 @program
@@ -39,3 +48,19 @@ class CollaborativeFiltering:
         for each in scores:
             merged = merged + each
         return merged
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("collaborative-filtering")
+    rated, asked = (
+        pipeline.read(name, files.source(f"{parameters.input}/{name}/*.json", format="json", schema=columns))
+        for name, columns in {
+            "ratings": "at timestamp, user bigint, item bigint, rating bigint",
+            "asked": "at timestamp, user bigint",
+        }.items()
+    )
+    filtering = pipeline.program(CollaborativeFiltering)
+    filtering.feed("add_rating", rated, order_by="at")
+    filtering.feed("recommend", asked, order_by="at", keep=("user", "at"))
+    filtering.results("recommend").write("recommendations", files.sink(parameters.output, format="json"))
+    return pipeline

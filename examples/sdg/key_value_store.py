@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from pydantic import BaseModel, Field
+
+from epochal import Pipeline
+from epochal.connectors import files
 from epochal.programs import Map, Partitioned, entry, program
+
+
+class Parameters(BaseModel):
+    input: str = Field(description="a folder with folders of calls, put and get: JSON, at, key and, of put, value")
+    output: str = Field(description="a folder for what get answers")
 
 
 @program
@@ -35,3 +44,13 @@ class KeyValueStore:
             return False
         self.values.put(key, value)
         return True
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("key-value-store")
+    store = pipeline.program(KeyValueStore)
+    for name, columns in {"put": "at timestamp, key string, value string", "get": "at timestamp, key string"}.items():
+        calls = files.source(f"{parameters.input}/{name}/*.json", format="json", schema=columns)
+        store.feed(name, pipeline.read(name, calls), order_by="at", keep=("key", "at"))
+    store.results("get").write("answers", files.sink(parameters.output, format="json"))
+    return pipeline

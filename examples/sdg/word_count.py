@@ -5,6 +5,10 @@ A line comes with its own time, in milliseconds: a program reads no clock.
 
 from __future__ import annotations
 
+from pydantic import BaseModel, Field
+
+from epochal import Pipeline
+from epochal.connectors import files
 from epochal.programs import Counter, Partitioned, entry, program
 
 WINDOW_MILLISECONDS = 1000
@@ -34,3 +38,21 @@ class WordCount:
     def in_window(self, word: str, start: int) -> str:
         """The key of a word in a window."""
         return f"{start} {word}"
+
+
+class Parameters(BaseModel):
+    input: str = Field(description="a folder with folders of calls: lines (JSON: line, at), asked (word, start, at)")
+    output: str = Field(description="a folder for the counts that were asked for")
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("word-count")
+    words = pipeline.program(WordCount)
+    for name, source, columns in (
+        ("add_line", "lines", "line string, at bigint"),
+        ("count", "asked", "word string, start bigint, at bigint"),
+    ):
+        calls = files.source(f"{parameters.input}/{source}/*.json", format="json", schema=columns)
+        words.feed(name, pipeline.read(source, calls), order_by="at", keep="word" if name == "count" else ())
+    words.results("count").write("counts", files.sink(parameters.output, format="json"))
+    return pipeline

@@ -18,6 +18,7 @@ from epochal.wire.scopes import Scope
 _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
 _REPEATABLE = "__epochal_repeatable__"
+_BY_REQUEST_ID = "__epochal_by_request_id__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -36,6 +37,13 @@ def reads_only(endpoint: Endpoint) -> Endpoint:
 def repeatable(endpoint: Endpoint) -> Endpoint:
     """To call the endpoint again with the same request does no harm, also where it was cut off half-way."""
     setattr(endpoint, _REPEATABLE, True)
+    return endpoint
+
+
+def by_request_id(endpoint: Endpoint) -> Endpoint:
+    """What comes to the endpoint are data of an application, as the rows of its sources: each has an id of its own by
+    which it is repeated, and they are too many for the audit log."""
+    setattr(endpoint, _BY_REQUEST_ID, True)
     return endpoint
 
 
@@ -65,7 +73,8 @@ def access_of(endpoint: object) -> Access | None:
 
 def changes_something(endpoint: object) -> bool:
     """Such calls are audited, and take an Idempotency-Key; others write nothing."""
-    return access_of(endpoint) in (Access.OPERATE, Access.ADMIN) and not getattr(endpoint, _READS_ONLY, False)
+    without = getattr(endpoint, _READS_ONLY, False) or getattr(endpoint, _BY_REQUEST_ID, False)
+    return access_of(endpoint) in (Access.OPERATE, Access.ADMIN) and not without
 
 
 def may_be_repeated(endpoint: object) -> bool:

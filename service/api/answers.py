@@ -41,6 +41,7 @@ FILES: Errors = (
     errors.SnapshotError,
     errors.FileCorrupt,
     errors.FileMissing,
+    errors.ForeignFile,
     errors.NewerFormat,
     errors.SchemaError,
 )

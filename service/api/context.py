@@ -15,25 +15,29 @@ from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService
 from epochal.service.queries.lineage.service import LineageService
+from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 
 if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build with
     from epochal.service.commands.annotations import AnnotationService
     from epochal.service.commands.applications import ApplicationService
     from epochal.service.commands.artifacts import ArtifactService
+    from epochal.service.commands.autoscaling import AutoscalingService
     from epochal.service.commands.backups import BackupService
     from epochal.service.commands.bundles.exports import ExportService
     from epochal.service.commands.bundles.imports import ImportService
+    from epochal.service.commands.calls import CallService
     from epochal.service.commands.cancel import CancelService
     from epochal.service.commands.collections import CollectionService
     from epochal.service.commands.fork import ForkService
     from epochal.service.commands.lifecycle import Lifecycle
     from epochal.service.commands.preflight import PreflightService
+    from epochal.service.commands.queries import QueryService
     from epochal.service.commands.rekey import RekeyService
     from epochal.service.commands.rollback import RollbackService
     from epochal.service.commands.savepoints import SavepointService
@@ -42,8 +46,10 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
     from epochal.service.commands.versions import VersionService
     from epochal.service.commands.webhooks import WebhookService
     from epochal.service.queries.administration import AdministrationQueries
+    from epochal.service.queries.entries import Answers, EntryQueries
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
+    from epochal.service.queries.standing_queries import StandingQueryDirectory
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping
@@ -61,7 +67,7 @@ class QueryNode:
 
     settings: Settings
     database: Database
-    store: SnapshotStore
+    store: LineageStore
     authenticator: Authenticator
     metrics: Metrics
 
@@ -71,6 +77,7 @@ class QueryNode:
     registered: ApplicationQueries
     executions: ExecutionService
     nodes: NodeService
+    load: LoadService
     epochs: EpochService
     manifests: SnapshotService
     lineage: LineageService
@@ -103,12 +110,18 @@ class ControlPlane(QueryNode):
     exports: ExportService
     imports: ImportService
     versions: VersionService
+    autoscaling: AutoscalingService
     preflight: PreflightService
     rekeys: RekeyService
     operations: OperationService
+    calls: CallService
+    entries: EntryQueries
+    answers: Answers
     cancellation: CancelService
     savepoints: SavepointService
     transactions: TransactionService
+    queries: QueryService
+    standing_queries: StandingQueryDirectory
     annotations: AnnotationService
     collections: CollectionService
     backups: BackupService

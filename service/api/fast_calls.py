@@ -22,6 +22,7 @@ from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.authenticator import bearer
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.driver import (
+    CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL_HEADER,
     VERSION_HEADER,
@@ -38,6 +39,7 @@ _LONGEST_NUMBER: Final = 18
 _LONGEST_VERSION: Final = 64
 _JSON: Final = b"application/json"
 _PROTOCOL, _VERSION = PROTOCOL_HEADER.lower().encode(), VERSION_HEADER.lower().encode()
+_CALLS: Final = CALLS_HEADER.lower().encode()
 _QUESTION: Final = re.compile(rb"after=(?P<after>[0-9a-f]{0,32})&seconds=(?P<seconds>[0-9]{1,3}(\.[0-9]{1,9})?)")
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -95,7 +97,7 @@ def _prepared(
             case ["POST", "epochs"]:
                 return _open(_body(OpenEpoch, headers, content))
             case ["POST", "epochs", epoch, "prepare"] if _is_number(epoch):
-                return _prepare(int(epoch), _body(PrepareEpoch, headers, content))
+                return _prepare(int(epoch), _body(PrepareEpoch, headers, content), headers.get(_CALLS))
             case ["POST", "epochs", epoch, "commit"] if _is_number(epoch):
                 return _commit(int(epoch))
             case ["POST", "heartbeat"] if _is_understood(headers):
@@ -124,9 +126,16 @@ def _open(body: OpenEpoch) -> Prepared:
     return call
 
 
-def _prepare(epoch: int, body: PrepareEpoch) -> Prepared:
+def _prepare(epoch: int, body: PrepareEpoch, calls: bytes | None) -> Prepared | None:
+    terms = body.terms
+    if calls is not None:
+        through = calls.decode("latin-1")
+        if not _is_number(through):
+            return None
+        terms = terms.model_copy(update={"calls_through": int(through)})
+
     async def call(drivers: DriverService, catalog: SqlCatalog) -> None:
-        await drivers.run(catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, body.terms)
+        await drivers.run(catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, terms)
 
     return call
 

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar, TypeVarTuple
 from fastapi import APIRouter, Depends, Header, Path, Query, status
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 
 from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
 from epochal.contracts.measurements import DriverReport
@@ -27,6 +27,7 @@ from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber, Sha256
 from epochal.wire.driver import (
+    CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL_HEADER,
     VERSION_HEADER,
@@ -50,6 +51,7 @@ AttemptNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 
 
 SpokenProtocol = Annotated[int, Header(alias=PROTOCOL_HEADER, ge=0)]
+CallsThrough = Annotated[int | None, Header(alias=CALLS_HEADER, ge=0, le=2**63 - 1)]
 SoftwareVersion = Annotated[str, Header(alias=VERSION_HEADER, max_length=64)]
 
 
@@ -114,9 +116,12 @@ async def read_epoch(epoch: EpochNumber, call: Guarded) -> EpochRecord:
 
 @router.post("/epochs/{epoch}/prepare", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
-async def prepare_epoch(epoch: EpochNumber, body: PrepareEpoch, call: Guarded) -> None:
+async def prepare_epoch(
+    epoch: EpochNumber, body: PrepareEpoch, call: Guarded, calls_through: CallsThrough = None
+) -> None:
     """E4, the commit decision."""
-    await call.run(call.catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, body.terms)
+    terms = body.terms.model_copy(update={"calls_through": calls_through})
+    await call.run(call.catalog.prepare_epoch, epoch, body.parent, body.manifest, body.counts, terms)
 
 
 @router.post("/epochs/{epoch}/commit", status_code=status.HTTP_204_NO_CONTENT)
@@ -154,6 +159,21 @@ async def listen_for_directives(
     """Answered as soon as there is a directive that is newer than ``after``, or when the time is over. The directive
     itself comes with the next heartbeat, for which this is the moment."""
     return NewestDirective(newest=await call.drivers.directive(execution, after, seconds))
+
+
+@router.get("/calls", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@for_drivers
+async def read_calls(
+    execution: str,
+    call: Guarded,
+    after: Annotated[int, Query(ge=0)],
+    through: Annotated[int | None, Query(ge=0)] = None,
+    seconds: Annotated[float, Query(ge=0, le=LISTEN_SECONDS)] = 0.0,
+) -> Response:
+    """Calls of the application's entries with numbers above ``after``: the first of them. Without ``through`` the
+    answer is held until there are some, or until the time is over."""
+    page = await call.drivers.calls(execution, after, through, seconds)
+    return Response(page, media_type="application/json")
 
 
 @router.post("/report", status_code=status.HTTP_204_NO_CONTENT)

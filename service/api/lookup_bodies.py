@@ -17,10 +17,11 @@ EPOCH_HEADER = b"epochal-epoch"
 
 
 def point_body(table: str, answer: PointAnswer, isolation: Isolation) -> bytes:
-    """``{table, key, value | entries, branch, epoch, isolation}``."""
+    """``{table, key, value | entries, instances, branch, epoch, isolation}``."""
     member = b"entries" if answer.is_list else b"value"
     what = (b'{"table":', _quoted(table), b',"key":', answer.key, b',"', member, b'":', answer.content)
-    return b"".join((*what, b",", _origin(answer.at, isolation), b"}"))
+    each = () if answer.instances is None else (b',"instances":', answer.instances)
+    return b"".join((*what, *each, b",", _origin(answer.at, isolation), b"}"))
 
 
 def batch_body(table: str, answer: BatchAnswer, isolation: Isolation) -> bytes:

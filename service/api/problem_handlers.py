@@ -16,6 +16,7 @@ from epochal.errors import (
     CatalogUnavailable,
     EpochalError,
     OutcomeUnknown,
+    QueryRefused,
     TooManyRequests,
     Unauthenticated,
 )
@@ -37,7 +38,8 @@ def install(app: FastAPI) -> None:
 async def epochal_problem(request: Request, error: Exception) -> Response:
     """The answer to a request that has raised an ``EpochalError``."""
     error = cast(EpochalError, error)
-    problem = problem_of(error, **_context(request))
+    further = {"reason": error.reason, "position": error.position} if isinstance(error, QueryRefused) else {}
+    problem = problem_of(error, **_context(request), **further)
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
-from epochal.service.api.answers import answers
+from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
 from epochal.service.api.fast_lookups import ROUTE as POINT_ROUTE
 from epochal.service.api.lookup_bodies import JSON, batch_body, matches, point_body, point_headers
@@ -48,7 +48,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Scope.READ)
-@answers(NotYetCommitted)
+@answers(NotYetCommitted, *FILES)
 async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
@@ -78,6 +78,8 @@ async def point(
     state, and of windows, the operator's key alone gives all entries. Windows that overlap are kept as panes, of which
     a look-up makes the open windows: by `window_start`, with `window_end` in the value. The header `Epochal-Epoch` says
     which epoch answered.
+
+    Of partial state, values and maps, the own key alone (`gin`, nothing of a value) is that of all instances.
 
     Null is `%00`: `JFK,%00`. The text of one zero character is therefore only found by `POST ../lookup`, where null is
     `null`. The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients

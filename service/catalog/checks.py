@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +40,9 @@ def catalog_findings(database: Database, clock: Callable[[], datetime] = now) ->
                 found.append(_clock(theirs, before, clock()))
             return found
     except EpochalError as error:
+        unwritable = _unwritable(database)
+        if unwritable is not None:
+            return [unwritable]
         remedy = "Check the URL, and whether the database runs and takes connections from here."
         return [failed("catalog", f"{error.message.rstrip('.')}.", remedy)]
 
@@ -91,29 +95,33 @@ def check_usable(database: Database) -> list[Finding]:
 
 
 def _sqlite(database: Database, connection: Connection) -> Iterator[Finding]:
-    file = database.engine.url.database
-    where = f"SQLite in {file}"
-    yield ok("catalog", f"{where} answers; it serves one control plane.")
+    yield ok("catalog", f"SQLite in {database.engine.url.database} answers; it serves one control plane.")
     yield from _revision(connection)
-    problem = _why_not_writable(Path(file)) if file else None
-    if problem is None:
-        yield ok("catalog permissions", "The catalog can be written.")
+    yield _unwritable(database) or ok("catalog permissions", "The catalog can be written.")
+
+
+def _unwritable(database: Database) -> Finding | None:
+    """Of SQLite: that its file cannot be written, or that nothing can be beside it, where SQLite writes, too.
+
+    The file itself is not opened: to close it again would end the locks of this process's connections.
+    """
+    file = Path(database.engine.url.database or "") if database.is_sqlite else None
+    if file is None or not file.name or file.name == ":memory:":
+        return None
+    problem = None
+    if file.exists() and not os.access(file, os.W_OK, effective_ids=True):
+        problem = f"{file} may not be written"
     else:
-        remedy = "Run the control plane as the owner of the file and its folder, or correct their permissions."
-        yield failed("catalog permissions", f"The catalog cannot be written: {problem}.", remedy)
-
-
-def _why_not_writable(file: Path) -> str | None:
-    """By trying: permissions alone do not say what a mount or a container allows. SQLite writes beside it, too."""
-    try:
-        with file.open("r+b"):
-            pass
         probe = file.with_name(f".{file.name}.probe")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        return f"{error.filename or file}: {error.strerror}"
-    return None
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            problem = f"{probe.parent}: {error.strerror}"
+    if problem is None:
+        return None
+    remedy = "Run the control plane as the owner of the file and its folder, or correct their permissions."
+    return failed("catalog permissions", f"The catalog cannot be written: {problem}.", remedy)
 
 
 def _postgresql(connection: Connection) -> Iterator[Finding]:

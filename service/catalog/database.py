@@ -280,7 +280,13 @@ def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:
     engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS}, **pool)
     if url.database and url.database != ":memory:":
         file = Path(url.database)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"The catalog {file} cannot be made: {error.filename or file.parent}: {error.strerror}. Run the "
+                "control plane as the owner of the folder, or give another place (--home, --database)."
+            ) from error
         event.listen(engine, "do_connect", lambda *_: _make_private(file))
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

@@ -75,6 +75,16 @@ def _parent_is_committed() -> ColumnElement[bool]:
     return or_(_epochs.parent_epoch.is_(None), _epochs.parent_branch != _branch, committed)
 
 
+def _calls_before() -> ColumnElement[int]:
+    """How far the parent has come among the calls of entries, for an epoch that has taken none."""
+    parent = _tables["epochs"].alias("before").c
+    return (
+        select(parent.calls_through)
+        .where(parent.branch == _parent_branch, parent.epoch == _parent_epoch)
+        .scalar_subquery()
+    )
+
+
 OWN = _of_owned_branch.values(attempt=_attempt).returning(
     _branches.application, _branches.head_branch, _branches.head_epoch, _branches.parent_epoch
 )
@@ -121,6 +131,7 @@ PREPARE = (
         prepared_at=_at,
         version=select(_executions.version).where(_executions.id == _execution).scalar_subquery(),
         **_columns("manifest_path", "manifest_sha256", "changes", "opened_for", "watermarks", "next_due"),
+        calls_through=func.coalesce(_the("calls_through", BigInteger), _calls_before()),
         **_columns(*COUNTED, "late_rows", "rejected_rows", "dropped_timers"),
     )
     .returning(*_all)

@@ -1,19 +1,22 @@
 """Folding: of epochs that are past, the catalog keeps ranges instead of a row for each.
 
-An epoch is folded when it was committed and collected, is older than the rows that are kept anyway, and there is
-nothing to say of it: it is no edge of the lineage (the first of its branch, or of a version, one with changes, one that
-a branch stands on), has no name or message, and no retained snapshot needs its manifest. Of each stretch of such epochs
-the first and the last keep their rows, so that whatever looks at the ends of a run, or at a parent, finds them.
+A committed epoch is folded when it was collected, is older than the rows that are kept anyway, and there is nothing to
+say of it: it is no edge of the lineage (the first of its branch, or of a version, one with changes, one that a branch
+stands on), has no name or message, and no retained snapshot needs its manifest. Of each stretch of such epochs the
+first and the last keep their rows, so that whatever looks at the ends of a run, or at a parent, finds them. Aborted
+epochs are folded with the committed ones around them, and by themselves where there are none.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
-from sqlalchemy import delete, func, select, union
+from sqlalchemy import and_, case, delete, func, or_, select, union
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
@@ -32,20 +35,28 @@ from epochal.service.catalog.models import (
 
 SHORTEST = 100
 """Fewer epochs than this are not worth a range."""
+_COMMITTED = Epoch.state == State.COMMITTED.value
+_ABORTED = Epoch.state == State.ABORTED.value
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Epochs whose rows can go, all of one execution and version, without a gap."""
+    """Epochs whose rows can go, without a gap, the committed ones all of one execution and version. ``ends``: numbers
+    that a part of it can end with, rising, ``last`` among them: a committed epoch follows, if there is one at all."""
 
     branch: str
     first: int
     last: int
+    ends: Sequence[int]
 
     def parts(self, most: int) -> Iterator[Stretch]:
-        """The same epochs in turns, oldest first."""
-        for first in range(self.first, self.last + 1, most):
-            yield Stretch(self.branch, first, min(self.last, first + most - 1))
+        """The same epochs in turns of about so many, oldest first."""
+        first = self.first
+        while first <= self.last:
+            fits = bisect_right(self.ends, first + most - 1) - 1
+            last = self.ends[fits] if fits >= 0 and self.ends[fits] >= first else self.ends[fits + 1]
+            yield Stretch(self.branch, first, last, (last,))
+            first = last + 1
 
 
 class FoldingRepository:
@@ -61,15 +72,14 @@ class FoldingRepository:
         newest = self._session.scalar(select(func.max(Epoch.epoch)).where(Epoch.branch == branch))
         if newest is None or newest <= kept:
             return []
-        columns = (Epoch.epoch, Epoch.execution, Epoch.version, Epoch.manifest_path)
+        columns = (Epoch.epoch, Epoch.state, Epoch.execution, Epoch.version, Epoch.manifest_path)
+        past = and_(_COMMITTED, Epoch.collected_at < collected_before, Epoch.changes.is_(None))
         query = (
             select(*columns)
             .where(
                 Epoch.branch == branch,
                 Epoch.epoch <= newest - kept,
-                Epoch.state == State.COMMITTED.value,
-                Epoch.collected_at < collected_before,
-                Epoch.changes.is_(None),
+                or_(past, and_(_ABORTED, Epoch.started_at < collected_before)),
             )
             .order_by(Epoch.epoch)
         )
@@ -77,18 +87,18 @@ class FoldingRepository:
         if len(rows) < SHORTEST:
             return []
         stay = self._to_stay(branch)
-        ends = {range.last + 1: range for range in self.ranges([branch])}
+        ends = {range.last + 1: range for range in self.ranges([branch]) if range.committed}
         found = []
-        for stretch in _stretches(rows, stay, is_needed):
-            goes_on = ends.get(stretch[0].epoch)
-            same = goes_on is not None and (goes_on.execution, goes_on.version) == (
-                stretch[0].execution,
-                stretch[0].version,
-            )
-            first = stretch[0].epoch if same else stretch[0].epoch + 1
-            last = stretch[-1].epoch - 1
+        for rows_of in _stretches(rows, stay, is_needed):
+            first, last = rows_of[0].epoch, rows_of[-1].epoch
+            cuts: Sequence[int] = range(first, last + 1)
+            if _is_committed(rows_of[0]):
+                goes_on = ends.get(first)
+                same = goes_on is not None and _made_by(goes_on) == _made_by(rows_of[0])
+                first, last = first if same else first + 1, last - 1
+                cuts = [row.epoch - 1 for row in rows_of if _is_committed(row) and first < row.epoch]
             if last - first + 1 >= SHORTEST:
-                found.append(Stretch(branch, first, last))
+                found.append(Stretch(branch, first, last, cuts))
         return found
 
     def fold(self, stretch: Stretch) -> None:
@@ -99,45 +109,43 @@ class FoldingRepository:
         first, last = stretch.first, stretch.last
         mine = Epoch.branch == stretch.branch, Epoch.epoch.between(first, last)
         sums = (Epoch.rows_in, Epoch.rows_out, Epoch.state_rows, Epoch.state_bytes)
+        collected = and_(_COMMITTED, Epoch.collected_at.is_not(None))
         row = self._session.execute(
             select(
                 func.count(),
-                func.max(Epoch.execution),
+                func.coalesce(func.sum(case((_ABORTED, 1), else_=0)), 0),
+                func.min(case((_COMMITTED, Epoch.epoch))),
+                func.coalesce(func.max(case((_COMMITTED, Epoch.execution))), func.max(Epoch.execution)),
                 func.max(Epoch.version),
-                func.min(Epoch.committed_at),
-                func.max(Epoch.committed_at),
-                func.max(Epoch.collected_at),
-                *(func.coalesce(func.sum(column), 0) for column in sums),
-            ).where(*mine, Epoch.state == State.COMMITTED.value, Epoch.collected_at.is_not(None))
+                func.coalesce(func.min(Epoch.committed_at), func.min(Epoch.started_at)),
+                func.coalesce(func.max(Epoch.committed_at), func.max(Epoch.started_at)),
+                func.coalesce(func.max(Epoch.collected_at), func.max(Epoch.started_at)),
+                *(func.coalesce(func.sum(case((_COMMITTED, column))), 0) for column in sums),
+            ).where(*mine, or_(collected, _ABORTED))
         ).one()
-        count, execution, version, committed_from, committed_until, collected_at, *counts = row
-        if count != last - first + 1 or committed_until is None or collected_at is None:
+        count, aborted, first_committed, execution, version, since, until, collected_at, *counts = row
+        if count != last - first + 1:
             raise Conflict(f"Epochs {first} to {last} of branch {stretch.branch} have been changed; look again.")
         self._session.execute(delete(Epoch).where(*mine))
         before = self._session.scalars(
             select(FoldedEpochs).where(FoldedEpochs.branch == stretch.branch, FoldedEpochs.last == first - 1)
         ).one_or_none()
         if before is None:
-            names = [column.key for column in sums]
-            self._session.add(
-                FoldedEpochs(
-                    branch=stretch.branch,
-                    first=first,
-                    last=last,
-                    execution=execution,
-                    version=version,
-                    committed_from=committed_from,
-                    committed_until=committed_until,
-                    collected_at=collected_at,
-                    **{name: int(value) for name, value in zip(names, counts, strict=True)},
-                )
-            )
+            before = FoldedEpochs(branch=stretch.branch, first=first, aborted=0)
+            before.rows_in = before.rows_out = before.state_rows = before.state_bytes = 0
+            self._session.add(before)
+            begins = True
         else:
-            before.last = last
-            before.committed_until = committed_until
-            before.collected_at = max(before.collected_at, collected_at)
-            for column, value in zip(sums, counts, strict=True):
-                setattr(before, column.key, getattr(before, column.key) + int(value))
+            begins = first_committed is not None and not before.committed
+        if begins:
+            before.execution, before.version, before.first_committed = execution, version, first_committed
+            before.committed_from = since
+        before.last = last
+        before.aborted += int(aborted)
+        before.committed_until = until
+        before.collected_at = collected_at if begins else max(before.collected_at, collected_at)
+        for column, value in zip(sums, counts, strict=True):
+            setattr(before, column.key, getattr(before, column.key) + int(value))
         self._session.flush()
 
     def branches(self) -> Sequence[str]:
@@ -158,12 +166,20 @@ class FoldingRepository:
     def check_not_folded(self, key: EpochKey) -> None:
         """Raises ``SnapshotExpired``."""
         found = self.find(key)
-        if found is not None:
+        if found is None:
+            return
+        of = f"epochs {found.first} to {found.last} of branch {key.branch}"
+        since, until = f"{found.committed_from:%Y-%m-%d %H:%M}", f"{found.committed_until:%Y-%m-%d %H:%M} UTC"
+        if not found.committed:
             raise SnapshotExpired(
-                f"Epoch {key.epoch} was committed, has expired and was folded: of epochs {found.first} to {found.last} "
-                f"of branch {key.branch}, committed from {found.committed_from:%Y-%m-%d %H:%M} to "
-                f"{found.committed_until:%Y-%m-%d %H:%M} UTC, only their sums are kept."
+                f"Epoch {key.epoch} was aborted, and was folded: of {of}, all aborted, begun from {since} to {until}, "
+                "nothing else is kept."
             )
+        some = f", {found.aborted} of them aborted and the others" if found.aborted else ","
+        raise SnapshotExpired(
+            f"Epoch {key.epoch} is past, and was folded: of {of}{some} committed from {since} to {until} and expired "
+            "since, only their sums are kept."
+        )
 
     def _to_stay(self, branch: str) -> set[int]:
         """Numbers of the branch that something refers to, or with which something begins."""
@@ -184,28 +200,55 @@ class FoldingRepository:
 
 
 def folded_between(session: Session, branch: str, after: int, until: int | None) -> tuple[int, Sequence[FoldedEpochs]]:
-    """How many folded epochs of the branch have numbers above ``after`` and up to ``until``; and their ranges. Both lie
-    outside any range: they are numbers of rows."""
+    """How many folded epochs of the branch that were committed have numbers above ``after`` and up to ``until``; and
+    their ranges. Both lie outside any range: they are numbers of rows."""
     query = select(FoldedEpochs).where(FoldedEpochs.branch == branch, FoldedEpochs.first > after)
     if until is not None:
         query = query.where(FoldedEpochs.last <= until)
-    found = session.scalars(query.order_by(FoldedEpochs.first)).all()
-    return sum(range.last - range.first + 1 for range in found), found
+    found = [range for range in session.scalars(query.order_by(FoldedEpochs.first)) if range.committed]
+    return sum(range.committed for range in found), found
 
 
 def _stretches(rows: Sequence[Any], stay: Collection[int], is_needed: Callable[[str], bool]) -> Iterator[list[Any]]:
-    stretch: list[Any] = []
-    for row in rows:
-        plain = row.epoch not in stay and not is_needed(row.manifest_path)
-        goes_on = bool(stretch) and (row.epoch, row.execution, row.version) == (
-            stretch[-1].epoch + 1,
-            stretch[-1].execution,
-            stretch[-1].version,
-        )
-        if stretch and not (plain and goes_on):
-            yield stretch
-            stretch = []
+    """Rows without a gap between them. The committed ones of a stretch are of one execution and version, and are its
+    first and its last, or there are none."""
+    for plain, together in groupby(rows, lambda row: _is_plain(row, stay, is_needed)):
         if plain:
-            stretch.append(row)
+            for adjacent in _adjacent(together):
+                yield from _trimmed(adjacent)
+
+
+def _adjacent(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    stretch: list[Any] = []
+    made_by: tuple[str, int | None] | None = None
+    for row in rows:
+        ends = bool(stretch) and stretch[-1].epoch + 1 != row.epoch
+        if _is_committed(row):
+            ends = ends or made_by not in (None, _made_by(row))
+        if ends:
+            yield stretch
+            stretch, made_by = [], None
+        if _is_committed(row):
+            made_by = _made_by(row)
+        stretch.append(row)
     if stretch:
         yield stretch
+
+
+def _trimmed(rows: list[Any]) -> Iterator[list[Any]]:
+    """What was aborted before the first and after the last committed one are stretches of their own."""
+    committed = [at for at, row in enumerate(rows) if _is_committed(row)]
+    first, end = (committed[0], committed[-1] + 1) if committed else (len(rows), len(rows))
+    yield from (part for part in (rows[:first], rows[first:end], rows[end:]) if part)
+
+
+def _is_plain(row: Any, stay: Collection[int], is_needed: Callable[[str], bool]) -> bool:
+    return row.epoch not in stay and not (_is_committed(row) and is_needed(row.manifest_path))
+
+
+def _is_committed(row: Any) -> bool:
+    return bool(row.state == State.COMMITTED.value)
+
+
+def _made_by(row: Any) -> tuple[str, int | None]:
+    return row.execution, row.version

@@ -13,6 +13,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochTerms, Failure, ManifestReference, ShownWatermarks
+from epochal.declarations.entries import ENTRIES, calls_through
 from epochal.engine.epoch import State
 from epochal.errors import EpochalError
 from epochal.service.catalog.executions import GOING_ON, begin_execution
@@ -123,6 +124,9 @@ class IncarnationRepository:
             epoch.prepared_at, epoch.version = manifest.created_at, self._version_of(row, manifest)
             for name, value in {**terms_of(_terms(manifest)), **columns_of(manifest.counts)}.items():
                 setattr(epoch, name, value)
+            if epoch.calls_through is None and parent is not None:
+                before = self._session.get(Epoch, (parent.branch, parent.epoch))
+                epoch.calls_through = None if before is None else before.calls_through
             row.head_branch, row.head_epoch = branch, reference.epoch
         self._session.flush()
 
@@ -243,4 +247,5 @@ def _terms(manifest: Manifest) -> EpochTerms:
         changes=manifest.changes,
         opened_for=() if manifest.conditions is None else manifest.conditions.opened_for,
         watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
+        calls_through=calls_through(manifest.slices.get(ENTRIES)),
     )

@@ -25,7 +25,8 @@ class InstallationRepository:
         return self._session.get(Installation, _ROW)
 
     def ensure(self, oldest_reader: str | None = None) -> Installation:
-        """Made where there is none, by one at a time; locked until the transaction ends."""
+        """Made where there is none, by one at a time; locked until the transaction ends. ``oldest_reader``: of the
+        tables that are there."""
         row = self._session.get(Installation, _ROW, with_for_update=True, populate_existing=True)
         if row is None:
             row = Installation(number=_ROW, id=new_id(), incarnation=new_id(), created_at=now())

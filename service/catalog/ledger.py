@@ -47,7 +47,8 @@ class ExecutionLedger:
             at = database_now(session)
             repository = ExecutionRepository(session)
             found = [
-                (row, name, ApplicationConfiguration.model_validate(configuration).restart)
+                # The rest may have settings of a later version, which is no reason to supervise nothing at all.
+                (row, name, RestartStrategy.model_validate(configuration.get("restart", {})))
                 for row, name, configuration in repository.not_over()
             ]
             most = max((restart.max_restarts for _, _, restart in found), default=0)

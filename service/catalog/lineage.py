@@ -144,14 +144,14 @@ class LineageRepository:
             return None
         folded, ranges = folded_between(self._session, run.before.branch, run.after, last)
         for range in ranges:
-            first = min(first, range.first)
+            first = min(first, range.oldest)
             sums = [(value or 0) + getattr(range, column.key) for value, column in zip(sums, counted, strict=True)]
         return RunSummary(number + folded, first, last, *(int(value or 0) for value in sums))
 
     def folded_before(self, branches: Iterable[str]) -> Mapping[EpochKey, FoldedEpochs]:
-        """Ranges of epochs that were folded, by the snapshot that follows."""
+        """Ranges of epochs that were folded, by the snapshot that follows; without those that were all aborted."""
         ranges = FoldingRepository(self._session).ranges(branches)
-        return {EpochKey(range.branch, range.last + 1): range for range in ranges}
+        return {EpochKey(range.branch, range.last + 1): range for range in ranges if range.committed}
 
     def epochs_of(self, run: Run) -> Sequence[Epoch]:
         """Newest first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -17,8 +17,10 @@ from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Operation
+from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operations import OperationRepository, end, operation_answer, state_of
 from epochal.service.catalog.types import database_now, now
+from epochal.service.domain.nodes import Node
 from epochal.service.domain.operations import (
     LEASE_SECONDS,
     MARGIN_SECONDS,
@@ -45,13 +47,20 @@ class Claim:
     """One operation, while this process carries it out. Safe to use from several threads."""
 
     def __init__(
-        self, database: Database, holder: str, row: Operation, asked_at: float, is_closing: Callable[[], bool]
+        self,
+        database: Database,
+        holder: str,
+        row: Operation,
+        asked_at: float,
+        is_closing: Callable[[], bool],
+        node: Node | None = None,
     ) -> None:
         self.id = row.id
         self.kind = cast(OperationKind, row.kind)
         self.arguments: dict[str, Any] = row.arguments
         self._database = database
         self._holder = holder
+        self._node = node
         self._is_closing = is_closing
         self._cancelled = threading.Event()
         if row.cancel_requested_at is not None:
@@ -103,6 +112,19 @@ class Claim:
             row.claim_holder = row.claim_until = None
             row.progress = "waits to be begun again"
 
+    def leave_to_others(self, why: str) -> Sequence[str] | None:
+        """This node has no space for it: a control plane that has not tried it yet is to do it, unless there is none.
+        Then it is still claimed, to be ended, and the answer is which have tried it. Raises ``Interrupted``."""
+        with self._database.writing() as session:
+            row = self._held(session)
+            here = {} if self._node is None else {self._node.id: _called(self._node)}
+            row.without_room = {**(row.without_room or {}), **here}
+            if not _untried(session, row):
+                return list(row.without_room.values())
+            row.claim_holder = row.claim_until = None
+            row.progress = f"waits for another control plane: {why}"
+        return None
+
     def decide(self, session: Session) -> Operation:
         """The row, to be ended in this transaction. Raises ``OperationCancelled``, ``Interrupted``."""
         row = self._held(session)
@@ -143,11 +165,20 @@ class Claim:
 
 
 class OperationClaims:
-    """One process's side of all operations in the background. ``holder`` names it in its claims."""
+    """One process's side of all operations in the background. ``holder`` names it in its claims. ``node``: the control
+    plane that it belongs to; ``None``: one that nobody else knows."""
 
-    def __init__(self, database: Database, holder: str, is_gone: IsGone, is_closing: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        holder: str,
+        is_gone: IsGone,
+        is_closing: Callable[[], bool],
+        node: Node | None = None,
+    ) -> None:
         self._database = database
         self._holder = holder
+        self._node = node
         self._is_gone = is_gone
         self._is_closing = is_closing
 
@@ -176,7 +207,8 @@ class OperationClaims:
         """Oldest first."""
         with self._database.reading() as session:
             moment = database_now(session)
-            return [row for row in session.scalars(_running(kinds)) if self._is_free(row, moment)]
+            rows = session.scalars(_running(kinds)).all()
+            return [row for row in rows if self._is_free(row, moment) and not self._is_for_others(session, row)]
 
     def _claim(self, id: str, kind: str) -> Claim | None:
         """One row at a time is locked: who claims another operation at the same time is not in the way."""
@@ -184,10 +216,10 @@ class OperationClaims:
         with self._database.writing() as session:
             row = self._locked(session, id, kind)
             moment = database_now(session)
-            if row is None or not self._is_free(row, moment):
+            if row is None or not self._is_free(row, moment) or self._is_for_others(session, row):
                 return None
             row.claim_holder, row.claim_until = self._holder, moment + timedelta(seconds=LEASE_SECONDS)
-            return Claim(self._database, self._holder, row, asked_at, self._is_closing)
+            return Claim(self._database, self._holder, row, asked_at, self._is_closing, self._node)
 
     def cancel(self, id: str, by: str) -> OperationAnswer:
         """Have it swept by whoever holds the claim. Raises ``NotFound``, ``Conflict``."""
@@ -213,6 +245,11 @@ class OperationClaims:
 
     def _is_free(self, row: Operation, moment: datetime) -> bool:
         return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
+
+    def _is_for_others(self, session: Session, row: Operation) -> bool:
+        """This node had no space for it, and there is one that has not tried it."""
+        tried = self._node is not None and self._node.id in (row.without_room or {})
+        return tried and _untried(session, row)
 
 
 def check_store_free(session: Session, kind: OperationKind) -> None:
@@ -247,6 +284,16 @@ def _announce(session: Session, row: Operation) -> OperationAnswer:
     name = OperationRepository(session).application_name(row)
     announce_operation(session, name, row)
     return operation_answer(row, name)
+
+
+def _untried(session: Session, row: Operation) -> bool:
+    """Is there a control plane that has not found that it has no space for it?"""
+    living = {node.id for node in NodeRepository(session).living() if node.role == "control"}
+    return not living <= (row.without_room or {}).keys()
+
+
+def _called(node: Node) -> str:
+    return f"{node.host} ({node.public_url})"
 
 
 def _held_until(asked_at: float) -> float:

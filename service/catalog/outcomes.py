@@ -36,7 +36,7 @@ from epochal.wire.problems import Problem, problem_of, problem_of_failure
 RECONFIGURATIONS = ("upgrade", "rescale")
 """Operations that put another version in place; their argument ``version`` is its number."""
 
-_ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure")
+_ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure", "query")
 """Directives whose answer ends their operation; a stop is over when the execution is."""
 
 
@@ -88,7 +88,7 @@ def directive_done(
         fail(session, application, operation, problem_of_failure(failure))
     elif directive.kind == "transaction":
         succeed(session, application, operation, dict(operation.arguments))
-    elif directive.kind == "reconfigure":
+    elif directive.kind in ("reconfigure", "query"):
         succeed(session, application, operation, {**operation.arguments, "epoch": head.epoch if head else None})
     else:
         _savepoint(session, application, operation, head.key if head else None)

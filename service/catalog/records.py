@@ -67,6 +67,7 @@ def terms_of(terms: EpochTerms | BundleEpoch) -> dict[str, Any]:
         "opened_for": list(terms.opened_for) or None,
         "watermarks": {name: marks.model_dump(mode="json") for name, marks in terms.watermarks.items()} or None,
         "next_due": None if terms.next_due is None else terms.next_due.model_dump(mode="json"),
+        "calls_through": terms.calls_through if isinstance(terms, EpochTerms) else None,
     }
 
 

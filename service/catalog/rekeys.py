@@ -145,6 +145,7 @@ class RekeyRepository:
                 version=version,
                 changes=[change.model_dump(mode="json") for change in manifest.changes],
                 opened_for=["command"],
+                calls_through=self._session.get_one(Epoch, (plan.head.branch, plan.head.epoch)).calls_through,
                 rows_in=0,
                 rows_out=0,
                 state_rows=0,

@@ -57,7 +57,7 @@ class RollbackRepository:
         counts = [self._session.execute(_in(stretch, summary)).one() for stretch in stretches]
         numbers = [number for _, first, last in counts for number in (first, last) if number is not None]
         folded = [folded_between(self._session, stretch.branch, stretch.after, stretch.until) for stretch in stretches]
-        numbers += [number for _, ranges in folded for range in ranges for number in (range.first, range.last)]
+        numbers += [number for _, ranges in folded for range in ranges for number in (range.oldest, range.last)]
         epochs = sum(count for count, _, _ in counts) + sum(count for count, _ in folded)
         return LeftBehind(epochs, min(numbers, default=None), max(numbers, default=None), stretches)
 

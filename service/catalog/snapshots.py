@@ -215,15 +215,20 @@ class SnapshotRepository:
                 break
         return cut(rows, page, lambda row: [row.epoch])
 
-    def folded(self, application: Application, part: Part, page: PageRequest) -> list[FoldedEpochs]:
-        """Ranges of folded epochs that belong between the rows of this page, or after its last one; newest first."""
+    def folded(
+        self, application: Application, part: Part, page: PageRequest, states: Sequence[State]
+    ) -> list[FoldedEpochs]:
+        """Ranges of folded epochs, some of these states, that belong between the rows of this page, or after its last
+        one; newest first."""
         after = page.after(int)
         oldest = part.rows[-1].epoch if part.next_cursor is not None else -1
         found: list[FoldedEpochs] = []
         for segment in segments(self._session, self._branch(application)):
             for range in FoldingRepository(self._session).ranges([segment.branch.id]):
                 of_lineage = segment.last is None or range.last <= segment.last
-                if of_lineage and range.last > oldest and (after is None or range.last < after[0]):
+                counts = {State.COMMITTED: range.committed, State.ABORTED: range.aborted}
+                has_some = any(counts.get(state) for state in states)
+                if has_some and of_lineage and range.last > oldest and (after is None or range.last < after[0]):
                     found.append(range)
         return found
 

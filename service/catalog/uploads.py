@@ -13,6 +13,7 @@ from epochal.service.catalog.models import Upload
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.identifiers import new_id
+from epochal.wire.bundles import ImportAnswer
 
 
 class UploadRepository:
@@ -40,6 +41,20 @@ class UploadRepository:
         row.expires_at = self._expiry()
         self._session.flush()
         return row
+
+    def bring_in(self, upload: ImportAnswer, received: int) -> None:
+        """One that was announced to an earlier version, which had its bytes elsewhere."""
+        self._session.add(
+            Upload(
+                id=upload.id,
+                sha256=upload.sha256,
+                bytes=upload.bytes,
+                received=received,
+                created_at=upload.created_at,
+                created_by=upload.created_by,
+                expires_at=self._expiry(),
+            )
+        )
 
     def get(self, id: str, lock: bool = False) -> Upload:
         """Raises ``NotFound``."""

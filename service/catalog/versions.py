@@ -78,7 +78,7 @@ class VersionRepository:
             number=number,
             artifact=artifact,
             parameters=parameters,
-            configuration=configuration.model_dump(mode="json"),
+            configuration=configuration.stored(),
             graph=None if graph is None else graph.model_dump(mode="json"),
             message=message,
             created_at=now(),

@@ -31,6 +31,12 @@ HEARTBEAT = _write("heartbeat", "a driver's report")
 COMPLETE_DIRECTIVE = _write("complete", "an order that was carried out")
 FINISH_ATTEMPT = _write("finish", "an attempt that ends")
 
+TAKE_CALLS = Write(
+    declare("calls.written", "calls of entries are written, their transaction not committed"),
+    declare("calls.landed", "calls of entries are committed, the caller has no answer"),
+)
+"""Asked for by callers, who repeat it with their request ids."""
+
 WRITES = (
     BEGIN_ATTEMPT,
     OPEN_EPOCH,

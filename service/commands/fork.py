@@ -73,6 +73,7 @@ class ForkService:
         The analysis takes seconds. It is spared where the code is the source's, and at most the sinks are others.
         """
         candidate, before = plan.candidate, graph_of(plan.candidate.before)
+        self._proposals.check_in_snapshot(candidate, plan.base)
         if before is not None and before.tables is not None and candidate.artifact.sha256 == candidate.before.artifact:
             known = _with_what_was_analysed(described, before)
             if known is not None:
@@ -100,7 +101,8 @@ class ForkService:
         if known is not None:
             return known
         with self._database.reading() as session:
-            producer = self._proposals.producer(session, version)
+            as_it_was = self._proposals.as_it_was(session, version)
+        producer = self._proposals.producer(as_it_was)
         return self._builder.describe(producer.artifact, producer.parameters)
 
 

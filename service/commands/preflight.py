@@ -95,7 +95,8 @@ class PreflightService:
                 epoch = SnapshotRepository(session).row(at)
                 snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
                 version = VersionRepository(session).maker(row, epoch)
-            producer = None if request.trial is None else self._proposals.producer(session, version)
+            as_it_was = None if request.trial is None else self._proposals.as_it_was(session, version)
+        producer = None if as_it_was is None else self._proposals.producer(as_it_was)
         progress("the version is built and analysed")
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))
         ok = not proposal.comparison.problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
@@ -21,8 +21,9 @@ from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
-from epochal.snapshots.continuation import continuation, end_of_input
+from epochal.snapshots.continuation import Continuation, against_shrinking, continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
 from epochal.wire.configuration import (
     ApplicationConfiguration,
     check_configuration,
@@ -109,18 +110,43 @@ class Proposals:
         """As :meth:`proposal`, of a version whose graph is known."""
         found = None
         if snapshot is not None and graph.tables is not None:
-            may_drop = candidate.configuration.allow_dropped_state
-            found = continuation(self._store, snapshot, graph.tables, graph.loops, may_drop)
+            found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration)
         comparison = compared(producer, graph, found)
         return Proposal(candidate, graph, comparison)
 
-    def producer(self, session: Session, version: Version) -> Producer:
-        """A version as the builder takes it."""
-        row = VersionRepository(session).artifact(version.artifact)
-        return Producer(
-            artifact=self._code.file(row),
+    def check_rescale(self, version: Version, snapshot: ManifestReference, parallelism: int) -> None:
+        """Raises ``IncompatibleState``, naming every state that could not go on from ``snapshot`` with so many
+        subtasks."""
+        graph = graph_of(version)
+        tables = () if graph is None else graph.tables or ()
+        problems = list(against_shrinking(self._store.read_manifest(snapshot), tables, parallelism))
+        if problems:
+            raise IncompatibleState(" ".join(problems))
+
+    def check_in_snapshot(self, candidate: Candidate, snapshot: ManifestReference) -> None:
+        """Raises ``IncompatibleState`` where another application would go on without a state that is in no snapshot."""
+        tables = [table.id for table in self._store.read_manifest(snapshot).tables if not table.durable]
+        if missing := sorted(set(tables) - set(candidate.configuration.allow_dropped_state)):
+            raise IncompatibleState(
+                f"State {', '.join(map(repr, missing))} is not durable, and not in snapshot {snapshot.key}: a fork "
+                f"would begin without it. Allow that: configuration.allow_dropped_state = {missing}."
+            )
+
+    def as_it_was(self, session: Session, version: Version) -> Candidate:
+        """A version, with nothing changed. Raises ``ArtifactError``."""
+        return Candidate(
+            before=version,
+            artifact=VersionRepository(session).artifact(version.artifact),
             parameters=version.parameters,
             configuration=ApplicationConfiguration.model_validate(version.configuration),
+        )
+
+    def producer(self, candidate: Candidate) -> Producer:
+        """A version as the builder takes it. Its code may have to be fetched: not within a transaction."""
+        return Producer(
+            artifact=self._code.file(candidate.artifact),
+            parameters=candidate.parameters,
+            configuration=candidate.configuration,
         )
 
     def shown(self, application: str, producer: Producer, at: EpochKey, attempt: int) -> Mapping[str, int | None]:
@@ -143,6 +169,17 @@ class Proposals:
         trial = TrialOf(application=application, store=store, head=head, epochs=epochs, name=name, producer=producer)
         code = self._code.file(candidate.artifact)
         return self._builder.trial(code, candidate.parameters, candidate.configuration, trial, meanwhile)
+
+
+def _continuation(
+    store: SnapshotStore,
+    snapshot: ManifestReference,
+    graph: GraphDescription,
+    tables: Sequence[StateTable],
+    configuration: ApplicationConfiguration,
+) -> Continuation:
+    may_drop, parallelism = configuration.allow_dropped_state, configuration.parallelism
+    return continuation(store, snapshot, tables, graph.loops, may_drop, parallelism)
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
@@ -170,7 +207,7 @@ def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestRefe
             f"{configuration.max_parallelism}; fork it with max_parallelism {manifest.max_parallelism} instead."
         )
     if graph is not None and tables is not None:
-        problems += continuation(store, snapshot, tables, graph.loops, configuration.allow_dropped_state).problems
+        problems += _continuation(store, snapshot, graph, tables, configuration).problems
     if problems:
         raise IncompatibleState(
             f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "

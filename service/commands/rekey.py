@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from epochal.errors import ForeignFile
 from epochal.faults import declare
 from epochal.service.catalog.applications import Revisions
 from epochal.service.catalog.database import Database, Session
@@ -13,7 +14,7 @@ from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rekey import Rekey, RekeyArguments
 
@@ -32,7 +33,7 @@ class RekeyService:
         database: Database,
         builder: Builder,
         code: ArtifactCache,
-        store: SnapshotStore,
+        store: LineageStore,
         worker: OperationWorker,
     ) -> None:
         self._settings = settings
@@ -79,7 +80,10 @@ class RekeyService:
                 code, plan.before.parameters, plan.configuration, target, meanwhile=claim.check
             )
             WRITTEN.hit()
-            manifest = self._store.read_manifest(snapshot)
+            if snapshot.key != plan.at:
+                raise ForeignFile(f"The rekey was to write snapshot {plan.at}, and names {snapshot.key}. Try it again.")
+            begun = self._store.with_branches({plan.at.branch: plan.head.key})
+            manifest = begun.read_manifest(snapshot)
             with self._database.writing() as session:
                 RekeyRepository(session).move(claim.decide(session), plan, snapshot, manifest, message)
                 MOVED.hit()

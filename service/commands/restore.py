@@ -28,6 +28,7 @@ from epochal.faults import declare
 from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.incarnations import Incarnation, IncarnationRepository
+from epochal.service.catalog.lineage_bounds import SessionLineages
 from epochal.service.catalog.restoring import check_loadable, load_backup, restored_from
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
@@ -37,6 +38,7 @@ from epochal.service.runtime.newer_epochs import newer_epochs, unknown_branches
 from epochal.service.runtime.store_claim import check_writable
 from epochal.snapshots.backup_format import BackupFile, Backups
 from epochal.snapshots.copying import ToCopy, check_all, copy_all
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
 from epochal.snapshots.store import SnapshotStore
 
@@ -214,8 +216,9 @@ class Restore:
             standings = repository.begin(token)
             strange = tuple(unknown_branches(self._store, repository.branches(), self._store.list("")))
             moved = {application for _, application in strange}
+            within = LineageStore(self._store.url, SessionLineages(session))
             for standing in standings:
-                chain = newer_epochs(self._store, standing.branch, standing.head)
+                chain = newer_epochs(within, standing.branch, standing.head)
                 repository.go_on_to(standing.branch, chain)
                 head = chain[-1][0] if chain else standing.head
                 code = sorted(

@@ -95,7 +95,8 @@ class RollbackService:
             )
             references, targets = repository.manifests(left), repository.targets(left)
             snapshot = SnapshotRepository(session).reference(_key(target))
-            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
+            latest = VersionRepository(session).latest(application)
+        check_goes_on(self._store, latest, snapshot)
         self._check_whole(snapshot)
         counted, rows = self._written(references)
         uncounted = plan.epochs - counted
@@ -128,7 +129,8 @@ class RollbackService:
             head, last = head_of(branch) or EpochKey(branch.id, 0), repository.last_number(branch)
             version = VersionRepository(session).latest(application)
             places = {} if version.graph is None else version.graph["sinks"]
-            producer = self._proposals.producer(session, version)
+            as_it_was = self._proposals.as_it_was(session, version)
+        producer = self._proposals.producer(as_it_was)
         at = head if head.branch == branch.id else EpochKey(branch.id, 0)
         shown = self._proposals.shown(name, producer, at, branch.attempt)
         return [
@@ -136,6 +138,19 @@ class RollbackService:
             for sink, epoch in sorted(shown.items())
             if epoch is not None and epoch > last
         ]
+
+    def _check_goes_on(self, name: str, request: RollBack, revisions: Revisions) -> tuple[EpochKey, int]:
+        """The snapshot that is meant, and the latest version, which can go on from it. Raises ``IncompatibleState``."""
+        with self._database.reading() as session:
+            repository = ApplicationRepository(session)
+            application = repository.named(name)
+            repository.check_revision(application, revisions)
+            OperationRepository(session).check_none_running(application)
+            key = _key(_target(session, application, request))
+            latest = VersionRepository(session).latest(application)
+            snapshot = SnapshotRepository(session).reference(key)
+        check_goes_on(self._store, latest, snapshot)
+        return key, latest.number
 
     def _check_whole(self, snapshot: ManifestReference) -> None:
         """Raises ``FileMissing`` or ``FileCorrupt``, naming the file without which nothing can go on from there."""
@@ -145,15 +160,16 @@ class RollbackService:
     def roll_back(self, name: str, request: RollBack, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
         beyond = self._beyond(name)
+        checked = self._check_goes_on(name, request, revisions)
         with self._database.writing() as session:
             application = ApplicationRepository(session).locked(name, revisions)
             repository, operations = ApplicationRepository(session), OperationRepository(session)
             operations.check_none_running(application)
             target = _target(session, application, request)
+            if (_key(target), VersionRepository(session).latest(application).number) != checked:
+                raise Conflict(f"Application {name!r} was changed meanwhile; ask for the plan (dry_run) again.")
             execution = repository.execution(application)
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
-            snapshot = SnapshotRepository(session).reference(_key(target))
-            check_goes_on(self._store, VersionRepository(session).latest(application), snapshot)
             lost = _lost(beyond)
             _check_confirmed(request, _digest(session, application, execution, target, left, request, lost))
             arguments = {

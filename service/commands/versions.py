@@ -53,13 +53,17 @@ class VersionService:
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
     def rescale(self, application: str, request: Rescale, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """``OptionError`` above ``max_parallelism``, ``Conflict`` while another operation is under way."""
+        """``OptionError`` above ``max_parallelism``, ``IncompatibleState`` where state would lose instances,
+        ``Conflict`` while another operation is under way."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             before = VersionRepository(session).latest(row)
             configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
+            snapshot, _ = head_and_maker(session, row)
+        if snapshot is not None:
+            self._proposals.check_rescale(before, snapshot, request.parallelism)
         return self._put_in_place("rescale", application, candidate, graph, request.message, by, revisions)[1]
 
     def _put_in_place(

@@ -69,6 +69,10 @@ class Limits(BaseModel):
     bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
     bundle_part_bytes: int = Field(default=64 << 20, gt=0)
     idempotency_hours: float = Field(default=24.0, gt=0)
+    call_bytes: int = Field(default=64 << 10, gt=0)
+    """Arguments of one call of an entry, as JSON."""
+    calls_waiting: int = Field(default=100_000, gt=0)
+    """Calls of an application's entries that no epoch has taken yet."""
     builds: int = Field(default=4, gt=0, le=8)
     builds_waiting: int = Field(default=8, ge=0, le=16)
 
@@ -83,6 +87,9 @@ class Kept(BaseModel):
     events_days: float = Field(default=7.0, gt=0)
     """None that is older, but for the last."""
     audit_days: float = Field(default=365.0, gt=0)
+    calls_days: float = Field(default=1.0, gt=0)
+    """Calls of entries, and their request ids, at least so long; and for as long as a rollback can go back to before
+    they were taken."""
     epochs: int = Field(default=10_000, ge=1)
     """So many of each branch's epochs one by one; older ones that were collected are folded into ranges."""
 

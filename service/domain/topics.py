@@ -13,7 +13,11 @@ ABORTED = "epoch.aborted"
 EXECUTION = "execution"
 SAVEPOINT = "savepoint"
 OPERATION = "operation"
-EVERYTHING: Topics = frozenset({"epoch.started", "epoch.prepared", COMMITTED, ABORTED, EXECUTION, SAVEPOINT, OPERATION})
+CALL = "call"
+"""A call of an application's entries has come: no event, as there may be thousands in a second."""
+EVERYTHING: Topics = frozenset(
+    {"epoch.started", "epoch.prepared", COMMITTED, ABORTED, EXECUTION, SAVEPOINT, OPERATION, CALL}
+)
 """When hints may have been missed."""
 
 

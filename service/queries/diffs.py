@@ -161,7 +161,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def _tables(left: Manifest, right: Manifest) -> list[str]:
-    return sorted({table.id for manifest in (left, right) for table in manifest.tables})
+    return sorted({table.id for manifest in (left, right) for table in manifest.tables if table.durable})
 
 
 def _counts(pair: _Pair, id: str) -> TableDiff:

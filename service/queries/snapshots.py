@@ -90,7 +90,7 @@ class SnapshotService:
                 next_cursor=part.next_cursor,
                 folded=[
                     FoldedRange.model_validate(range, from_attributes=True)
-                    for range in repository.folded(row, part, page)
+                    for range in repository.folded(row, part, page, SNAPSHOTS)
                 ],
             )
 

@@ -1,10 +1,11 @@
-"""Drivers that listen for directives: one question to the catalog for all of them, a few times a second."""
+"""Drivers that listen for directives, or for calls: one question to the catalog for all, a few times a second."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from epochal.errors import CatalogUnavailable
 from epochal.service.runtime.events.bell import Bell
@@ -12,16 +13,19 @@ from epochal.service.runtime.events.bell import Bell
 LOOK_SECONDS = 0.5
 """How often the catalog is asked without a hint."""
 
-Newest = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
-"""Of these executions, those with directives that are not carried out, and the id of the newest one of each."""
+Newest = TypeVar("Newest", str, int)
+"""What rises: the id of a directive, the number of a call."""
 
 
-class DirectiveWatch:
-    """Of one event loop. While nobody listens nothing is asked."""
+class Watch(Generic[Newest]):
+    """Of one event loop. While nobody listens nothing is asked.
 
-    def __init__(self, newest: Newest) -> None:
-        self._newest = newest
-        self._listening: set[tuple[str, str, asyncio.Future[str]]] = set()
+    ``newest``: of these executions, those for which there is something, and how far it is.
+    """
+
+    def __init__(self, newest: Callable[[Collection[str]], Awaitable[Mapping[str, Newest]]]) -> None:
+        self._newest: Callable[[Collection[str]], Awaitable[Mapping[str, Newest]]] = newest
+        self._listening: set[tuple[str, Newest, asyncio.Future[Newest]]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._bell = Bell()
 
@@ -29,8 +33,8 @@ class DirectiveWatch:
         """Now; from any thread."""
         self._bell.ring()
 
-    async def wait(self, execution: str, after: str, seconds: float) -> str | None:
-        """The id of a directive of the execution that is newer than ``after``; ``None`` when none came in time."""
+    async def wait(self, execution: str, after: Newest, seconds: float) -> Newest | None:
+        """What is newer than ``after``, of the execution; ``None`` when nothing came in time."""
         listener = execution, after, asyncio.get_running_loop().create_future()
         self._listening.add(listener)
         if self._looking is None or self._looking.done():
@@ -46,7 +50,7 @@ class DirectiveWatch:
         with self._bell.listener() as bell:
             while self._listening:
                 bell.forget()
-                found: Mapping[str, str] = {}
+                found: Mapping[str, Newest] = {}
                 with suppress(CatalogUnavailable):  # heartbeats bring directives, too
                     found = await self._newest({execution for execution, _, _ in self._listening})
                 for execution, after, waiting in tuple(self._listening):

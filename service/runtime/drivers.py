@@ -14,6 +14,7 @@ from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.directives import newest_directives
 from epochal.service.catalog.executions import ExecutionRepository
+from epochal.service.catalog.inboxes import NO_CALLS, newest_calls, page_of
 from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.sql import SqlCatalog
@@ -22,8 +23,8 @@ from epochal.service.domain.nodes import HEARTBEAT_SECONDS, driver_urls
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.secrets import DriverToken, same
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.topics import OPERATION, Topics
-from epochal.service.runtime.directives import DirectiveWatch
+from epochal.service.domain.topics import CALL, OPERATION, Topics
+from epochal.service.runtime.directives import Watch
 from epochal.service.runtime.machine import this_machine
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class DriverService:
         self._own_url = settings.internal_url
         self._nodes: tuple[str, ...] = (self._own_url,)
         self._nodes_until = 0.0
-        self._directives = DirectiveWatch(self._newest_directives)
+        self._directives = Watch[str](self._newest_directives)
+        self._calls = Watch[int](self._newest_calls)
         self._known: dict[str, float] = {}
         self.finished = wake
 
@@ -91,10 +93,27 @@ class DriverService:
     async def _newest_directives(self, executions: Collection[str]) -> Mapping[str, str]:
         return await self.run(newest_directives, self._bulkhead.database, executions)
 
+    async def calls(self, execution: str, after: int, through: int | None, seconds: float) -> bytes:
+        """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through`` there is one to wait for.
+
+        Raises ``NotFound``.
+        """
+        page = await self.run(page_of, self.database, execution, after, through)
+        if through is not None or not seconds or not page.endswith(NO_CALLS):
+            return page
+        if await self._calls.wait(execution, after, seconds) is None:
+            return page
+        return await self.run(page_of, self.database, execution, after, None)
+
+    async def _newest_calls(self, executions: Collection[str]) -> Mapping[str, int]:
+        return await self.run(newest_calls, self.database, executions)
+
     def heard(self, topics: Topics) -> None:
         """Something has changed elsewhere; from any thread."""
         if OPERATION in topics:
             self._directives.look()
+        if CALL in topics:
+            self._calls.look()
 
     async def authenticate(self, token: str, execution: str, attempt: str) -> None:
         """Raises unless the token is that of exactly this execution and attempt. There is no way round it.

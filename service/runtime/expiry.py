@@ -8,6 +8,7 @@ from datetime import timedelta
 from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
+from epochal.service.catalog.inboxes import InboxRepository, applications_with_old_calls
 from epochal.service.catalog.types import now
 from epochal.service.domain.settings import Kept
 
@@ -41,6 +42,18 @@ class CatalogExpiry:
                 removed += EventRepository(session).remove(application, newest, _AT_ONCE)
         if removed:
             log.debug("%d events have expired", removed)
+        return removed > 0
+
+    def expire_calls(self) -> bool:
+        before = now() - timedelta(days=self._kept.calls_days)
+        with self._database.reading() as session:
+            applications = applications_with_old_calls(session, before)
+        removed = 0
+        for application in applications:
+            with self._database.writing() as session:
+                removed += InboxRepository(session, application).expire(before, _AT_ONCE)
+        if removed:
+            log.debug("%d batches of calls have expired", removed)
         return removed > 0
 
     def expire_audit(self) -> bool:

@@ -64,12 +64,14 @@ def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[
         try:
             data = store.read(path)
             manifest = Manifest.decode(data, path)
+            if manifest.key != EpochKey(branch, place.epoch):
+                continue
+            sha256 = hashlib.sha256(data).hexdigest()
+            reference = ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256)
+            store.check_bounds(reference, manifest)
         except (SnapshotError, ValueError):
             continue  # what cannot be read was not gone on from; where it was, the chain ends here
-        if manifest.key != EpochKey(branch, place.epoch):
-            continue
-        sha256 = hashlib.sha256(data).hexdigest()
-        yield ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256), manifest
+        yield reference, manifest
 
 
 def _is_whole(store: SnapshotStore, reference: ManifestReference) -> bool:

@@ -18,11 +18,13 @@ from epochal.errors import (
     EnvironmentProblem,
     EpochalError,
     OutcomeUnknown,
+    StorageFull,
     TooManyRequests,
 )
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.operation_claims import Claim, OperationClaims, Wish
 from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.nodes import Node
 from epochal.service.domain.operations import RENEW_SECONDS, Interrupted
 from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.launchers.processes import LocalProcess
@@ -40,6 +42,7 @@ RETRY_SECONDS = 2.0
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 _TRY_AGAIN = (CatalogUnavailable, OutcomeUnknown, TooManyRequests)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,11 @@ class OperationWorker:
     from its beginning by the next one: at once when that process is gone from this machine, or has closed in order;
     otherwise when its claim is over."""
 
-    def __init__(self, database: Database, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, database: Database, look_seconds: float = LOOK_SECONDS, node: Node | None = None) -> None:
+        """``node``: the control plane whose worker it is. What it has no space for is left to another one."""
         self._look_seconds = look_seconds
         self._closing = threading.Event()
-        self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set)
+        self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set, node)
         self._lanes: dict[str, _Lane] = {}
         self._held: dict[str, Claim] = {}
         self._looking = threading.Thread(target=self._look, name="operations-look", daemon=True)
@@ -210,18 +214,25 @@ class OperationWorker:
         """Nothing has failed that a control plane which closes has cut off."""
         if self._closing.is_set():
             raise Interrupted("the control plane closes")
+        if _is_out_of_space(error):
+            self._without_room(claim, error)
+            return
         if isinstance(error, EpochalError):
             claim.fail(error)
             return
         log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            text = (
-                f"The {claim.kind} failed: no space is left on the control plane's disk. Make room, then try it again."
-            )
-            claim.fail(EnvironmentProblem(text))
-            return
         text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
         claim.fail(EnvironmentProblem(text))
+
+    def _without_room(self, claim: Claim, error: Exception) -> None:
+        """Each control plane tries it once: their disks are others."""
+        kind: type[EpochalError] = type(error) if isinstance(error, EpochalError) else EnvironmentProblem
+        why = error.message if isinstance(error, EpochalError) else _no_space(error)
+        log.warning("%s %s: %s", claim.kind, claim.id, why)
+        tried = claim.leave_to_others(why)
+        if tried is not None:
+            at = f" at {', '.join(tried)}" if tried else ""
+            claim.fail(kind(f"{why} The {claim.kind} was tried{at}. Make room there, then ask for it again."))
 
     def _release(self, claim: Claim) -> None:
         """Without it, the claim is over after a while."""
@@ -230,6 +241,20 @@ class OperationWorker:
                 claim.release()
         except EpochalError as error:
             log.warning("operation %s: %s", claim.id, error)
+
+
+def _is_out_of_space(error: BaseException | None) -> bool:
+    """It, or what it comes from."""
+    while error is not None:
+        if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _no_space(error: Exception) -> str:
+    file = getattr(error, "filename", None)
+    return f"There is no space left for {file}." if file else "There is no space left on a disk of the control plane."
 
 
 @contextmanager

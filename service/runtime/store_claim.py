@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from epochal.contracts.catalog import ManifestReference
@@ -11,6 +12,7 @@ from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.migration import oldest_reader
+from epochal.service.catalog.models import Installation
 from epochal.service.catalog.types import now
 from epochal.service.domain.checks import Finding, failed, ok
 from epochal.snapshots.layout import OWNER
@@ -27,38 +29,61 @@ class StoreMismatch(Conflict):
     slug = "store-mismatch"
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a store says of itself. ``newest``: the catalog's newest snapshots, and whether the store ``holds`` one of
+    them; looked at where it does not say whose it is."""
+
+    owner: StoreOwner | None
+    newest: Sequence[ManifestReference] = ()
+    holds: bool = False
+
+
 def claim_store(database: Database, store: SnapshotStore) -> None:
-    """At the start: the store is this catalog's from now on.
+    """At the start: the store is this catalog's from now on. No transaction is open while a store is waited for.
 
     Raises ``StoreMismatch``; ``EnvironmentProblem`` where the store cannot be written; ``CatalogUnavailable``.
     """
     check_writable(store)
-    with database.writing() as session:
-        alone(session, Alone.STORE)  # another control plane may be starting, too
-        InstallationRepository(session).ensure(oldest_reader())
+    _make_installation(database)
     # The id is kept before the store is given to it: a store that names an id which no catalog has would be lost.
+    seen = _look(database, store)
     with database.writing() as session:
-        repository = InstallationRepository(session)
-        row = repository.ensure()
-        owner = owner_of(store)
-        newest = repository.newest_snapshots(_PROBED) if owner is None else ()
-        _check(owner, row.id, row.incarnation, row.store, newest, store)
-        if owner is None or owner.restoring is not None:
-            mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
-            give_to(store, mine)
+        row = InstallationRepository(session).ensure()
+        _check(seen, row, store)
         row.store = store.url
+    if seen.owner is None or seen.owner.restoring is not None:
+        _check(_look(database, store), row, store)  # another catalog may have been quicker
+        mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
+        give_to(store, mine)
+
+
+def _make_installation(database: Database) -> None:
+    """Another control plane may be starting, too."""
+    with database.reading() as session:
+        if InstallationRepository(session).find() is not None:
+            return
+    oldest = oldest_reader()  # it reads all migrations, which takes a while
+    with database.writing() as session:
+        alone(session, Alone.STORE)
+        InstallationRepository(session).ensure(oldest)
 
 
 def check_store(database: Database, store: SnapshotStore) -> None:
     """For who only reads: raises ``StoreMismatch`` where the store is not this catalog's."""
     with database.reading() as session:
-        repository = InstallationRepository(session)
-        row = repository.find()
-        if row is None:
-            return  # no control plane of this version has started yet
-        owner = owner_of(store)
-        newest = repository.newest_snapshots(_PROBED) if owner is None else ()
-        _check(owner, row.id, row.incarnation, row.store, newest, store)
+        row = InstallationRepository(session).find()
+    if row is not None:  # else no control plane of this version has started yet
+        _check(_look(database, store), row, store)
+
+
+def _look(database: Database, store: SnapshotStore) -> _Seen:
+    owner = owner_of(store)
+    if owner is not None:
+        return _Seen(owner)
+    with database.reading() as session:
+        newest = InstallationRepository(session).newest_snapshots(_PROBED)
+    return _Seen(None, newest, any(_is_there(store, reference.path) for reference in newest))
 
 
 def writable_finding(store: SnapshotStore) -> Finding:
@@ -111,24 +136,19 @@ def check_writable(store: SnapshotStore) -> None:
         ) from error
 
 
-def _check(
-    owner: StoreOwner | None,
-    installation: str,
-    incarnation: str,
-    known: str | None,
-    newest: Sequence[ManifestReference],
-    store: SnapshotStore,
-) -> None:
-    """``known``: where the store was at the last start. Raises ``StoreMismatch``."""
+def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
+    """Raises ``StoreMismatch``."""
+    owner = seen.owner
     if owner is None:
-        _check_unmarked(known, newest, store)
-    elif owner.incarnation != incarnation:
+        if not seen.holds:
+            _check_unmarked(row.store, seen.newest, store)
+    elif owner.incarnation != row.incarnation:
         if owner.restoring is not None:
             raise StoreMismatch(
                 f"Backup {owner.restoring} is being restored into the store {store.url}, and that was not finished. "
                 "Run the same `epochal backup restore` again; it goes on."
             )
-        if owner.installation != installation:
+        if owner.installation != row.id:
             raise _of_another(owner, store)
         raise StoreMismatch(
             f"The store {store.url} was taken over by a restored catalog ({owner.catalog}) on "
@@ -138,9 +158,8 @@ def _check(
 
 
 def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], store: SnapshotStore) -> None:
-    """A store that does not say whose it is: new, from before stores said it, moved without its label, or empty."""
-    if any(_is_there(store, reference.path) for reference in newest):
-        return
+    """A store that neither says whose it is nor holds what the catalog knows: new, empty, or another one. ``known``:
+    where the store was at the last start."""
     if newest:
         raise StoreMismatch(
             f"The store {store.url} does not hold the catalog's snapshots ({newest[0].path} and others are missing); "

@@ -163,7 +163,8 @@ class History:
                     self.report.problems += [f"{name}: {problem}" for problem in problems]
                 problems = found.problems(journal, self.killed_drivers[name])
                 self.report.problems += [f"{name}: {problem}" for problem in problems]
-            tolerated = "no space is left" if self.report.faults["disk full"] else None
+            # Of an operation for which no living control plane had space: the others were down, or cut off.
+            tolerated = "was tried at" if self.report.faults["disk full"] else None
             operations = catalog.operations()
             self.report.problems += operations.problems(self.load.operations, self.load.savepoints, tolerated)
 

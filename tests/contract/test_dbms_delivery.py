@@ -29,20 +29,6 @@ class DirectDatabase(DbmsDatabase, DirectSinkHarness):
         self.delivery = delivery
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.server),
-        pytest.param("mariadb", marks=pytest.mark.server),
-    ]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'out.sqlite'}"
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
 @pytest.fixture
 def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewDatabase]:
     made: list[DirectDatabase] = []

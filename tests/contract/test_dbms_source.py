@@ -35,19 +35,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.server),
-        pytest.param("mariadb", marks=pytest.mark.server),
-    ]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'in.sqlite'}"
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
 @pytest.fixture
 def database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DbmsDatabase]:
     database = DbmsDatabase(url, tmp_path, monkeypatch)

@@ -204,6 +204,7 @@ def test_slices_keep_to_the_records_wanted(spark: SparkSession, folder: Folder) 
     )
 
 
+@pytest.mark.long  # a large file streams: test_hdfs_trouble.py
 def test_a_large_file_comes_whole(spark: SparkSession, folder: Folder) -> None:
     """Larger than a piece: its lines are cut together again."""
     lines = [f'{{"k": "{"x" * 90}{number:09}", "n": {number}}}' for number in range(200_000)]

@@ -50,6 +50,7 @@ def lines_below(folder: Path) -> Iterator[str]:
         yield from path.read_text().splitlines()
 
 
+@pytest.mark.long  # of files: unit/test_event_time.py
 def test_a_partition_that_lags_holds_the_watermark_until_it_is_idle(
     kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epochal.backends import identity, lmdb, lmdb_environment, recent
+from epochal.backends import boot_folders, identity, lmdb, lmdb_environment, recent
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.lmdb_environment import Environment
@@ -107,7 +107,7 @@ def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
 ) -> None:
     before = harness.data_files
     harness.new_worker()
-    monkeypatch.setattr(lmdb, "_boot", lambda: "another-boot")
+    monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
     world.check()
     assert harness.data_files
     assert not set(harness.data_files) & set(before)

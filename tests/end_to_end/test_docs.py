@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import epochal.testing
 from epochal import Pipeline
 from epochal.connectors import generator
+from epochal.contracts.configuration import Autoscaling
 from epochal.contracts.source import SliceLimits
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
@@ -173,6 +174,8 @@ def test_every_setting_of_an_application_is_documented_with_its_default() -> Non
             shown = "none" if default in (None, {}, ()) else str(default)
             assert rows[name] == shown, name
     assert set(rows) == set(defaults)
+    for inner, field in Autoscaling.model_fields.items():
+        assert f"| `autoscaling.{inner}` | {'to be set' if field.is_required() else field.default} |" in page
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)

@@ -12,10 +12,9 @@ import pytest
 
 from epochal.pipeline.kinds import check_kinds
 from examples.loops import components, demo, k_means, page_rank
-from examples.loops.karate_club import EDGES
 from tests.end_to_end.blocks import ROOT
 
-LINKS = [pair for one, other in EDGES for pair in ((one, other), (other, one))]
+LINKS = list(demo.CLUB.to_directed().edges)
 ROWS = pa.schema([("page", pa.int64()), ("link", pa.int64()), ("share", pa.float64())])
 
 
@@ -46,9 +45,10 @@ def test_ranks_follow_links_as_they_come() -> None:
             if not rows.num_rows:
                 break
         assert not rows.num_rows, "it settles"
-    found = [state.rows[page]["rank"] for page in sorted(state.rows)]
-    assert np.abs(np.array(found) - demo.ranks(LINKS)).max() < 1e-4
-    assert np.argmax(found) == 33 and abs(sum(found) - 34) < 1e-3
+    found = {page: row["rank"] for page, row in state.rows.items()}
+    expected = demo.ranks(demo.CLUB.to_directed())
+    assert found.keys() == expected.keys()
+    assert max(abs(found[page] - rank) for page, rank in expected.items()) < 1e-4
 
 
 def test_the_pipelines_of_the_examples_fit() -> None:
@@ -65,8 +65,8 @@ def test_the_pipelines_of_the_examples_fit() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_demo_says_what_numpy_says() -> None:
+def test_the_demo_says_what_other_libraries_say() -> None:
     command = [sys.executable, "-m", "examples.loops.demo"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("; equal to NumPy's") == 3
+    assert done.stdout.count("; equal to what") == 3

@@ -42,6 +42,8 @@ ELSEWHERE: Mapping[str, str] = {
     "R1.postgresql.swept-branch": AFTER_A_ROLLBACK,
     "T3.dbms.direct-applied": DELIVERIES,
     "T3.dbms.direct-committed": DELIVERIES,
+    "calls.written": "tests/service/test_inboxes.py",
+    "calls.landed": "tests/service/test_inboxes.py",
     "file.intended": ARTIFACTS,
     "file.written": ARTIFACTS,
     "file.deleted": ARTIFACTS,

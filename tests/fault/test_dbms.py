@@ -179,6 +179,7 @@ def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> N
     goes_on(application)
 
 
+@pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
 @pytest.mark.parametrize(
     "point",
     in_every_run(

@@ -157,6 +157,7 @@ def test_tasks_are_killed(application: HdfsApplication) -> None:
     assert application.problems() == []
 
 
+@pytest.mark.long  # of the sink by itself: contract/test_hdfs_trouble.py
 def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application: HdfsApplication) -> None:
     """Killed with an epoch half gathered, and started again; then in safe mode. The driver waits, and goes on."""
     dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)

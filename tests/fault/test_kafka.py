@@ -125,6 +125,7 @@ def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None
     goes_on(application)
 
 
+@pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
 def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> None:
     """Killed with a transaction open, then again and again in recovery, where its commit is redone."""
     for point in OF_EACH_CLASS:
@@ -141,6 +142,7 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
+@pytest.mark.long  # of the sink by itself: contract/test_troubled_servers.py
 @pytest.mark.parametrize("point", in_every_run(["E5.kafka.produced"], ["E5.kafka.produced", "E5.kafka.committed"]))
 def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
     """Killed while a transaction is open, or as it was answered, and started again."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-SIMULATION = "tests/simulation"
+SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
 
 
 @mutant("engine: a sink commits before the manifest is decided", SIMULATION)
@@ -86,7 +86,7 @@ def _forgotten_snapshot() -> None:
     change(Recovery, "_find", forgetful)
 
 
-@mutant("engine: the epoch time goes back with a clock", SIMULATION)
+@mutant("engine: the epoch time goes back with a clock", "tests/simulation/test_due_and_in_flight.py")
 def _falling_epoch_time() -> None:
     from epochal.engine import coordinator
 

@@ -84,7 +84,7 @@ def _marker_unread() -> None:
     change(ShardCommitter, "_commit", blind)
 
 
-@mutant("kafka: the marker is written outside the transaction of the records", KAFKA)
+@mutant("kafka: the marker is written outside the transaction of the records", "tests/contract/test_sinks_crash.py")
 def _marker_outside() -> None:
     from epochal.backends.kafka import committer
 

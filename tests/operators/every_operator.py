@@ -20,16 +20,34 @@ from epochal import (
     KeyedProcess,
     ListState,
     MapState,
+    PartialProcess,
     Pipeline,
     To,
     UnkeyedProcess,
     ValueState,
 )
 from epochal.connectors import console, generator
+from epochal.declarations.entries import Entry
 from epochal.declarations.windows import session, sliding, tumbling
+from epochal.operators.answers import AnswersOperator, Taken
+from epochal.pipeline import verb_kinds
+from epochal.pipeline.graph import OperatorNode, TransformNode
 from epochal.pipeline.keyed_stream import KeyedStream
+from epochal.pipeline.programs import Program
 from epochal.pipeline.stream import Stream
 from epochal.pipeline.windowed import WindowedStream
+from epochal.programs import (
+    Collection,
+    Global,
+    Map,
+    Matrix,
+    Partial,
+    Partitioned,
+    Vector,
+    entry,
+    program,
+)
+from epochal.programs import Counter as Counts
 
 Row = Mapping[str, Any]
 COLUMNS = {"key": "nullif(cast(id AS string), '')", "number": "id", "amount": "cast(id AS decimal(12,2))"}
@@ -50,6 +68,8 @@ class Case:
     by_cuts: tuple[str, ...] = ()
     """Its state tables that the cuts into epochs may leave otherwise, although what comes out is the same."""
     ended: str | None = None
+    queries: tuple[str, ...] = ()
+    """Standing queries that are asked of the operator ``queries`` before its first epoch."""
 
     @property
     def kind(self) -> str:
@@ -181,6 +201,28 @@ class Kept(UnkeyedProcess):
             yield row.number, row.key
 
 
+class Ranked(PartialProcess):
+    """How many rows came before a row: each instance counts its own, all answers are added up."""
+
+    keys = MapState(key="number bigint", value="key string", scope="partial", reconcile="max")
+    amounts = MapState(key="number bigint", value="amount decimal(12,2)", scope="partial", reconcile="sum")
+    answer = "rows bigint, amount decimal(12,2)"
+    output = "number bigint, rows bigint, amount decimal(12,2)"
+    order_by = "number"
+
+    def process(self, rows: Iterable[Any], ctx: Any) -> None:
+        for row in rows:
+            self.keys.put(row.number, row.key)
+            self.amounts.put(row.number, row.amount)
+
+    def process_global(self, request: Any, ctx: Any) -> Any:
+        before = [amount for number, amount in self.amounts.items() if number < request.number]
+        return (len(before), sum(before)) if before else None
+
+    def merge(self, request: Any, answers: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        yield request.number, sum(answer.rows for answer in answers), sum(answer.amount for answer in answers)
+
+
 class Weighted(BroadcastProcess):
     """Rows weighed by what control rows have said so far; the control rows are some of the rows."""
 
@@ -198,6 +240,50 @@ class Weighted(BroadcastProcess):
             weight = self.weights.get(row.number % 10, 0)
             self.total.set((self.total.get() or 0) + row.number)
             yield key.key, row.number, weight, self.total.get()
+
+
+@program
+class Tallies:
+    """Each row is counted under its key, then under several digits, and wherever it is; answers show how much has been
+    before."""
+
+    totals: Partitioned[Map[str, int]]
+    digits: Partitioned[Matrix[int]]
+    anywhere: Partial[Counts[int]]
+
+    @entry
+    def add(self, key: str, number: int) -> int:
+        before: int = self.totals.get(key, 0)
+        self.totals.put(key, before + number)
+        for other in range(number % 3):
+            self.digits.add(other, number, before)
+        return before
+
+    @entry
+    def look(self, number: int) -> Vector[int]:
+        digit: int = number % 4
+        return self.digits.row(digit)
+
+    @entry
+    def mark(self, number: int) -> None:
+        self.anywhere.add(number % 3)
+
+    @entry
+    def count(self, number: int) -> int:
+        counted: int = Global(self.anywhere).count(number % 2)
+        return sum(Collection(counted))
+
+
+def tallied(rows: Stream) -> Stream:
+    """A row whose key is null is no call: it is answered with an error."""
+    tallies = Program(rows._builder, Tallies, None)
+    tallies.feed("add", rows, order_by="number", keep=("key", "number"))
+    tallies.feed("mark", rows, order_by="number")
+    tallies.feed("count", rows.where("number % 5 > 2"), order_by="number", keep="number")
+    tallies.feed("look", rows.where("number % 3 = 0"), order_by="number", keep="number")
+    looked = tallies.results("look").select("NULL AS key", "number", "size(value.indices) AS value", "error")
+    counted = tallies.results("count").select("NULL AS key", "number", "value", "error")
+    return tallies.results("add").union(looked, counted)
 
 
 def weighted(rows: Stream) -> Stream:
@@ -276,7 +362,44 @@ def first_within(rows: Stream) -> Stream:
     return timed.drop_duplicates("key", within="10 seconds")
 
 
+@dataclass(frozen=True)
+class Halves(Taken):
+    """Of two numbers that follow one another the first is a call, the other one its answer."""
+
+    answered: bool = False
+
+    def __call__(self, frame: Any) -> Any:
+        odd, half = "number % 2 = 1", "cast(number div 2 AS string)"
+        value, error = f"if({odd}, key, null)", f"if({odd} AND number % 3 = 0, 'of three', null)"
+        return frame.selectExpr(
+            f"{half} AS request_id",
+            f"if({odd}, null, number) AS sequence",
+            f"{odd} AS answered",
+            f"{value} AS value",
+            f"{error} AS error",
+        )
+
+    def table(self, rows: pa.Table) -> pa.Table:
+        found = []
+        for number, key in zip(rows["number"].to_pylist(), rows["key"].to_pylist(), strict=True):
+            odd = number % 2 == 1
+            error = "of three" if odd and number % 3 == 0 else None
+            found.append((str(number // 2), None if odd else number, odd, key if odd else None, error))
+        columns = list(zip(*found, strict=True)) or [()] * 5
+        types = (pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string())
+        names = ["request_id", "sequence", "answered", "value", "error"]
+        return pa.Table.from_arrays([pa.array(*each) for each in zip(columns, types, strict=True)], names)
+
+
+def answered(rows: Stream) -> Stream:
+    builder = rows._builder
+    halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), verb_kinds.kept))
+    asked = Entry("ask", (), frozenset(), "string", "")
+    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(asked, "1 day"))))
+
+
 CASES = (
+    Case("answers", answered, by_cuts=("ask_answers",)),  # it knows when it was written last
     Case(
         "aggregate",
         lambda rows: rows.key_by("key").aggregate(
@@ -312,6 +435,18 @@ CASES = (
     Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),
     Case("process_any", lambda rows: rows.process_any(Kept)),
     Case("process_broadcast", weighted),
+    Case("process_partial", lambda rows: rows.process_partial(Ranked, requests=rows.where("number % 3 = 0"))),
+    Case(
+        "standing_queries",
+        lambda rows: timed_rows(rows).standing_queries("queries"),
+        closing=2,
+        # They say when an answer came out.
+        by_cuts=("queries",),
+        queries=(
+            "SELECT key, count(*) AS n, sum(amount) AS total, max(number) AS last GROUP BY key WINDOW '10 minutes'",
+            "SELECT avg(amount) AS mean, min(number) AS low WHERE number % 3 = 0 WINDOW '10 minutes' SLIDE '5 minutes'",
+        ),
+    ),
     Case("window_aggregate", lambda rows: sums(timed(rows).window(tumbling("10 minutes"))), closing=2),
     Case(
         "window_aggregate with overlapping windows",
@@ -359,6 +494,8 @@ CASES = (
         closing=2,
         by_cuts=("top.entries",),
     ),
+    # Which instance of partial state has counted a row depends on how many there are.
+    Case("program", tallied, by_cuts=("anywhere",)),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )
 

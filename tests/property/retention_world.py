@@ -21,6 +21,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
 from epochal.service.catalog.holding import hold
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Branch, Epoch, Execution, Savepoint, SnapshotPin
 from epochal.service.catalog.outcomes import execution_over
@@ -34,7 +35,7 @@ from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.state.table import StateTable
 from epochal.wire.configuration import ApplicationConfiguration
 from tests.manifests import plain_manifest
@@ -63,7 +64,7 @@ class World:
         settings.artifact_cache_directory.mkdir(parents=True)
         self.database = Database(settings.database_url)
         migrate_database(self.database)
-        self.store = SnapshotStore(settings.store_url)
+        self.store = LineageStore(settings.store_url, CatalogLineages(self.database))
         compacting = ApplicationConfiguration(compact_after_epochs=compact_after, compact_after_bytes=1 << 40)
         self.program = current_program(compacting)
         self.model = Model(self.collected)

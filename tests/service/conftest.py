@@ -30,7 +30,8 @@ from epochal.service.catalog.models import Epoch
 from epochal.service.domain.building import ShownOf
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
-from epochal.snapshots.manifest import SinkHandles
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from tests.catalogs import new_sqlite_catalog
@@ -40,8 +41,8 @@ from tests.service.listening import listening
 
 
 class StandInBuilder:
-    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong; state
-    tables, which an analysis alone finds, as in a builder."""
+    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong;
+    further nodes; state tables, which an analysis alone finds, as in a builder."""
 
     def open(self) -> None:
         pass
@@ -54,7 +55,14 @@ class StandInBuilder:
         if "wrong" in content:
             raise PipelineError(content["wrong"])
         sinks = {name: target.format(**parameters) for name, target in content["sinks"].items()}
-        return GraphDescription(name="flights", nodes=(NodeDescription(id=0, name="in", type="source"),), sinks=sinks)
+        nodes = [NodeDescription(id=0, name="in", type="source")]
+        for name in content.get("loops", ()):
+            nodes.append(NodeDescription(id=len(nodes), name=name, type="feedback", description={"columns": {}}))
+        if "entries" in content:
+            described = {"kind": "entries", "entries": content["entries"]}
+            nodes.append(NodeDescription(id=len(nodes), name="entries", type="source", description=described))
+        nodes += [NodeDescription.model_validate(node) for node in content.get("nodes", ())]
+        return GraphDescription(name="flights", nodes=tuple(nodes), sinks=sinks)
 
     def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:
         graph = self.describe(artifact, parameters)
@@ -164,12 +172,13 @@ class Driver:
         sinks: Mapping[str, int] | None = None,
         opened_for: tuple[Trigger, ...] = (),
         checkpoints: bool = False,
+        in_flight: Mapping[str, int] | None = None,
     ) -> int:
         """One epoch with a real manifest in the store; ``sinks``: the rows of each. With ``checkpoints`` of its sources
-        nothing before it is needed."""
+        nothing before it is needed. ``in_flight``: the records that each loop holds after it."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number, sinks, opened_for, checkpoints)
+        reference = self.manifest(number, sinks, opened_for, checkpoints, in_flight)
         counts, terms = EpochCounts(rows_in=number), EpochTerms(opened_for=opened_for)
         self.catalog.prepare_epoch(number, parent, reference, counts, terms)
         if commit:
@@ -186,6 +195,7 @@ class Driver:
         sinks: Mapping[str, int] | None = None,
         opened_for: tuple[Trigger, ...] = (),
         checkpoints: bool = False,
+        in_flight: Mapping[str, int] | None = None,
     ) -> ManifestReference:
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
@@ -203,6 +213,10 @@ class Driver:
                 max_parallelism=128,
                 tables=self._tables,
                 source_checkpoints={"in": {}} if checkpoints else {},
+                loops={
+                    name: _held(EpochKey(self.point.branch, number), name, records)
+                    for name, records in (in_flight or {}).items()
+                },
                 conditions=EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for) if opened_for else None,
                 sinks={
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
@@ -220,6 +234,12 @@ class Driver:
         for directive in self.running():
             self.catalog.complete(directive.id, self.head)
         self.catalog.finish(None)
+
+
+def _held(at: EpochKey, loop: str, records: int) -> RecordsInFlight:
+    """No such files are there, and nothing here reads them."""
+    file = FileReference(path=layout.records_of_loop(at, loop, 0), sha256="0" * 64, bytes=1, rows=records)
+    return RecordsInFlight(columns=(), files=(FileInFlight(file=file, first=0, last=records),) if records else ())
 
 
 def http_client(settings: Settings, token: str | None) -> httpx.Client:

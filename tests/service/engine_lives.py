@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SOURCE = "events"
 SINK = "out"
+COPY = "copy"
 ROWS = pa.schema([("event", pa.int64()), ("sensor", pa.string())])
 OUTPUT = pa.schema([("sensor", pa.string()), ("events", pa.int64())])
 
@@ -59,15 +60,18 @@ def shown(folder: Path) -> dict[int, list[int]]:
     return found
 
 
-def live(plane: Plane, application: str, inputs: Path, folder: Path, epochs: int | None = None) -> None:
+def live(
+    plane: Plane, application: str, inputs: Path, folder: Path, epochs: int | None = None, copy: Path | None = None
+) -> None:
     """The next attempt of an application: so many epochs, all committed; then it is lost, and the execution goes
-    on. Raises what ends it sooner."""
+    on. Raises what ends it sooner. ``copy``: the folder of a second sink, which gets the same."""
     execution = plane.get(f"/v1/applications/{application}")["execution"]
     ticket = plane.control.ledger.new_attempt(execution)
     catalog = HttpCatalog([plane.settings.internal_url], ticket.token, execution, ticket.attempt, patience_seconds=5.0)
     key = (Column(name="sensor", type="string"),)
     operator = local_process("counts", Counts, key, ROWS, OUTPUT)
-    pipeline = LocalPipeline({SOURCE: ROWS}, (operator,), {SINK: "counts"})
+    folders = {SINK: folder} if copy is None else {SINK: folder, COPY: copy}
+    pipeline = LocalPipeline({SOURCE: ROWS}, (operator,), dict.fromkeys(folders, "counts"))
     store = SnapshotStore(plane.settings.store_url)
     configuration = Configuration(state_backend="heap", tolerable_failed_epochs=0)
     orders = ExecutionOrders(
@@ -83,7 +87,7 @@ def live(plane: Plane, application: str, inputs: Path, folder: Path, epochs: int
     participants = Participants(
         sources={SOURCE: source.make()},
         operators={"counts": find(STATE_BACKENDS, "heap")("counts", store, orders.cache_directory)},
-        sinks={SINK: files.sink(str(folder), format="json").make(SinkPlace(SINK, store))},
+        sinks={name: files.sink(str(at), format="json").make(SinkPlace(name, store)) for name, at in folders.items()},
         tables=pipeline.tables,
     )
     try:

@@ -34,6 +34,7 @@ def table(
     sub_key: str = "",
     queryable: bool = True,
     scope: StateScope = StateScope.KEYED,
+    reconcile: Any = None,
 ) -> StateTable:
     return StateTable(
         id=id,
@@ -44,6 +45,7 @@ def table(
         sub_key=columns(sub_key),
         value=columns(value),
         queryable=queryable,
+        reconcile=reconcile,
     )
 
 
@@ -78,26 +80,26 @@ class StateDriver:
         self.next_epoch = self.driver.point.next_epoch
         self.store = SnapshotStore(self.plane.settings.store_url)
 
-    def prepare(self, *changes: tuple[StateTable, list[dict[str, Any]]]) -> int:
-        """Rows are puts; rows with only key columns are deletes."""
+    def prepare(self, *changes: tuple[StateTable, list[dict[str, Any]]], **fields: Any) -> int:
+        """Rows are puts; rows with only key columns are deletes. ``fields``: of the manifest, instead of those."""
         number, branch = self.next_epoch, self.driver.point.branch
         key, parent = EpochKey(branch, number), self.head.key if self.head else None
         self.driver.catalog.open_epoch(number, parent)
-        manifest = plain_manifest(
-            number,
-            application=self.application,
-            branch=branch,
-            parent=self.head,
-            execution=self.driver.execution,
-            attempt=self.driver.attempt,
-            parameters={"threshold": 15},
-            parallelism=2,
-            max_parallelism=MAX_PARALLELISM,
-            slices={"flights": _slice(number)},
-            tables=self.tables,
-            deltas=tuple(delta for change in changes for delta in self._deltas(key, *change)),
-            conditions=self.conditions,
-        )
+        usual: dict[str, Any] = {
+            "application": self.application,
+            "branch": branch,
+            "parent": self.head,
+            "execution": self.driver.execution,
+            "attempt": self.driver.attempt,
+            "parameters": {"threshold": 15},
+            "parallelism": 2,
+            "max_parallelism": MAX_PARALLELISM,
+            "slices": {"flights": _slice(number)},
+            "tables": self.tables,
+            "deltas": tuple(delta for change in changes for delta in self._deltas(key, *change)),
+            "conditions": self.conditions,
+        }
+        manifest = plain_manifest(number, **{**usual, **fields})
         reference = self.store.write_manifest(manifest)
         self.driver.catalog.prepare_epoch(number, parent, reference, EpochCounts())
         self.head, self.next_epoch = reference, number + 1
@@ -109,8 +111,8 @@ class StateDriver:
             self.driver.catalog.commit_epoch(number)
         self.pending.clear()
 
-    def epoch(self, *changes: tuple[StateTable, list[dict[str, Any]]]) -> int:
-        number = self.prepare(*changes)
+    def epoch(self, *changes: tuple[StateTable, list[dict[str, Any]]], **fields: Any) -> int:
+        number = self.prepare(*changes, **fields)
         self.commit()
         return number
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from epochal.cli.main import main
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.driver.heartbeat import HeartbeatingCatalog
 
@@ -314,3 +315,26 @@ def test_a_driver_that_runs_answers_a_stop_itself(plane: Plane) -> None:
     assert [directive.kind for directive in directives] == ["stop"]
     assert not stopped.is_set()
     heard.stop()
+
+
+def test_epochs_say_what_loops_hold(
+    plane: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.application(artifact=plane.artifact(loops=["messages", "shares"]))
+    driver = plane.driver()
+    driver.running()
+    driver.epoch(in_flight={"messages": 12, "shares": 0})
+    driver.epoch(in_flight={"messages": 4, "shares": 1200}, commit=False)
+    driver.catalog.open_epoch(3, driver.head_key)
+    listed = {item["epoch"]: item["in_flight"] for item in plane.get("/v1/applications/flights/epochs")["items"]}
+    assert listed == {1: {"messages": 12, "shares": 0}, 2: {"messages": 4, "shares": 1200}, 3: None}
+    assert plane.get("/v1/applications/flights/epochs/1")["in_flight"] == {"messages": 12, "shares": 0}
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit, match="0"):
+        main(["epochs", "flights"])
+    assert "IN FLIGHT" in (shown := capsys.readouterr().out) and "1,204" in shown
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", "flights"])
+    assert "in flight      messages 12, shares 0" in capsys.readouterr().out

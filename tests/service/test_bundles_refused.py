@@ -103,6 +103,7 @@ def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, 
     assert "does not say what application" in detail
 
 
+@pytest.mark.long
 def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Members, other: Plane) -> None:
     """Neither of the whole bundle, whose branch is another one than the refused bundle's of the same name, nor does it
     let one pass that names no application."""
@@ -123,6 +124,7 @@ def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Mem
     assert (answer.status_code, "does not say what application" in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.long  # altered ones are refused above, a newer manifest below
 def test_foreign_and_newer_files_are_refused(whole: Members, refusing: Plane) -> None:
     header, data = whole[0]
     newer = packed([(header, data.replace(b'"format":2', b'"format":7')), *whole[1:]])

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import make_url, text
@@ -18,7 +19,7 @@ from epochal.errors import EnvironmentProblem, EpochalError
 from epochal.service.app import create_app
 from epochal.service.catalog import checks
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now, now
 from epochal.service.commands.doctor import examine
 from epochal.service.domain.checks import Finding, Verdict
 from epochal.service.domain.settings import Settings
@@ -27,6 +28,8 @@ from epochal.snapshots.ownership import owner_of
 from epochal.snapshots.store import SnapshotStore
 from tests.service.backups import started
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, serving
+
+NOBODY = 65_534
 
 
 def found(settings: Settings, check: str) -> Finding:
@@ -115,6 +118,56 @@ def test_a_store_that_cannot_be_written(settings: Settings, tmp_path: Path) -> N
         folder.mkdir(mode=0o500)
     closed = settings.model_copy(update={"store": str(folder)})
     check_refused(closed, EnvironmentProblem, "cannot be (written|prepared)")
+
+
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """As root, who may write everywhere: as somebody else, to whom the folder belongs."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, -1)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o400, 0o500)])
+def test_a_catalog_file_that_cannot_be_written(file_mode: int, folder_mode: int) -> None:
+    with TemporaryDirectory() as temporary:
+        data = Path(temporary)
+        database = f"sqlite:///{data}/catalog/catalog.sqlite"
+        settings = Settings(data=data / "data", port=free_port(), database=database, driver_user=None)
+        with started(settings):
+            pass
+        file = data / "catalog" / "catalog.sqlite"
+        with unprivileged(data):
+            file.chmod(file_mode)
+            file.parent.chmod(folder_mode)
+            check_refused(settings, EnvironmentProblem, "The catalog cannot be written: .* Run the control plane as")
+            assert found(settings, "catalog permissions").verdict is Verdict.FAILED
+            file.parent.chmod(0o700)
+
+
+def test_a_catalog_in_a_folder_that_cannot_be_made(settings: Settings) -> None:
+    place = settings.model_copy(update={"database": "sqlite:////proc/nowhere/catalog.sqlite"})
+    with pytest.raises(EnvironmentProblem, match=r"cannot be made: /proc/nowhere: .* --database"):
+        create_app(place, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
+
+
+def test_the_start_warns_of_a_wrong_clock(
+    settings: Settings,
+    postgresql_catalog_url: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "database_now", lambda session: database_now(session) - timedelta(minutes=5))
+    with started(settings.model_copy(update={"database": postgresql_catalog_url})):
+        pass
+    assert "This node's clock is 300.0 s ahead of the database's" in caplog.text
 
 
 def test_a_wrong_clock_is_said_and_survived(postgresql_catalog_url: str) -> None:

@@ -201,4 +201,14 @@ def was_seen_from_outside(text: str, application: Running) -> None:
     assert 1 < samples["epochal_sink_commit_seconds_count", None] <= len(committed)
     assert 1 < samples["epochal_epoch_step_seconds_count", "E2"] <= len(committed) + 2
     tasks = {step: samples["epochal_task_step_seconds_count", step] for step in ("T1", "T2", "T3")}
+    rows, busy = (
+        [
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and sample.labels["application"] == "counts"
+        ]
+        for name in ("epochal_subtask_rows_total", "epochal_subtask_busy_seconds_total")
+    )
+    assert len(rows) == len(busy) > 1 and sum(rows) > 0 and min(busy) > 0
     assert len(set(tasks.values())) == 1 and tasks["T1"] >= 2 * samples["epochal_epoch_step_seconds_count", "E3"]

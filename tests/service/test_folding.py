@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.client import Client
-from epochal.contracts.catalog import EpochCounts
+from epochal.contracts.catalog import EpochCounts, Failure
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotExpired
 from epochal.service.catalog import folding
@@ -18,6 +18,7 @@ from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.rollbacks import RollbackRepository
 from epochal.service.catalog.types import now
+from epochal.service.commands import collecting
 from epochal.service.commands.collecting import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.lineage.summaries import RunSummaries
@@ -150,3 +151,70 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
         assert {making.version for making in makings.values()} == {1}
         with pytest.raises(SnapshotExpired):
             FoldingRepository(session).check_not_folded(EpochKey(branch.id, 24))
+
+
+def aborted(driver: Driver, count: int) -> None:
+    for _ in range(count):
+        number, driver._next = driver._next, driver._next + 1
+        driver.catalog.open_epoch(number, driver.head_key)
+        driver.catalog.abort_epoch(number, Failure(type="sink-error", message="it was full"))
+
+
+def in_order(plane: Plane, count: int, **state: str) -> list[tuple[int, int]]:
+    page = plane.get(f"{FLIGHTS}/epochs", limit=100, **state)
+    assert len(numbers(page)) + sum(last - first + 1 for first, last in ranges(page)) == count
+    return ranges(page)
+
+
+def test_aborted_epochs_are_folded_with_the_others_and_by_themselves(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a transaction ends: a range that others follow ends before a committed epoch."""
+    monkeypatch.setattr(collecting, "FOLDED_AT_ONCE", 2 if plane.control.database.is_sqlite else 5)
+    plane.application(configuration={"retained_epochs": 2})
+    driver = plane.driver()
+    driver.running()
+    for _ in range(4):
+        epochs(plane, driver, 1)
+        aborted(driver, 2)
+    epochs(plane, driver, 1)
+    aborted(driver, 4)  # up to 17
+    plane.post(f"{FLIGHTS}/stop")
+    driver.stop()
+    plane.post(f"{FLIGHTS}/start")
+    driver = plane.driver()
+    driver.running()
+    epochs(plane, driver, 6)  # up to 23
+    aborted(driver, 2)
+    before = plane.get(f"{FLIGHTS}/lineage", fold=False, limit=100)
+    collect(plane, 1)
+    collect(plane, 2)
+    assert in_order(plane, 25) == [(14, 17), (5, 12)]
+    assert in_order(plane, 25 - 8, state="committed") == [(5, 12)]
+    page = plane.get(f"{FLIGHTS}/epochs", limit=100)
+    assert [(item["aborted"], item["rows_in"]) for item in page["folded"]] == [(4, 0), (6, 7 + 10)]
+    assert ranges(plane.get(f"{FLIGHTS}/epochs", state="aborted")) == [(14, 17), (5, 12)]
+    assert ranges(plane.get(f"{FLIGHTS}/snapshots", limit=100)) == [(5, 12)]
+    for number, said in ((7, "of epochs 5 to 12"), (5, "6 of them aborted"), (16, "was aborted")):
+        gone = plane.client.get(f"{FLIGHTS}/epochs/{number}")
+        assert gone.status_code == 410 and said in gone.json()["detail"]
+    check_lineage(plane)
+    for fold in (False, True):
+        lineage = plane.get(f"{FLIGHTS}/lineage", fold=fold, limit=100)
+        assert sum(node["epochs"] for node in lineage["nodes"]) == len(before["nodes"])
+        assert sum(node["counts"]["rows_in"] for node in lineage["nodes"]) == sum(
+            node["counts"]["rows_in"] for node in before["nodes"]
+        )
+        ends = {node["epoch"] for node in lineage["nodes"]}
+        assert all(edge["from"]["epoch"] in ends for edge in lineage["edges"])
+    with plane.control.database.reading() as session:
+        row = ApplicationRepository(session).named("flights")
+        branch = ApplicationRepository(session).branch(row)
+        left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 4))
+        assert (left.epochs, left.first, left.last) == (9, 7, 23)
+    epochs(plane, driver, 4)
+    aborted(driver, 6)
+    collect(plane, 3)
+    collect(plane, 4)
+    check_lineage(plane)
+    assert in_order(plane, 35)

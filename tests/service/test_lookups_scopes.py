@@ -8,9 +8,10 @@ import pytest
 
 from epochal import Client
 from epochal.cli.main import main
+from epochal.declarations.reconcile import reconciling_of
 from epochal.state.table import StateKind, StateScope
 from tests.service.bundles import exported, imported
-from tests.service.lookups import StateDriver, refused, table
+from tests.service.lookups import StateDriver, columns, refused, table
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -22,6 +23,25 @@ LIMITS = table(
     "alerts.limits", StateKind.MAP, "_group int", "most int", sub_key="kind string", scope=StateScope.BROADCAST
 )
 LATEST = table("alerts.latest", StateKind.VALUE, "_group int", "at bigint", scope=StateScope.BROADCAST)
+_SUMS = reconciling_of("sums", columns("n bigint, at bigint"), {"n": "sum", "at": "max"})
+SUMS = table(
+    "parts.sums",
+    StateKind.MAP,
+    "_group int",
+    "n bigint, at bigint",
+    sub_key="word string",
+    scope=StateScope.PARTIAL,
+    reconcile=_SUMS,
+)
+COUNT = table(
+    "parts.count",
+    StateKind.VALUE,
+    "_group int",
+    "n bigint",
+    scope=StateScope.PARTIAL,
+    reconcile=reconciling_of("count", columns("n bigint"), "count"),
+)
+BY_AUTHOR = COUNT.model_copy(update={"id": "parts.own", "reconcile": "program"})
 STATE = "/v1/applications/flights/state/"
 
 
@@ -33,16 +53,27 @@ def limit(kind: str, most: int | None = None) -> dict[str, Any]:
     return {"_group": 0, "kind": kind} | ({} if most is None else {"most": most})
 
 
+def part(instance: int, word: str, n: int, at: int) -> dict[str, Any]:
+    return {"_group": instance, "word": word, "n": n, "at": at}
+
+
 @pytest.fixture
 def driver(plane: Plane) -> StateDriver:
     plane.application()
-    driver = StateDriver(plane, tables=(WAITING, LIMITS, LATEST))
+    driver = StateDriver(plane, tables=(WAITING, LIMITS, LATEST, SUMS, COUNT, BY_AUTHOR))
     driver.epoch(
+        (SUMS, [part(0, "gin", 1, 9), part(1, "gin", 2, 8), part(1, "tea", 5, 7)]),
+        (COUNT, [{"_group": 0, "n": 1}, {"_group": 1, "n": 2}]),
+        (BY_AUTHOR, [{"_group": 0, "n": 1}, {"_group": 1, "n": 2}]),
         (WAITING, [element(0, 0, 10), element(1, 0, 20), element(2, 1, 11), element(0, 4, 12)]),
         (LIMITS, [limit("gin", 50), limit("tea", 5)]),
         (LATEST, [{"_group": 0, "at": 3}]),
     )
-    driver.epoch((WAITING, [element(2, 1), element(3, 0, 21)]), (LIMITS, [limit("gin", 60), limit("tea")]))
+    driver.epoch(
+        (WAITING, [element(2, 1), element(3, 0, 21)]),
+        (LIMITS, [limit("gin", 60), limit("tea")]),
+        (SUMS, [part(0, "gin", 4, 6)]),
+    )
     plane.get(STATE + "alerts.latest/keys/0", min_epoch=2)
     return driver
 
@@ -78,6 +109,37 @@ def test_broadcast_state_is_looked_up_by_its_own_key(plane: Plane, driver: State
     assert answer.json()["values"] == [{"most": 60}, None]
 
 
+@pytest.mark.parametrize("when", [{}, {"epoch": 2}, {"isolation": "read_uncommitted"}])
+def test_partial_state_shows_its_instances_and_what_they_have_together(
+    plane: Plane, driver: StateDriver, when: dict[str, Any]
+) -> None:
+    found = plane.get(STATE + "parts.sums/keys/gin", **when)
+    assert (found["key"], found["value"]) == ({"word": "gin"}, {"n": 6, "at": 8})
+    assert found["instances"] == [
+        {"instance": 0, "value": {"n": 4, "at": 6}},
+        {"instance": 1, "value": {"n": 2, "at": 8}},
+    ]
+    assert "instances" not in plane.get(STATE + "parts.sums/keys/1,gin", **when)
+    assert plane.get(STATE + "parts.sums/keys/1,tea", **when)["value"] == {"n": 5, "at": 7}
+    assert refused(plane, STATE + "parts.sums/keys/ale", **when)[1] == "key-not-found"
+    assert plane.get(STATE + "parts.count/keys", key="", **when)["value"] == {"n": 3}
+    assert plane.get(STATE + "parts.count/keys/1", **when)["value"] == {"n": 2}
+    own = plane.get(STATE + "parts.own/keys", key="", **when)
+    assert (own["value"], [each["value"]["n"] for each in own["instances"]]) == (None, [1, 2])
+    rows = plane.get(STATE + "parts.sums/scan", prefix="1", **when)["items"]
+    assert [(*row["key"].values(), row["value"]["n"]) for row in rows] == [(1, "gin", 2), (1, "tea", 5)]
+
+    def looked_up(table: str, *keys: dict[str, Any]) -> Any:
+        return plane.client.post(f"{STATE}{table}/lookup", json={"keys": keys, **when}).json()
+
+    together = looked_up("parts.sums", {"word": "gin"}, {"word": "ale"}, {"word": "tea"})["values"]
+    assert together == [{"n": 6, "at": 8}, None, {"n": 5, "at": 7}]
+    assert looked_up("parts.sums", {"_group": 0, "word": "gin"})["values"] == [{"n": 4, "at": 6}]
+    assert looked_up("parts.count", {})["values"] == [{"n": 3}]
+    assert "in all keys of a batch, or in none" in looked_up("parts.count", {}, {"_group": 0})["detail"]
+    assert "only its program can say" in looked_up("parts.own", {})["detail"]
+
+
 def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None:
     history = plane.get(STATE + "alerts.limits/history", key="gin")["items"]
     assert [(item["epoch"], item["new"]) for item in history] == [(2, {"most": 60}), (1, {"most": 50})]
@@ -85,7 +147,21 @@ def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None
     assert plane.get(STATE + "batches.waiting/history", key="2,1")["items"][0]["new"] is None
     differences = plane.get("/v1/applications/flights/snapshots/1/diff", to="2")["tables"]
     counted = {each["table"]: (each["added"], each["changed"], each["deleted"]) for each in differences}
-    assert counted == {"alerts.latest": (0, 0, 0), "alerts.limits": (0, 1, 1), "batches.waiting": (1, 0, 1)}
+    assert counted == {
+        "alerts.latest": (0, 0, 0),
+        "alerts.limits": (0, 1, 1),
+        "batches.waiting": (1, 0, 1),
+        "parts.count": (0, 0, 0),
+        "parts.own": (0, 0, 0),
+        "parts.sums": (0, 1, 0),
+    }
+    past = plane.get(STATE + "parts.sums/history", key="0,gin")["items"]
+    assert [(item["epoch"], item["new"]) for item in past] == [(2, {"n": 4, "at": 6}), (1, {"n": 1, "at": 9})]
+    assert plane.get(STATE + "parts.sums/keys/gin", epoch=1)["value"] == {"n": 3, "at": 9}
+    for id, key, named in (("parts.sums", "gin", "0,gin"), ("parts.count", "", "0")):
+        answer = plane.client.get(f"{STATE}{id}/history", params={"key": key})
+        assert answer.json()["type"].endswith("invalid-key")
+        assert answer.json()["detail"].endswith(f"begin the key with the number of one, {named}.")
 
 
 def test_clients_and_people_see_the_scope(
@@ -95,14 +171,21 @@ def test_clients_and_people_see_the_scope(
     with Client(plane.settings.url, token) as client:
         application = client.application("flights")
         scopes = {each.table: each.scope for each in application.state_tables()}
-        assert scopes == {"alerts.latest": "broadcast", "alerts.limits": "broadcast", "batches.waiting": "operator"}
+        parts = dict.fromkeys(("parts.count", "parts.own", "parts.sums"), "partial")
+        others = {"alerts.latest": "broadcast", "alerts.limits": "broadcast", "batches.waiting": "operator"}
+        assert scopes == {**others, **parts}
+        together = application.state("parts.sums").get("gin")
+        assert (together.value, together.instances and together.instances[1].instance) == ({"n": 6, "at": 8}, 1)
         assert application.state("alerts.limits").get("gin").value == {"most": 60}
         assert [row.value["id"] for row in application.state("batches.waiting").scan_all()] == [10, 12, 20, 21]
+    monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", token)
     for command, shown in (
         (["get", "flights", "alerts.limits", "gin"], "60"),
         (["scan", "flights", "batches.waiting"], "21"),
+        (["get", "flights", "parts.sums", "gin"], "all"),
+        (["show", "flights"], "partial map"),
         (["show", "flights"], "operator list"),
         (["show", "flights"], "broadcast map"),
     ):

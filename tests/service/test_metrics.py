@@ -14,7 +14,16 @@ from prometheus_client.samples import Sample
 
 from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.measurements import DriverReport, Durations, Moment, SourceReport, Totals
+from epochal.contracts.measurements import (
+    DriverReport,
+    Durations,
+    Load,
+    Moment,
+    OperatorLoad,
+    SourceReport,
+    Totals,
+    Work,
+)
 from epochal.errors import Fenced
 from epochal.service.catalog.operation_figures import EndedOperations
 from epochal.service.domain.reading import ReplicaLag
@@ -39,6 +48,7 @@ def a_report(number: int, **moment: object) -> DriverReport:
         sinks={"out": ONCE},
         compactions=ONCE,
         failed_compactions=1,
+        subtasks={"totals": (Work(7, 0.5), Work(3, 1.5))},
     )
     return DriverReport(number=number, totals=totals, moment=Moment.model_validate(moment))
 
@@ -67,6 +77,7 @@ def test_what_is_documented_is_exposed(plane: Plane) -> None:
             idle_at=datetime.now(UTC),
             state_rows=3,
             state_bytes=400,
+            load=Load(version=1, parallelism=2, epoch=1, operators={"totals": OperatorLoad(skew=1.4)}),
         )
     )
     documented = {name: (kind, labels(cells)) for name, kind, cells, _ in ROW.findall(DOCS.read_text())}
@@ -110,6 +121,9 @@ def test_counters_go_on_across_attempts_and_end_with_the_application(plane: Plan
     assert value(found, "epochal_epoch_seconds_bucket", application="flights", le="0.05") == 2
     assert value(found, "epochal_sink_commit_seconds_sum", application="flights", sink="out") == pytest.approx(0.08)
     assert value(found, "epochal_failed_compactions_total", application="flights") == 2
+    subtask = {"application": "flights", "operator": "totals", "subtask": "1"}
+    assert value(found, "epochal_subtask_rows_total", **subtask) == 6
+    assert value(found, "epochal_subtask_busy_seconds_total", **subtask) == 3.0
     assert value(found, "epochal_committed_epochs_total", application="flights") == 2
     assert value(found, "epochal_rows_in_total", application="flights") == 1 + 2
     assert value(found, "epochal_attempts_total", application="flights") == 2

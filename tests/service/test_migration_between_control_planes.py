@@ -86,6 +86,7 @@ def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None
     assert value(other, "later", "SFO", "A1") == {"flights": 1, "worst": 2.0}
 
 
+@pytest.mark.long
 def test_an_import_leaves_the_places_of_others_alone(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
@@ -97,6 +98,7 @@ def test_an_import_leaves_the_places_of_others_alone(plane: Plane, other: Plane)
     assert imported(other, bundle, parameters={"out": "/new"}, shadow=True)["state"] == "succeeded"
 
 
+@pytest.mark.long
 def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
     with_state(plane)
     before = files(plane)
@@ -106,6 +108,7 @@ def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
     assert value(plane, "copy", "JFK", "LAX") == {"flights": 2, "worst": 1.0}
 
 
+@pytest.mark.long
 def test_an_application_that_moved_comes_home(plane: Plane, other: Plane) -> None:
     """Under the same name in both: whose epoch and whose version it was stays known."""
     here = with_state(plane)
@@ -133,6 +136,7 @@ def test_an_application_that_moved_comes_home(plane: Plane, other: Plane) -> Non
     }
 
 
+@pytest.mark.long
 def test_nobody_adds_epochs_to_a_branch_that_was_written_here(plane: Plane, other: Plane) -> None:
     """Not even a bundle that is right in itself: the increment of a copy of the whole control plane."""
     driver = with_state(plane)
@@ -207,6 +211,7 @@ def test_a_taken_name_is_refused_before_anything_is_done(plane: Plane, other: Pl
     assert answer.json()["type"] == "urn:epochal:problem:name-taken"
 
 
+@pytest.mark.long
 def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
@@ -220,6 +225,7 @@ def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) 
     assert imported(other, bundle)["state"] == "succeeded"
 
 
+@pytest.mark.long  # killed at its steps: fault/test_going_back_and_moving.py
 def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN) as lost:
@@ -228,6 +234,7 @@ def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, o
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
+@pytest.mark.long  # killed at its steps: fault/test_going_back_and_moving.py
 def test_an_import_that_did_not_land_is_begun_again(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN, lands=False) as lost:
@@ -236,6 +243,7 @@ def test_an_import_that_did_not_land_is_begun_again(plane: Plane, other: Plane) 
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
+@pytest.mark.long  # a store on HDFS: contract/test_hdfs_snapshots.py
 @pytest.mark.server
 def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
     with_state(plane)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.identity import EpochKey
 from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Operation
@@ -18,6 +19,8 @@ from epochal.service.commands.rekey import RekeyService
 from epochal.service.domain.building import RekeyOf
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from tests.service.conftest import Plane, StandInBuilder
 from tests.service.lookups import DELAYS, StateDriver, route
@@ -26,7 +29,7 @@ from tests.stores import snapshot_files
 
 
 class RekeyingBuilder(StandInBuilder):
-    """Writes a snapshot that refers to the files of the one before. ``meanwhile`` happens beside."""
+    """Writes a snapshot of the same files as the one before. ``meanwhile`` happens beside."""
 
     def __init__(self, store: SnapshotStore, meanwhile: Callable[[], object]) -> None:
         self.store = store
@@ -38,9 +41,15 @@ class RekeyingBuilder(StandInBuilder):
         before = self.store.read_manifest(wanted.head)
         place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}
         more = {"max_parallelism": configuration.max_parallelism, "attempt": 0}
-        reference = self.store.write_manifest(before.model_copy(update={**place, **more}))
+        deltas = [self._copied(delta, wanted.at) for delta in before.deltas]
+        reference = self.store.write_manifest(before.model_copy(update={**place, **more, "deltas": tuple(deltas)}))
         self.meanwhile()
         return reference
+
+    def _copied(self, delta: DeltaFile, at: EpochKey) -> DeltaFile:
+        path = f"{layout.deltas(at)}/{delta.file.path.rpartition('/')[2]}"
+        self.store.write(path, self.store.read(delta.file.path))
+        return delta.model_copy(update={"file": delta.file.model_copy(update={"path": path})})
 
 
 class Rekeys:
@@ -70,7 +79,7 @@ class Rekeys:
         code = ArtifactCache(self.plane.settings.artifact_cache_directory, control.files)
         worker = OperationWorker(control.database)
         builder = RekeyingBuilder(self.store, meanwhile)
-        RekeyService(self.plane.settings, control.database, builder, code, self.store, worker)
+        RekeyService(self.plane.settings, control.database, builder, code, control.store, worker)
         worker.work_off("rekeys")
 
     def state(self, id: str) -> str:
@@ -86,9 +95,10 @@ class Rekeys:
         }
         assert after["branch"] != self.before["branch"]
         assert after["configuration"]["max_parallelism"] == 16
-        (manifest,) = set(snapshot_files(self.store)) - set(self.files)
-        assert manifest.startswith(f"{after['branch']}/")
         snapshot = self.plane.get("/v1/applications/flights/snapshots/3")
+        needed = {snapshot["reference"]["path"], *(delta["file"]["path"] for delta in snapshot["deltas"])}
+        assert set(snapshot_files(self.store)) - set(self.files) == needed
+        assert {path.partition("/")[0] for path in needed} == {after["branch"]}
         assert (snapshot["branch"], snapshot["max_parallelism"]) == (after["branch"], 16)
 
 

@@ -126,6 +126,38 @@ def test_an_application_whose_sinks_are_ahead_goes_on_on_a_new_branch_when_someb
     assert lives.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
 
 
+def test_of_two_sinks_only_the_one_that_is_ahead_shows_what_was_lost(settings: Settings, tmp_path: Path) -> None:
+    """The other one was restored together with the catalog. Both go on on the new branch, exactly once."""
+    inputs, place, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
+    lives.write_inputs(inputs, 8)
+    sinks = {lives.SINK: "files:{out}", lives.COPY: "files:{copy}"}
+    with started(settings) as plane:
+        artifact = plane.artifact(sinks)
+        plane.application(artifact=artifact, parameters={"out": str(out), "copy": str(copy)})
+        lives.live(plane, "flights", inputs, out, 3, copy)
+        backed_up(plane, place)
+        shutil.copytree(copy, tmp_path / "as-it-was")
+        lives.live(plane, "flights", inputs, out, 2, copy)
+    shutil.rmtree(settings.data)
+    shutil.rmtree(copy)
+    (tmp_path / "as-it-was").rename(copy)
+    restored(settings, place)
+    with started(settings) as plane:
+        plane.post("/v1/applications/flights/start")
+        with pytest.raises(SinkAhead, match="already holds epoch 5"):
+            lives.live(plane, "flights", inputs, out, copy=copy)
+        plane.post("/v1/applications/flights/stop")
+        plane.control.ledger.execution_ended(plane.get("/v1/applications/flights")["execution"], "stopped", None)
+        plan = plane.post("/v1/applications/flights/rollback", 200, epoch=3, dry_run=True, move_aside=True)
+        assert [(sink["sink"], sink["shows"]) for sink in plan["sinks"]] == [(lives.SINK, 5)]
+        done = plane.post("/v1/applications/flights/rollback", 202, epoch=3, move_aside=True, confirm=plan["confirm"])
+        assert done["state"] == "succeeded"
+        plane.post("/v1/applications/flights/start")
+        lives.live(plane, "flights", inputs, out, copy=copy)
+    expected = {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
+    assert (lives.shown(out), lives.shown(copy)) == (expected, expected)
+
+
 def test_what_the_store_still_has_of_after_the_backup_is_not_lost(settings: Settings, tmp_path: Path) -> None:
     """Only the catalog was destroyed: its manifests say what was decided, and sinks recognise what they show."""
     inputs, place, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure
+from epochal.state.table import StateKind, StateScope
 from tests.service.conftest import Driver, Plane
+from tests.service.lookups import table
 
 
 @pytest.fixture
@@ -57,6 +59,28 @@ def test_the_first_epoch_decides_the_version(plane: Plane, driver: Driver) -> No
     assert (done["state"], done["result"]) == ("succeeded", {"version": 2, "epoch": number})
     epoch = plane.get(f"/v1/applications/flights/epochs/{number}")
     assert epoch["version"] == 2 and epoch["changes"][0]["kind"] == "rescale"
+
+
+def test_partial_state_that_cannot_be_reconciled_refuses_to_shrink(plane: Plane) -> None:
+    """Before anything stops, by whatever way fewer subtasks are asked for."""
+    weights = table("weights.sums", StateKind.VALUE, "_group int", "n bigint", scope=StateScope.PARTIAL)
+    artifact = plane.artifact(tables=[weights.model_dump(mode="json")])
+    plane.application(artifact=artifact, configuration={"parallelism": 2})
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    fewer = {"configuration": {"parallelism": 1}}
+    for path, body in (
+        ("flights/rescale", {"parallelism": 1}),
+        ("flights/versions", fewer),
+        ("flights/fork", {"name": "fork", "parameters": {"out": "/fork"}, **fewer}),
+    ):
+        refused = plane.post(f"/v1/applications/{path}", 422, **body)
+        assert refused["type"] == "urn:epochal:problem:incompatible-state"
+        assert "State table 'weights.sums' is partial state, with 2 instances" in refused["detail"], path
+    assert driver.running() == [] and plane.get("/v1/applications/flights")["version"] == 1
+    plane.post("/v1/applications/flights/rescale", parallelism=3)
+    assert [directive.kind for directive in driver.running()] == ["reconfigure"]
 
 
 def test_a_version_that_is_given_up_is_never_used(plane: Plane, driver: Driver) -> None:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from epochal import BroadcastProcess, ListState, MapState, UnkeyedProcess, ValueState
+from epochal import BroadcastProcess, ListState, MapState, PartialProcess, UnkeyedProcess, ValueState
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.connectors import files
 from epochal.declarations.state import declared_states
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import EpochAborted, Fenced
+from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import Fault, FaultPoint, injected
+from epochal.operators.declared import declared_reconciles
 from epochal.operators.distribution import Distribution
 from epochal.operators.process_any import ProcessAnyWork
 from epochal.operators.process_broadcast import ProcessBroadcastWork
+from epochal.operators.process_partial import ProcessPartialWork
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
@@ -66,6 +71,22 @@ class Steered(BroadcastProcess):
         return [(len(self.last.items()),)]
 
 
+class Parted(PartialProcess):
+    sums = MapState(key="digit int", value="total bigint", scope="partial", reconcile="sum")
+    numbers = ListState("n bigint", scope="partial", reconcile=lambda a, b: sorted(a + b))
+    asked = ValueState("times bigint", scope="partial", reconcile=max)
+    output = "n bigint"
+
+    def process(self, rows: Iterable[Any], ctx: Any) -> None:
+        for row in rows:
+            self.sums.put(row.n % 4, self.sums.get(row.n % 4, 0) + row.n)
+            self.numbers.append(row.n)
+
+    def process_global(self, request: Any, ctx: Any) -> Any:
+        self.asked.set((self.asked.get() or 0) + 1)
+        return [(request.n,)]
+
+
 SUBTASKS_DIFFER: list[int] = []
 
 
@@ -74,7 +95,10 @@ def tables_of(name: str, process: type, key: tuple[Column, ...]) -> Any:
 
 
 COLUMNS = tuple(ROWS.names)
-TABLES = ("kept.kept", "kept.shared", "steered.last", "steered.history", "steered.seen")
+TABLES = (
+    *("kept.kept", "kept.shared", "steered.last", "steered.history", "steered.seen"),
+    *("parted.sums", "parted.numbers", "parted.asked"),
+)
 OPERATORS = (
     LocalOperator(
         "kept",
@@ -91,6 +115,15 @@ OPERATORS = (
         tables_of("steered", Steered, KEY),
         NUMBERS,
         (LocalInput(), LocalInput(Distribution.TO_ALL, ("n",), "control")),
+    ),
+    LocalOperator(
+        "parted",
+        ProcessPartialWork(Parted, COLUMNS, InputColumns.of(1, COLUMNS), InputColumns.of(0, COLUMNS)),
+        (),
+        tables_of("parted", Parted, ()),
+        NUMBERS,
+        (LocalInput(Distribution.TO_ALL, ("n",), "control"), LocalInput(Distribution.TO_ANY, ("n",))),
+        reconcile=declared_reconciles("parted", Parted),
     ),
 )
 
@@ -155,6 +188,13 @@ class Application:
         history = self.state("steered.history")
         assert [row["n"] for row in sorted(history, key=lambda row: row["_index"])] == control
         assert {row["_group"] for row in history} == {0}
+        sums: Counter[int] = Counter()
+        for row in self.state("parted.sums"):
+            sums[row["digit"]] += row["total"]
+        assert sums == {digit: sum(n for n in numbers if n % 4 == digit) for digit in range(4)}
+        assert sorted(row["n"] for row in self.state("parted.numbers")) == numbers
+        # All of those that were there from the first epoch on have been asked as often.
+        assert max(row["times"] for row in self.state("parted.asked")) == len(control)
         totals = {row["name"]: row["total"] for row in self.state("steered.seen")}
         assert totals == {f"k{n}": sum(other for other in numbers if other % 5 == n) for n in range(5)}
 
@@ -209,6 +249,22 @@ def test_tasks_that_are_killed_are_run_again_over_the_same_rows(application: App
         other.give(count)
         other.run(2 if count == 12 else 3)
     assert sorted(map(str, other.state("kept.kept"))) == sorted(map(str, once)), "at the same addresses"
+
+
+def test_instances_that_nothing_reconciles_keep_their_subtasks(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *others, parted = OPERATORS
+    alone = tuple(table.model_copy(update={"reconcile": None}) for table in parted.tables)
+    monkeypatch.setattr(sys.modules[__name__], "OPERATORS", (*others, replace(parted, tables=alone)))
+    for parallelism in (2, 3):
+        application.give()
+        application.run(parallelism)
+    with pytest.raises(IncompatibleState, match=r"'parted.sums' is partial state, with 3 instances, .* reconcile"):
+        application.run(2)
+    application.give()
+    application.run(4)
+    application.check()
 
 
 def test_a_fork_and_a_rollback_go_on_from_the_epoch_that_they_begin_at(application: Application) -> None:

@@ -55,6 +55,7 @@ def test_it_is_found_by_its_entry_points(installed: Path) -> None:
     assert "There is no sink 'one-file'; installed are: console, dbms, files" in without.stderr
 
 
+@pytest.mark.long  # the suite itself, of our own backends: contract
 def test_it_keeps_the_contract(installed: Path) -> None:
     ran = python(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "kept_contract.py"))
     assert ran.returncode == 0, ran.stdout[-3000:]

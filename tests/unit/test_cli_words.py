@@ -26,8 +26,19 @@ from epochal.cli.main import app
 from epochal.cli.options import configuration, parameters
 from epochal.cli.output import encode
 from epochal.cli.past_view import diff_rows_view, scan_view
-from epochal.client.models import Application, DiffRow, Epoch, Head, Parent, Scan, StateValue
+from epochal.client.models import (
+    Application,
+    AutoscalingVerdict,
+    DiffRow,
+    Epoch,
+    Head,
+    Load,
+    Parent,
+    Scan,
+    StateValue,
+)
 from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
+from epochal.contracts.measurements import OperatorLoad, SubtaskLoad
 from epochal.declarations.names import alternatives
 
 SLUG = re.compile(r"`([a-z-]+)`")
@@ -214,6 +225,43 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
     nothing = {"late_rows": empty, "rejected_rows": empty, "dropped_timers": empty, "watermarks": {}, "next_due": None}
     without = head.model_copy(update=nothing)
     assert "event time" not in drawn(application_page(application("flights"), None, [], [], without, NOW), 120)
+
+
+def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None:
+    load = Load(
+        application="flights",
+        reported_at=NOW - timedelta(seconds=3),
+        version=1,
+        parallelism=4,
+        epoch=7,
+        seconds=62.1,
+        busy_share=0.314,
+        lag_seconds=12.3,
+        operators={
+            "totals": OperatorLoad(
+                rows=12000,
+                busy_seconds=30.5,
+                epoch_rows=400,
+                skew=2.5,
+                skewed=True,
+                largest=SubtaskLoad(subtask=3, rows=7500, busy_seconds=9),
+                stragglers=(SubtaskLoad(subtask=0, rows=1500, busy_seconds=15.25),),
+            ),
+            "idle": OperatorLoad(),
+        },
+        autoscaling=AutoscalingVerdict(parallelism=None, reason="its subtasks were busy for 31%"),
+    )
+    page = drawn(application_page(application("flights"), None, [], [], None, NOW, load), 120)
+    assert "autoscaling    stays: its subtasks were busy for 31%" in page
+    assert "busy for 31% of 62 s by 4 subtasks, 12 s behind, as of 3 s ago" in page
+    rows = {line.split()[0]: line.split()[1:] for line in page.splitlines() if line.strip()}
+    assert rows["idle"] == ["0", "0.00", "s", "0"]
+    assert "totals, subtask 3: skewed, 7,500 of 12,000 rows, 2.50 times the mean" in page
+    assert "totals, subtask 0: a straggler, busy for 15.25 s over 1,500 rows" in page
+    growing = load.model_copy(update={"autoscaling": AutoscalingVerdict(parallelism=8, reason="it lags")})
+    assert "to 8: it lags" in drawn(application_page(application("flights"), None, [], [], None, NOW, growing), 120)
+    quiet = load.model_copy(update={"operators": {}, "autoscaling": None})
+    assert "busy" not in drawn(application_page(application("flights"), None, [], [], None, NOW, quiet), 120)
 
 
 def test_no_application_says_how_to_make_one() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from epochal.contracts.catalog import VersionOrder
+from epochal.contracts.catalog import Directive, QueryCommand, VersionOrder
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.engine.answers import Answers
@@ -210,6 +210,35 @@ def test_what_an_epoch_costs_is_measured_and_that_nothing_is_left_to_do(tmp_path
     totals = meter.report().totals
     assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
     assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
+
+
+def test_commands_on_queries_that_wait_are_carried_out_by_one_epoch_without_input(tmp_path: Path) -> None:
+    world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
+    opened: list[tuple[str, ...]] = []
+
+    def note(manifest: Manifest) -> None:
+        assert manifest.conditions is not None
+        opened.append(manifest.conditions.opened_for)
+        if len(opened) == 1:
+            for number in (1, 2):
+                command = QueryCommand(number=number, kind="drop", query=7, by="ada").model_dump()
+                catalog.state.directives[str(number)] = Directive(id=str(number), kind="query", arguments=command)
+
+    participants = Participants({"in": Quiet(world, random.Random(1))}, {"alarm": SimulatedState(world)})
+    configuration = Configuration(parallelism=1, epoch_interval_seconds=60)
+    loop = loop_of(configuration, participants, Alarm(), tmp_path, on_epoch=note)
+    assert isinstance(loop.catalog, MemoryCatalog)
+    catalog = loop.catalog
+    loop.stop_requested = lambda: set(catalog.state.completed) == {"1", "2"}
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+    assert opened == [("input",), ("command",)]
+    head = loop.coordinator.position.snapshot
+    assert head is not None and head.conditions is not None and head.conditions.queries is not None
+    assert head.conditions.queries.through == 2
 
 
 @pytest.mark.parametrize(("commit", "room"), [("asynchronous", 2), ("synchronous", 1)])

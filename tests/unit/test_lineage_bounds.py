@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
-from epochal.errors import FileCorrupt
-from epochal.snapshots.lineage_bounds import ForeignFile, Lineage, LineageStore
-from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.errors import FileCorrupt, ForeignFile
+from epochal.snapshots.lineage_bounds import Lineage, LineageStore
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileInFlight, FileReference, Manifest, RecordsInFlight
 from epochal.snapshots.store import SnapshotStore
 
 CATALOG: dict[str, Lineage] = {
@@ -46,6 +48,15 @@ def base(path: str, at: EpochKey | None = None) -> dict[str, Any]:
     return {"bases": (BaseFile(table="t", at=key, first_group=0, last_group=1, file=file(path)),)}
 
 
+def loop(path: str) -> dict[str, Any]:
+    return {"loops": {"l": RecordsInFlight(columns=(), files=(FileInFlight(file=file(path), first=0, last=1),))}}
+
+
+def queries(path: str) -> dict[str, Any]:
+    chosen = EpochQueries(path=path, sha256=SHA, bytes=1, rows=1, through=1)
+    return {"conditions": EpochConditions(clock=Clock(epoch_time=0), queries=chosen)}
+
+
 def parent(branch: str, epoch: int, path: str | None = None) -> dict[str, Any]:
     path = path or f"{branch}/manifests/{epoch:010}-1-{'a' * 32}.json"
     return {"parent": ManifestReference(branch=branch, epoch=epoch, path=path, sha256=SHA)}
@@ -73,6 +84,9 @@ OWN = [
     delta(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet"),
     base(f"mine/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
     base(f"origin/bases/t-0000000005-0-1-{UNIQUE}.parquet"),
+    loop(f"mine/loops/0000000007/l-00000-{UNIQUE}.parquet"),
+    loop(f"origin/loops/0000000005/l-00000-{UNIQUE}.parquet"),
+    queries(f"origin/queries/0000000004-{UNIQUE}.json"),
     parent("mine", 6),
     parent("origin", 5),
     parent("elsewhere", 5),
@@ -89,6 +103,10 @@ FOREIGN = [
     base(f"origin/epochs/0000000005/t-00000-{UNIQUE}.parquet"),
     base(f"trial-x/bases/t-0000000006-0-1-{UNIQUE}.parquet"),
     base("exports/bases/bundle-1-2-3-4.part"),
+    loop(f"theirs/loops/0000000005/l-00000-{UNIQUE}.parquet"),
+    loop(f"origin/loops/0000000006/l-00000-{UNIQUE}.parquet"),
+    queries(f"theirs/queries/0000000004-{UNIQUE}.json"),
+    queries(f"origin/manifests/0000000004-1-{UNIQUE}.json"),
     parent("theirs", 6),
     parent("origin", 6),
     parent("mine", 6, f"theirs/manifests/0000000006-1-{UNIQUE}.json"),
@@ -108,6 +126,18 @@ def test_what_is_not_is_refused_each_time(store: LineageStore, named: dict[str, 
     for _ in range(2):
         with pytest.raises(ForeignFile, match="not of its lineage"):
             store.read_manifest(reference)
+
+
+@pytest.mark.parametrize("path", ["../theirs/x", "/etc/passwd", "mine//x"])
+def test_a_path_out_of_the_store_makes_it_no_manifest(store: LineageStore, path: str) -> None:
+    honest = written(store, **delta(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet"))
+    forged = store.read(honest.path).replace(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet".encode(), path.encode())
+    reference = ManifestReference(
+        branch="mine", epoch=7, path=f"mine/manifests/0000000007-2-{UNIQUE}.json", sha256=sha256(forged).hexdigest()
+    )
+    store.write(reference.path, forged)
+    with pytest.raises(FileCorrupt, match="is no manifest that this version can read"):
+        store.read_manifest(reference)
 
 
 def test_another_snapshots_manifest_is_not_taken_for_ones_own(store: LineageStore) -> None:

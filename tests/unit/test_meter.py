@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 from epochal.connectors.numbered import NumberedSource
 from epochal.contracts.handle import Handle
-from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Totals
+from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Load, Totals, Work
 from epochal.contracts.source import Backlog, SliceLimits
 from epochal.driver.measuring import Reports
 from epochal.engine import meter as meters
+from epochal.engine.load import figures_of, operator_load
 from epochal.engine.meter import Meter
 from epochal.errors import NotFound
 from epochal.tasks.steps import StepClock, TaskAnswer
@@ -79,12 +82,121 @@ def test_tasks_say_how_long_their_steps_took_behind_their_handles() -> None:
     answer = TaskAnswer.decode(clock.answer(handle))
     assert answer.handle == handle == Handle.decode(clock.answer(handle))
     assert list(answer.seconds) == ["T1", "T2", "T3"] and min(answer.seconds.values()) >= 0
-    assert TaskAnswer.decode(handle.encode()) == (handle, {})  # of a task that did not say so
+    assert answer.work is None and TaskAnswer.decode(clock.answer(handle, Work(7, 0.5))).work == Work(7, 0.5)
+    assert TaskAnswer.decode(handle.encode()) == (handle, {}, None)  # of a task that did not say so
     meter = Meter()
     meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
     first = meter.report().totals
     assert first.tasks == {"T1": durations(0.02), "T2": durations(3.0, 4.0)}
     assert (first + first).tasks["T1"] == durations(0.02, 0.02)
+
+
+def test_a_task_is_busy_while_it_waits_neither_for_its_rows_nor_for_who_takes_its_output() -> None:
+    now = Clock()
+    clock = StepClock(now)
+
+    def arriving() -> Iterator[pa.RecordBatch]:
+        for rows in (3, 0, 2):
+            now.now += 10  # it waits for them
+            yield pa.record_batch({"n": list(range(rows))})
+        now.now += 10
+
+    now.now += 1
+    clock.ended("T1")
+    for batch in clock.reading(arriving()):
+        now.now += 0.25  # it works
+        with clock.waiting():
+            now.now += 5 * batch.num_rows
+    clock.ended("T2")
+    now.now += 2
+    clock.ended("T3")
+    now.now += 100
+    assert clock.work == Work(5, 1 + 3 * 0.25 + 2)
+
+
+def test_subtasks_are_counted_across_parallelisms_and_attempts_unless_there_are_too_many() -> None:
+    meter = Meter()
+    meter.operators_worked(1, 1, 2, {"totals": [Work(10, 0.5), Work(20, 1.5)]})
+    meter.operators_worked(2, 2, 3, {"totals": [Work(1, 0.25), Work(1, 0.25), Work(5, 1)]})
+    meter.operators_worked(3, 3, 1, {"totals": [Work(100, 2)]})
+    first = meter.report().totals
+    assert first.subtasks == {"totals": (Work(111, 2.75), Work(21, 1.75), Work(5, 1))}
+    read = Totals.model_validate_json(first.model_dump_json())
+    assert (read + Totals(subtasks={"totals": (Work(1, 1),), "new": (Work(2, 2),)})).subtasks == {
+        "totals": (Work(112, 3.75), Work(21, 1.75), Work(5, 1)),
+        "new": (Work(2, 2),),
+    }
+    meter.operators_worked(4, 4, 998, {"totals": [Work(1, 1)] * 998})
+    assert len(meter.report().totals.subtasks["totals"]) == 998
+    meter.operators_worked(5, 5, 998, {"more": [Work(1, 1)] * 3})
+    assert meter.report().totals.subtasks == {}
+
+
+def test_the_load_is_of_one_version_and_parallelism_in_samples_of_whole_epochs(moments: Any) -> None:
+    now, place = Clock(), Place()
+    meter = Meter(now)
+    assert meter.report().moment.load is None
+
+    def epoch(number: int, seconds: float, busy: float, parallelism: int = 2, behind: int = 0) -> None:
+        meter.looked({"in": place})  # type: ignore[dict-item]
+        now.now += seconds
+        moments.at += timedelta(seconds=seconds)
+        meter.operators_worked(
+            number, parallelism, parallelism, {"totals": [Work(2, busy)] + [Work()] * (parallelism - 1)}
+        )
+        place.left = Backlog(records=behind)
+        meter.accepted("in", place)  # type: ignore[arg-type]
+
+    epoch(1, 6, 1)
+    epoch(2, 6, 2)
+    epoch(3, 6, 3)
+    epoch(4, 6, 6, behind=5)
+    meter.looked({"in": place})  # type: ignore[dict-item]
+    load = meter.report().moment.load
+    assert load is not None and (load.version, load.parallelism, load.epoch) == (2, 2, 4)
+    # The first epoch began before anything was known of its version.
+    assert load.samples == ((12.0, 5.0, 0.0),) and load.seconds == 18 and load.busy_share == round(11 / 18 / 2, 4)
+    assert (load.operators["totals"].rows, load.operators["totals"].busy_seconds) == (6, 11)
+    assert (load.operators["totals"].epoch_rows, load.operators["totals"].epoch_busy_seconds) == (2, 6)
+    now.now += 30  # nothing comes
+    moments.at += timedelta(seconds=30)
+    meter.looked({"in": place})  # type: ignore[dict-item]
+    load = meter.report().moment.load
+    assert load is not None and load.samples[1][:2] == (36.0, 6.0) and load.samples[1].lag_seconds is not None
+    assert load.samples[1].lag_seconds >= 30 and Load.model_validate_json(load.model_dump_json()) == load
+    epoch(5, 1, 0.5, parallelism=3)
+    load = meter.report().moment.load
+    assert load is not None and (load.parallelism, load.samples, load.operators["totals"].rows) == (3, (), 0)
+    assert load.operators["totals"].epoch_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "busy", "skewed", "straggling"),
+    [
+        ([500, 500], [3.0, 3.1], False, []),
+        ([500, 500], [3.0, 6.5], False, [1]),
+        ([600, 490], [6.5, 3.0], False, [0]),  # as many rows, nearly
+        ([900, 300], [9.0, 3.0], True, []),  # its rows explain it
+        ([90, 30], [9.0, 3.0], False, []),  # too few to say
+        ([500, 500], [0.2, 0.9], False, []),  # too little to matter
+        ([500, 500, 500, 500], [2.0, 2.0, 9.0, 8.0], False, [2, 3]),
+        ([5000, 500, 500, 500], [20.0, 2.0, 9.0, 2.0], True, [2]),
+        ([5000], [100.0], False, []),
+        ([0, 0], [0.0, 0.0], False, []),
+    ],
+)
+def test_skew_and_stragglers_are_named_by_a_rule(
+    rows: list[int], busy: list[float], skewed: bool, straggling: list[int]
+) -> None:
+    figures = figures_of([Work(*one) for one in zip(rows, busy, strict=True)])
+    found = operator_load(figures, None)
+    assert found.skewed == skewed
+    assert [one.subtask for one in found.stragglers] == straggling
+    if sum(rows):
+        assert found.largest is not None and found.largest.rows == max(rows)
+        assert found.skew == pytest.approx(max(rows) * len(rows) / sum(rows), abs=0.001)
+    else:
+        assert found.largest is None and found.skew is None
 
 
 def test_attempts_add_up() -> None:

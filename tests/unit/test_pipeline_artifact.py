@@ -14,6 +14,8 @@ import pytest
 
 from epochal.errors import ArtifactError, OptionError, ParameterError, PipelineError
 from epochal.pipeline.artifact import load, load_graph
+from epochal.pipeline.entries import entries_of
+from examples.sdg import logistic_regression
 
 GOOD = """
 from pydantic import BaseModel, Field
@@ -205,3 +207,13 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(unpacking, "LARGEST_ARCHIVE", 1000)
     path = archive(tmp_path, pipeline=GOOD, large="#" * 5000)
     assert "unpacks to over" in refusal(path)
+
+
+def test_a_program_alone_is_an_application_whose_entries_are_served(tmp_path: Path) -> None:
+    text = Path(logistic_regression.__file__).read_text()
+    graph = load(file(tmp_path, text)).graph()
+    assert graph.name == "logistic_regression"
+    assert [entry.name for entry in entries_of(graph)] == ["observe", "gradient", "step", "probability"]
+    two = text.replace("@program\n", "@program\nclass Other:\n    pass\n\n\n@program\n")
+    with pytest.raises(ArtifactError, match="2 programs, Other, LogisticRegression, and no pipeline"):
+        load(file(tmp_path, two, "two.py"))

@@ -7,14 +7,17 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from epochal.programs import Vector, sequential, translate
 from epochal.programs.interpreter import Call, Interpreter
+from examples.sdg import collaborative_filtering
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.logistic_regression import LogisticRegression
 from examples.sdg.word_count import WordCount
+from tests.lives import TIMESTAMP, Life, Step, at
 
 
 def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
@@ -43,18 +46,23 @@ def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
     assert str(graph.elements["user_item"].model) == "row bigint, column bigint → value bigint"
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
-    chance = random.Random(5)
-    users, items = 8, 12
-    rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(150)]
+def recommended(rated: list[tuple[int, int, int]], users: int, items: int) -> list[Any]:
+    """By user a score for each item, by NumPy."""
     ratings, together = np.zeros((users, items), int), np.zeros((items, items), int)
     for user, item, rating in rated:
         ratings[user, item] = rating
         for other in np.flatnonzero(ratings[user]):
             together[item, other] += 1
             together[other, item] += 1
-    expected = [Vector.dense((together @ ratings[user]).tolist()) for user in range(users)]
+    return [together @ ratings[user] for user in range(users)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
+    chance = random.Random(5)
+    users, items = 8, 12
+    rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(150)]
+    expected = [Vector.dense(scores.tolist()) for scores in recommended(rated, users, items)]
 
     running = Interpreter(CollaborativeFiltering, parallelism)
     plain, dealt = CollaborativeFiltering(), sequential(CollaborativeFiltering, instances=parallelism)
@@ -133,3 +141,31 @@ def test_logistic_regression_is_that_of_numpy(parallelism: int) -> None:
     assert [plain_weights.get(n) for n in range(3)] == pytest.approx(reference.tolist(), rel=1e-9)
     (probability,) = running.epoch([Call("probability", {"features": rows[0]})])
     assert probability == pytest.approx(plain.probability(rows[0]))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_the_application_recommends_what_numpy_does(parallelism: int) -> None:
+    """A driver dies, and subtasks become more and fewer again."""
+    chance = random.Random(6)
+    users, items = 6, 10
+    rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(120)]
+    columns = {
+        "ratings": pa.schema([("at", TIMESTAMP), *((name, pa.int64()) for name in ("user", "item", "rating"))]),
+        "asked": pa.schema([("at", TIMESTAMP), ("user", pa.int64())]),
+    }
+    calls = [
+        {"at": at(second), "user": user, "item": item, "rating": rating}
+        for second, (user, item, rating) in enumerate(rated)
+    ]
+    pipeline = collaborative_filtering.build(collaborative_filtering.Parameters(input="in", output="out"))
+    with Life(pipeline, columns, parallelism=parallelism) as life:
+        life.epoch(ratings=calls[:50][::-1])
+        life.epoch(Step("die", 4), ratings=calls[50:])
+        life.epoch(Step("restart", parallelism), asked=[{"at": at(200), "user": user} for user in range(users)])
+        life.finish()
+        found = {row["user"]: row["value"] for row in life.all_of("recommendations")}
+    expected = {user: vector.tolist() for user, vector in enumerate(recommended(rated, users, items))}
+    for user, value in found.items():
+        scores = dict(zip(value["indices"], value["values"], strict=True))
+        assert [scores.get(item, 0) for item in range(items)] == expected[user]
+    assert sorted(found) == list(range(users))

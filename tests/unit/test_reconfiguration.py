@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import Directive, VersionOrder
+from epochal.contracts.configuration import LATER, Autoscaling
 from epochal.engine.answers import Answers
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
@@ -84,3 +85,11 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     assert position.head is not None
     assert store.read_manifest(position.head).parallelism == (BEFORE if fails else AFTER).parallelism
     assert queue.has_room is fails  # after two epochs of a version that lets one wait, or one where three may
+
+
+def test_what_is_kept_names_a_later_setting_only_where_it_is_used() -> None:
+    """So that a control plane of the version before, which would refuse the name, runs all other applications."""
+    assert not set(LATER) & set(Configuration().stored())
+    assert Configuration.model_validate(Configuration().stored()) == Configuration()
+    used = Configuration(guarantee="at_least_once", autoscaling=Autoscaling(least=1, greatest=4))
+    assert Configuration.model_validate(used.stored()) == used

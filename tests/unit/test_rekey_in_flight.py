@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from epochal import Pipeline
+from epochal import Pipeline, ValueState
 from epochal.connectors import console
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice, SliceLimits
@@ -38,10 +38,9 @@ class Flying(InternalSource):
         return Slice(start={}, end={})
 
 
-def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline("loop")
-    pipeline.read("ranks", SourceDefinition("test-loop", Flying)).write("out", console.sink())
-    orders = ExecutionOrders(
+@pytest.fixture
+def orders(tmp_path: Path) -> ExecutionOrders:
+    return ExecutionOrders(
         application="loop",
         execution="one",
         attempt=1,
@@ -50,30 +49,28 @@ def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, tmp_path
         store=str(tmp_path),
         cache_directory=str(tmp_path / "cache"),
     )
+
+
+def test_records_in_flight_are_not_lost_by_a_rekey(spark: SparkSession, orders: ExecutionOrders) -> None:
+    pipeline = Pipeline("loop")
+    pipeline.read("ranks", SourceDefinition("test-loop", Flying)).write("out", console.sink())
     store = SnapshotStore(orders.store)
-    head = plain_manifest(
-        1,
-        application="loop",
-        parallelism=2,
-        max_parallelism=128,
-    )
-    reference = store.write_manifest(head)
+    reference = store.write_manifest(plain_manifest(1, application="loop", parallelism=2, max_parallelism=128))
     with pytest.raises(IncompatibleState, match="records in flight in ranks"):
+        rekey(orders, pipeline.graph(), spark, reference, EpochKey("rekeyed", 2))
+    parts = ValueState("n bigint", scope="partial", reconcile="sum")
+    parts.name = "parts"
+    tables = (parts.table("parts", ()),)
+    reference = store.write_manifest(
+        plain_manifest(1, application="loop", parallelism=4, max_parallelism=128, tables=tables)
+    )
+    with pytest.raises(IncompatibleState, match=r"'parts.parts' is partial state, with 4 instances: rescale .* to 2"):
         rekey(orders, pipeline.graph(), spark, reference, EpochKey("rekeyed", 2))
     assert store.list("rekeyed") == []
 
 
-def test_the_records_of_a_loop_stay_in_flight(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_records_of_a_loop_stay_in_flight(spark: SparkSession, orders: ExecutionOrders) -> None:
     graph = components().graph()
-    orders = ExecutionOrders(
-        application="loop",
-        execution="one",
-        attempt=1,
-        artifact="a" * 64,
-        configuration=Configuration(max_parallelism=64),
-        store=str(tmp_path),
-        cache_directory=str(tmp_path / "cache"),
-    )
     store = SnapshotStore(orders.store)
     file = FileReference(
         path="main/loops/0000000001/messages-00000-" + "0" * 32 + ".parquet", sha256="0" * 64, bytes=1, rows=3

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from epochal.service.api.transport import Transport
 
@@ -26,7 +26,13 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def answered(headers: dict[str, str], *messages: Message) -> list[Message]:
+async def parsing(scope: Any, receive: Any, send: Any) -> None:
+    """An app that reads all of a body before it answers."""
+    while (await receive())["more_body"]:
+        pass
+
+
+def answered(app: ASGIApp, headers: dict[str, str], *messages: Message) -> list[Message]:
     coming, sent = iter(messages), []
 
     async def receive() -> Message:
@@ -37,12 +43,11 @@ def answered(headers: dict[str, str], *messages: Message) -> list[Message]:
 
     scope = {
         "type": "http",
-        "method": "GET",
-        "path": "/v1/events",
+        "method": "POST",
+        "path": "/v1/artifacts",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    transport = Transport(reading, limit_of=lambda _: 100, observe=lambda *_: None)
-    asyncio.run(transport(scope, receive, send))
+    asyncio.run(Transport(app, limit_of=lambda _: 100, observe=lambda *_: None)(scope, receive, send))
     return sent
 
 
@@ -60,31 +65,12 @@ def test_a_client_that_stops_listening_is_no_error(
     headers: dict[str, str], messages: list[Message], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        sent = answered(headers, *messages)
+        sent = answered(reading, headers, *messages)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert caplog.records == []
 
 
 @pytest.mark.parametrize("headers", [{"content-length": "2"}, {"transfer-encoding": "chunked"}])
 def test_a_client_that_goes_away_within_its_body_is_refused(headers: dict[str, str]) -> None:
-    async def parsing(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive())["more_body"]:
-            pass
-
-    sent: list[Message] = []
-    coming = iter([part(b"{", True), GONE])
-
-    async def receive() -> Message:
-        return next(coming)
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/artifacts",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-    }
-    asyncio.run(Transport(parsing, limit_of=lambda _: 100, observe=lambda *_: None)(scope, receive, send))
+    sent = answered(parsing, headers, part(b"{", True), GONE)
     assert sent[0]["status"] == 400 and b"body-incomplete" in sent[1]["body"]

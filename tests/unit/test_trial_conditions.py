@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline, tumbling
@@ -52,6 +53,7 @@ def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp
     assert (report.epochs, report.same) == (2, True), report
 
 
+@pytest.mark.long
 def test_a_trial_of_the_last_epoch_lets_out_what_it_let_out(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.json").write_text(json.dumps({"name": "ann", "at": "2026-01-01T10:30:00Z"}))

@@ -29,6 +29,7 @@ from epochal.service.catalog.models.control_plane import (
     LoggedEvent,
     NodeRow,
     Operation,
+    QueryCommandRow,
     RevokedToken,
     StoreFile,
     Supervisor,
@@ -37,6 +38,7 @@ from epochal.service.catalog.models.control_plane import (
     Webhook,
     WebhookDelivery,
 )
+from epochal.service.catalog.models.inboxes import Inbox, InboxBatch, InboxCall
 from epochal.service.catalog.models.snapshots import (
     Epoch,
     FoldedEpochs,
@@ -60,6 +62,9 @@ __all__ = [
     "Execution",
     "FoldedEpochs",
     "IdempotencyKey",
+    "Inbox",
+    "InboxBatch",
+    "InboxCall",
     "Installation",
     "Json",
     "JsonList",
@@ -68,6 +73,7 @@ __all__ = [
     "LoggedEvent",
     "NodeRow",
     "Operation",
+    "QueryCommandRow",
     "Report",
     "RevokedToken",
     "Savepoint",

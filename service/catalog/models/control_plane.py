@@ -16,6 +16,7 @@ class Operation(Base):
     ``application`` is null for what concerns the whole store, and for an import that has not succeeded.
     ``claim_holder`` carries it out until ``claim_until`` (by the database's clock) at least. Between
     ``cancel_requested_at`` and the end its state is ``running``: what it uses is kept until all is swept.
+    ``without_room``: the nodes, by id, that have tried it and found no space for it, each with what people call it.
     """
 
     __tablename__ = "operations"
@@ -36,6 +37,7 @@ class Operation(Base):
     claim_until: Mapped[datetime | None]
     cancel_requested_at: Mapped[datetime | None]
     cancel_requested_by: Mapped[str | None] = mapped_column(String(100))
+    without_room: Mapped[Json | None]
 
     __table_args__ = (
         CheckConstraint("state IN ('running', 'succeeded', 'failed', 'cancelled')", name="state"),
@@ -69,6 +71,22 @@ class Directive(Base):
     completed_at: Mapped[datetime | None]
 
     __table_args__ = (Index("ix_directives_execution", "execution", "completed_at"),)
+
+
+class QueryCommandRow(Base):
+    """A command on the standing queries of an application. ``number`` ascends, and is never used again; ``query``: the
+    number of the command that added it."""
+
+    __tablename__ = "query_commands"
+
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    kind: Mapped[str] = mapped_column(String(16))
+    query: Mapped[int] = mapped_column(BigInteger)
+    operation: Mapped[str] = mapped_column(ForeignKey("operations.id"))
+    text: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
 
 
 class Lease(Base):

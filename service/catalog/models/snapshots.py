@@ -16,6 +16,7 @@ class Epoch(Base):
     ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
     ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks`` are of event time, by operator or
     declaration; ``next_due`` says what opens the next epoch without input.
+    ``calls_through``: the number of the last call of the application's entries that was taken, by it or before it.
     ``collected_at``: since when its snapshot cannot be read any more.
     """
 
@@ -43,6 +44,7 @@ class Epoch(Base):
     dropped_timers: Mapped[Json | None]
     watermarks: Mapped[Json | None]
     next_due: Mapped[Json | None]
+    calls_through: Mapped[int | None] = mapped_column(BigInteger)
     collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]
@@ -69,8 +71,13 @@ class Epoch(Base):
 
 
 class FoldedEpochs(Base):
-    """Epochs ``first`` to ``last`` of a branch, without a gap: all committed by ``execution`` with ``version``, and
-    collected since. Their rows were removed; those right before and after stay. The counts are sums."""
+    """Epochs ``first`` to ``last`` of a branch, without a gap: ``aborted`` of them were aborted, the others committed
+    by ``execution`` with ``version``, and collected since. Their rows were removed. Where some were committed, the rows
+    right before and after are of committed epochs, and stay. The counts are sums.
+
+    ``first_committed``: ``None`` where the first one was, or none. Where none was, the times are those at which the
+    first and the last began.
+    """
 
     __tablename__ = "folded_epochs"
 
@@ -86,6 +93,18 @@ class FoldedEpochs(Base):
     committed_from: Mapped[datetime]
     committed_until: Mapped[datetime]
     collected_at: Mapped[datetime]
+    aborted: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    first_committed: Mapped[int | None] = mapped_column(BigInteger)
+
+    @property
+    def committed(self) -> int:
+        """How many were."""
+        return self.last - self.first + 1 - self.aborted
+
+    @property
+    def oldest(self) -> int:
+        """The first that was committed, if one was."""
+        return self.first if self.first_committed is None else self.first_committed
 
 
 class Savepoint(Base):

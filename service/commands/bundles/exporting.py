@@ -61,6 +61,8 @@ class Exporting:
             before = None if since is None else snapshots.reference(since)
         files = files_of(self._store, snapshot, before)
         artifacts = self._artifacts(files)
+        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in artifacts.values())
+        size += sum(self._store.size(reference.path) for reference in files.manifests)
         with self._database.reading() as session:
             rows = ExportedRows(session)
             epochs = [rows.epoch(reference.key) for reference in files.manifests]
@@ -73,7 +75,7 @@ class Exporting:
                 by=by,
                 message=arguments.message,
             )
-            header = self._header(rows, origin, snapshot, before, files, epochs, artifacts)
+            header = self._header(rows, origin, snapshot, before, files, epochs, len(artifacts), size)
         COLLECTED.hit()
         sha256, size = self._write(header, encoded_epochs(epochs), files, artifacts, claim)
         NAMED.hit()
@@ -85,6 +87,7 @@ class Exporting:
             bytes=size,
             sha256=sha256,
             expires_at=_text(now() + KEPT),
+            left_out=tuple(table.id for table in self._store.read_manifest(snapshot).tables if not table.durable),
         )
 
     def sweep(self, claim: Claim, arguments: ExportArguments) -> None:
@@ -106,12 +109,13 @@ class Exporting:
         since: ManifestReference | None,
         files: BundleFiles,
         epochs: list[BundleEpoch],
-        artifacts: Mapping[str, Path],
+        artifacts: int,
+        size: int,
     ) -> BundleHeader:
+        """``artifacts``: how many; ``size``: of all members, in bytes."""
         branches = rows.branches(_branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)
-        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in artifacts.values())
         application, version = rows.maker(snapshot.key)
         return BundleHeader(
             made_by=epochal.__version__,
@@ -123,8 +127,8 @@ class Exporting:
             versions=tuple(versions),
             branches=branches,
             epochs_sha256=hashlib.sha256(encoded).hexdigest(),
-            members=len(artifacts) + len(files.manifests) + len(files.files),
-            bytes=size + sum(self._store.size(reference.path) for reference in files.manifests),
+            members=artifacts + len(files.manifests) + len(files.files),
+            bytes=size,
         )
 
     def _write(

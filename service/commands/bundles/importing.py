@@ -42,9 +42,9 @@ from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, Member
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.references import References
-from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import ImportArguments, ImportResult
 
 _PIECE = 4 << 20
@@ -78,7 +78,7 @@ class Contents:
 
 class Importing:
     def __init__(
-        self, settings: Settings, database: Database, store: SnapshotStore, files: StoredFiles, uploads: Uploads
+        self, settings: Settings, database: Database, store: LineageStore, files: StoredFiles, uploads: Uploads
     ) -> None:
         self._settings = settings
         self._database = database
@@ -175,8 +175,9 @@ class Importing:
         return digest.hexdigest()
 
     def _check_complete(self, contents: Contents) -> None:
-        """I2: nothing that the snapshot needs is missing."""
-        needed = References(self._store).needed(contents.header.snapshot)
+        """I2: nothing that the snapshot needs is missing, and nothing of it is another's."""
+        begin_at = {branch.id: branch.parent for branch in contents.header.branches}
+        needed = References(self._store.with_branches(begin_at)).needed(contents.header.snapshot)
         for path in sorted(needed):
             try:
                 self._store.size(path)

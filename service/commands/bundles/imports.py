@@ -104,7 +104,7 @@ class ImportService:
             sha256=upload.sha256,
             name=plan.application,
             parameters=plan.parameters,
-            configuration=configuration.model_dump(mode="json"),
+            configuration=configuration.stored(),
             graph=graph.model_dump(mode="json"),
             shadow=request.shadow,
             start=request.start,

@@ -6,6 +6,7 @@ Nothing of a bundle is parsed in the control plane before it was checked there. 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -139,7 +140,11 @@ def main() -> int:
         return _failed(BundleError(_TOO_MUCH))
     except EpochalError as error:
         return _failed(error)
-    except (OSError, ValidationError, RecursionError) as error:
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _failed(StorageFull(f"There is no space left to unpack the bundle in {order.folder}."))
+        return _failed(BundleError(f"The bundle cannot be read: {type(error).__name__}."))
+    except (ValidationError, RecursionError) as error:
         return _failed(BundleError(f"The bundle cannot be read: {type(error).__name__}."))
     return 0
 

@@ -21,7 +21,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.service.runtime.stored_files import StoredFiles
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.wire.bundles import ExportArguments, ImportArguments, ImportResult
 
 LANE = "bundles"
@@ -32,7 +32,7 @@ class BundleWork:
         self,
         settings: Settings,
         database: Database,
-        store: SnapshotStore,
+        store: LineageStore,
         files: StoredFiles,
         code: ArtifactCache,
         uploads: Uploads,

@@ -48,13 +48,13 @@ class Entry:
 
     @property
     def first(self) -> int:
-        return (self.oldest or self.newest).epoch if self.folded is None else self.folded.first
+        return (self.oldest or self.newest).epoch if self.folded is None else self.folded.oldest
 
     @property
     def epochs(self) -> int:
         if self.summary is not None:
             return self.summary.epochs
-        return 1 if self.folded is None else self.newest.epoch - self.folded.first + 1
+        return 1 if self.folded is None else 1 + self.folded.committed
 
     @property
     def manifests(self) -> tuple[ManifestReference, ...]:

@@ -87,7 +87,7 @@ def _of_run(
     branch = run.before.branch
     first, last = EpochKey(branch, summary.first), EpochKey(branch, summary.last)
     rows = repository.rows([first, last])
-    oldest = next((range for range in folded.values() if (range.branch, range.first) == (branch, first.epoch)), None)
+    oldest = next((range for range in folded.values() if (range.branch, range.oldest) == (branch, first.epoch)), None)
     return [Entry(rows[last], rows.get(first), summary, oldest)]
 
 

@@ -13,6 +13,7 @@ from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, encode
 from epochal.service.domain.ports import Making, Snapshots
 from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.instance_lookups import instance_format
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object
 from epochal.service.queries.state.time_travel import past_table
@@ -94,6 +95,9 @@ class Histories:
         reference = self._reference(application, read)
         with expiring(self._snapshots, reference.key):
             table_then = past_table(SnapshotReader(self._store, reference), application, table)
+        instances = instance_format(table_then)
+        if instances is not None:
+            instances.check_is_of_one(key)
         return _Subject(reference, table_then, RowFormat(table_then).path_key(key))
 
     def _reference(self, application: str, read: ReadFrom) -> ManifestReference:

@@ -18,6 +18,7 @@ from epochal.errors import NotFound, NotYetCommitted
 from epochal.service.domain.expiry import expiring
 from epochal.service.domain.ports import Snapshots
 from epochal.service.domain.reading import ReadFrom
+from epochal.service.queries.state.instance_lookups import InstanceFormat, instance_format
 from epochal.service.queries.state.readers import CommittedReader, Reader, UncommittedReader
 from epochal.service.queries.state.time_travel import PastReader, past_table
 from epochal.service.queries.state.window_lookups import WindowFormat, window_format
@@ -41,13 +42,18 @@ class KeyNotFound(NotFound):
 
 
 class PointAnswer(NamedTuple):
-    """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone."""
+    """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone.
+
+    ``instances``, JSON too, of a key of partial state: what each instance has; ``content`` is then what they have
+    together, or ``null``.
+    """
 
     key: bytes
     at: EpochKey
     content: bytes
     is_list: bool
     etag: str
+    instances: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,9 @@ class Lookups:
         windows = window_format(format.table)
         if windows is not None:
             return await asyncio.to_thread(self._windows, application, windows, reader, path_key)
+        instances = instance_format(format.table)
+        if instances is not None and (own := instances.of_all(path_key)) is not None:
+            return await asyncio.to_thread(self._instances, application, instances, reader, own, path_key)
         key = format.path_key(path_key)
         encoded = format.encode_key(key)
         if format.is_whole(key):
@@ -118,6 +127,40 @@ class Lookups:
         content = orjson.dumps(format.value(windows[0]) if format.is_one(key) else windows)
         return PointAnswer(format.keys.key_json(key), at, content, not format.is_one(key), etag(content))
 
+    def _instances(
+        self, application: str, format: InstanceFormat, reader: Reader, key: Sequence[Any], path_key: str
+    ) -> PointAnswer:
+        """One key in all instances. May block."""
+        at, (rows,) = self._in_instances(format, reader, [key])
+        instances = format.instances(rows)
+        if not instances:
+            raise KeyNotFound(
+                f"No instance of state {format.table.id!r} of {application!r} has a key {path_key!r} at epoch "
+                f"{at.epoch}."
+            )
+        content, each = orjson.dumps(format.together([rows])[0]), orjson.dumps(instances)
+        return PointAnswer(format.key_json(key), at, content, False, etag(content + each), each)
+
+    def _batch_of_instances(
+        self, format: InstanceFormat, reader: Reader, keys: Sequence[dict[str, Any]]
+    ) -> BatchAnswer:
+        """Keys of all instances, whose values are merged. May block."""
+        at, rows = self._in_instances(format, reader, [format.key_of(key) for key in keys])
+        return BatchAnswer(at, [orjson.dumps(value) for value in format.together(rows)])
+
+    def _in_instances(
+        self, format: InstanceFormat, reader: Reader, keys: Sequence[Sequence[Any]]
+    ) -> tuple[EpochKey, list[list[bytes | None]]]:
+        """Of each key its rows in all instances that the snapshot which answers has, in their order."""
+        while True:
+            at = reader.get_many([]).at
+            number = self._replicas.store.read_manifest(self._snapshots.reference(at)).parallelism
+            format.check_number(keys, number)
+            found = reader.get_many([encoded for key in keys for encoded in format.keys(key, number)])
+            if found.at == at:  # otherwise the replica has moved on, perhaps to other instances
+                rows = iter(found.values)
+                return at, [list(islice(rows, number)) for _ in keys]
+
     def _batch_of_windows(self, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
         """All panes of all windows that are asked for are read at once. May block."""
         named = [format.key_of(key) for key in keys]
@@ -141,6 +184,9 @@ class Lookups:
         windows = window_format(format.table)
         if windows is not None:
             return await asyncio.to_thread(self._batch_of_windows, windows, reader, keys)
+        instances = instance_format(format.table)
+        if instances is not None and instances.names_all(keys):
+            return await asyncio.to_thread(self._batch_of_instances, instances, reader, keys)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
     async def tables(self, application: str) -> list[TableStatus]:
@@ -211,8 +257,9 @@ class Lookups:
     def _no_such_table(self, application: str, table: str) -> str:
         seen = self._replicas.application(application)
         names = sorted(seen.tables) if seen else []
-        if seen and any(other.id == table for other in seen.others):
-            return f"State {table!r} of {application!r} is not queryable; declare it with queryable=True."
+        other = next((other for other in seen.others if other.id == table), None) if seen else None
+        if other is not None:
+            return f"State {table!r} of {application!r} {other.unreadable}."
         return f"Application {application!r} has no state {table!r}; it has {', '.join(names) or 'none'}."
 
     async def _wait_for(self, application: str, epoch: int, deadline: float) -> None:

@@ -66,7 +66,7 @@ def past_table(snapshot: SnapshotReader, application: str, table: str) -> StateT
     """The table's declaration as it was then. Raises ``NotFound``, also where it was not queryable."""
     declared = snapshot.table(table)
     if not declared.queryable:
-        raise NotFound(f"State {table!r} of {application!r} is not queryable; declare it with queryable=True.")
+        raise NotFound(f"State {table!r} of {application!r} {declared.unreadable}.")
     return declared
 
 

@@ -98,7 +98,10 @@ class EventHub:
 
     def committed(self, events: Sequence[ControlEvent]) -> None:
         """A transaction of this process was committed; for ``Database.listen``."""
-        topics = topics_of(events)
+        self.tell(topics_of(events))
+
+    def tell(self, topics: Topics) -> None:
+        """Something has changed that is no event; to all processes."""
         self._call(self._listeners, topics)
         self._hints.send(topics)
 

@@ -8,13 +8,15 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from epochal.contracts.measurements import SourceReport
+from epochal.contracts.measurements import Load, SourceReport
 from epochal.service.catalog.driver_reports import Measured
 from epochal.service.runtime.metrics.families import counter, gauge, histogram
 
 _APPLICATION: Final = ["application"]
 _SINK: Final = ["application", "sink"]
 _SOURCE: Final = ["application", "source"]
+_OPERATOR: Final = ["application", "operator"]
+_SUBTASK: Final = ["application", "operator", "subtask"]
 
 
 def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
@@ -54,6 +56,24 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
         _APPLICATION,
         (([item.application], item.totals.failed_compactions) for item in reports),
     )
+    subtasks = [
+        ([item.application, operator, str(subtask)], work)
+        for item in reports
+        for operator, works in item.totals.subtasks.items()
+        for subtask, work in enumerate(works)
+    ]
+    yield counter(
+        "epochal_subtask_rows",
+        "Rows that subtasks of operators took; of applications with at most 1,000 subtasks",
+        _SUBTASK,
+        ((labels, work.rows) for labels, work in subtasks),
+    )
+    yield counter(
+        "epochal_subtask_busy_seconds",
+        "Seconds of work of subtasks of operators, without waiting; of applications with at most 1,000 subtasks",
+        _SUBTASK,
+        ((labels, work.busy_seconds) for labels, work in subtasks),
+    )
     yield from _of_the_moment([item for item in reports if item.runs], moment)
 
 
@@ -88,8 +108,37 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
         _APPLICATION,
         (([name], count) for name, count in size if count is not None),
     )
+    yield from _of_loads([(item.application, item.moment.load) for item in reports if item.moment.load is not None])
     sources = [(item.application, *known) for item in reports for known in item.moment.sources.items()]
     yield from _of_sources(sources, moment)
+
+
+def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
+    yield gauge(
+        "epochal_parallelism",
+        "Subtasks of each operator",
+        _APPLICATION,
+        (([name], load.parallelism) for name, load in loads),
+    )
+    yield gauge(
+        "epochal_busy_share",
+        "Seconds of work of all operators within the last minute, by subtask and second",
+        _APPLICATION,
+        (([name], load.busy_share) for name, load in loads),
+    )
+    operators = [([name, operator], found) for name, load in loads for operator, found in load.operators.items()]
+    yield gauge(
+        "epochal_operator_skew",
+        "Rows of the subtask that had the most within the last minute, against their mean over the subtasks",
+        _OPERATOR,
+        ((labels, found.skew) for labels, found in operators if found.skew is not None),
+    )
+    yield gauge(
+        "epochal_operator_stragglers",
+        "Subtasks that worked much longer than others over no more rows, within the last minute",
+        _OPERATOR,
+        ((labels, len(found.stragglers)) for labels, found in operators),
+    )
 
 
 def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: datetime) -> Iterator[Metric]:

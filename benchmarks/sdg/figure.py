@@ -1,0 +1,59 @@
+"""What a figure is: panels over one x axis, each with its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.engine import EpochTime
+from benchmarks.result import percentile
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """``series``: by label the points of a line, x and y. ``y`` is the axis's label, with the unit."""
+
+    y: str
+    series: Mapping[str, Points]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Of name ``name`` in ``charts/``. ``how``: what was measured, in sentences, for the page."""
+
+    name: str
+    title: str
+    x: str
+    logarithmic: bool
+    panels: Sequence[Panel]
+    how: str
+
+    def encode(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def decode(data: Mapping[str, Any]) -> Figure:
+        """What ``encode`` gave, after a way through JSON."""
+        panels = [
+            Panel(each["y"], {label: [(x, y) for x, y in points] for label, points in each["series"].items()})
+            for each in data["panels"]
+        ]
+        return Figure(**{**data, "panels": panels})
+
+
+def throughput_and_latency(times: Mapping[float, Sequence[EpochTime]]) -> list[Panel]:
+    """Of the epochs that count, by x: rows a second of the median epoch; median and 95th percentile of their time."""
+    rates, middle, high = [], [], []
+    for x, epochs in times.items():
+        seconds = [epoch.seconds for epoch in epochs]
+        rates.append((x, median(epoch.rows for epoch in epochs) / median(seconds)))
+        middle.append((x, median(seconds) * 1000))
+        high.append((x, percentile(seconds, 0.95) * 1000))
+    return [
+        Panel("calls/s", {"throughput": rates}),
+        Panel("time of an epoch, ms", {"median": middle, "95th percentile": high}),
+    ]

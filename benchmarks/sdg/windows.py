@@ -1,0 +1,94 @@
+"""Word count by size of window (figure 8 of the paper): each window is an epoch, as fine as its state is updated.
+
+Lines come at a rate by their own time; they lie in files already, one for each window, so that an epoch takes as long
+as it needs. A window size is sustained where that is less than the window. The program's windows have a fixed length in
+its own time: the times of lines are stretched to it, so that a window of any size is one of the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import engine
+from benchmarks.engine import EpochTime
+from benchmarks.result import percentile
+from benchmarks.sdg.figure import Figure, Panel
+from epochal import Pipeline
+from epochal.connectors import files
+from examples.sdg.word_count import WINDOW_MILLISECONDS, WordCount
+
+WORDS, WORDS_OF_A_LINE = 10_000, 10
+COLD_EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``windows`` in milliseconds; ``rate`` in lines a second; ``epochs``, of which the first three are not counted."""
+
+    windows: tuple[int, ...]
+    rate: int
+    epochs: int
+
+
+FULL = Sizes((100, 1_000, 10_000), 2_000, 13)
+QUICK = Sizes((100, 1_000), 100, 5)
+
+
+def windows(folder: Path, quick: bool) -> Figure:
+    sizes = QUICK if quick else FULL
+    found = {window: measure(folder / str(window), window, sizes) for window in sizes.windows}
+    seconds = {window: [epoch.seconds for epoch in epochs] for window, epochs in found.items()}
+    rates = [
+        (float(window), median(epoch.rows for epoch in epochs) / median(seconds[window]))
+        for window, epochs in found.items()
+    ]
+    arriving = [(float(window), float(sizes.rate)) for window in sizes.windows]
+    latency = {
+        "median": [(float(window), median(each) * 1000) for window, each in seconds.items()],
+        "95th percentile": [(float(window), percentile(each, 0.95) * 1000) for window, each in seconds.items()],
+    }
+    return Figure(
+        "sdg-windows",
+        "Word count: size of the window",
+        "window, ms",
+        True,
+        [Panel("lines/s", {"processed": rates, "by their time": arriving}), Panel("time of an epoch, ms", latency)],
+        f"The class of `examples/sdg/word_count.py`, each window an epoch of its own: {sizes.rate:,} lines a second\n"
+        f"by their time, each with {WORDS_OF_A_LINE} of {WORDS:,} words. A window is sustained where more lines are\n"
+        "processed than come.",
+    )
+
+
+def measure(folder: Path, window: int, sizes: Sizes) -> Sequence[EpochTime]:
+    """The epochs that count. Raises ``RuntimeError`` where an epoch has not had the lines of one window."""
+    lines = sizes.rate * window // 1000
+    random = np.random.default_rng(window)
+    (folder / "lines").mkdir(parents=True)
+    for number in range(sizes.epochs):
+        words = random.zipf(1.3, (lines, WORDS_OF_A_LINE)) % WORDS
+        texts = [" ".join(f"word{word}" for word in row) for row in words]
+        times = (number * lines + np.arange(lines, dtype=np.int64)) * WINDOW_MILLISECONDS // lines
+        pq.write_table(pa.table({"line": texts, "at": times}), folder / "lines" / f"{number:05}.parquet")
+    settings = engine.configuration(folder)
+    with engine.engine_session(settings) as spark:
+        epochs = engine.run_epochs(pipeline(folder), spark, folder, settings, sizes.epochs)
+    if wrong := [epoch.rows for epoch in epochs if epoch.rows != lines]:
+        raise RuntimeError(f"epochs have read {wrong} lines, and not the {lines} of a window each")
+    return epochs[COLD_EPOCHS:]
+
+
+def pipeline(folder: Path) -> Pipeline:
+    """The example's class; one file an epoch."""
+    pipeline = Pipeline("word-count")
+    words = pipeline.program(WordCount)
+    columns = "line string, at bigint"
+    source = files.source(str(folder / "lines"), format="parquet", schema=columns, max_files=1)
+    words.feed("add_line", pipeline.read("lines", source), order_by="at")
+    return pipeline

@@ -1,0 +1,164 @@
+"""How busy an application's operators are, over a short window: pure but for its clock.
+
+The rules by which skew and stragglers are named:
+
+- An operator is *skewed* when the subtask with the most rows has had at least ``SKEWED`` times their mean, of at least
+  ``ENOUGH_ROWS`` rows in all.
+- A subtask is a *straggler* when it has worked at least ``STRAGGLING`` times as long as the median of the operator's
+  other subtasks, and ``NOTICEABLE_SECONDS`` longer, over no more than ``SAME_ROWS`` times the median of their rows: so
+  its rows do not explain it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from epochal.contracts.measurements import (
+    MOST_NAMES,
+    MOST_SAMPLES,
+    SAMPLE_SECONDS,
+    Load,
+    LoadSample,
+    OperatorLoad,
+    SubtaskLoad,
+    Work,
+)
+
+WINDOW_SAMPLES = 6
+"""The window: so many samples, and the one that is not complete yet."""
+
+SKEWED = 1.5
+ENOUGH_ROWS = 1000
+STRAGGLING = 2.0
+NOTICEABLE_SECONDS = 1.0
+SAME_ROWS = 1.25
+MOST_STRAGGLERS = 10
+"""So many are named, those that worked longest."""
+
+Figures = npt.NDArray[np.float64]
+"""A row for each subtask: rows, and seconds of work."""
+
+
+def figures_of(subtasks: Sequence[Work]) -> Figures:
+    return np.array(subtasks, np.float64).reshape(-1, 2)
+
+
+@dataclass
+class _Sample:
+    began: float
+    operators: dict[str, Figures] = field(default_factory=dict)
+
+    @property
+    def busy_seconds(self) -> float:
+        return float(sum(figures[:, 1].sum() for figures in self.operators.values()))
+
+
+class RecentLoad:
+    """Of one version and parallelism: what was measured with others is forgotten. ``clock`` counts seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._version: int | None = None
+        self._parallelism = 1
+        self._epoch: int | None = None
+        self._latest: dict[str, Figures] = {}
+        self._sample = _Sample(clock())
+        self._window: deque[_Sample] = deque(maxlen=WINDOW_SAMPLES)
+        self._samples: deque[LoadSample] = deque(maxlen=MOST_SAMPLES)
+
+    def ran(self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]) -> None:
+        """An epoch has run: by operator what each of its subtasks did.
+
+        The first one, which began before, and had a view of the state to make, is in no sum.
+        """
+        figures = {name: figures_of(subtasks) for name, subtasks in work.items()}
+        if self._epoch is None or (version, parallelism) != (self._version, self._parallelism):
+            self._version, self._parallelism = version, parallelism
+            self._window.clear()
+            self._samples.clear()
+            self._sample = _Sample(self._clock())
+            _add(self._sample.operators, {name: np.zeros_like(nothing) for name, nothing in figures.items()})
+        else:
+            _add(self._sample.operators, figures)
+        self._epoch, self._latest = epoch, figures
+
+    def between_epochs(self, lag_seconds: Callable[[], float | None]) -> None:
+        """No epoch is under way: here a sample may end."""
+        seconds = self._clock() - self._sample.began
+        if self._epoch is None or seconds < SAMPLE_SECONDS:
+            return
+        self._samples.append(LoadSample(round(seconds, 3), round(self._sample.busy_seconds, 6), lag_seconds()))
+        self._window.append(self._sample)
+        self._sample = _Sample(self._clock())
+
+    def report(self) -> Load | None:
+        if self._epoch is None:
+            return None
+        window: dict[str, Figures] = {}
+        for sample in (*self._window, self._sample):
+            _add(window, sample.operators)
+        seconds = max(0.0, self._clock() - (self._window[0] if self._window else self._sample).began)
+        busy = float(sum(figures[:, 1].sum() for figures in window.values()))
+        return Load(
+            version=self._version,
+            parallelism=self._parallelism,
+            epoch=self._epoch,
+            seconds=round(seconds, 3),
+            busy_share=round(busy / (seconds * self._parallelism), 4) if seconds else 0.0,
+            operators={
+                name: operator_load(figures, self._latest.get(name))
+                for name, figures in list(window.items())[:MOST_NAMES]
+            },
+            samples=tuple(self._samples),
+        )
+
+
+def operator_load(window: Figures, latest: Figures | None) -> OperatorLoad:
+    """Of the figures of an operator's subtasks in the window, and in the latest epoch."""
+    rows, busy = window[:, 0], window[:, 1]
+    total, largest = int(rows.sum()), int(rows.argmax()) if len(rows) else 0
+    skew = None if not total else float(rows[largest] / rows.mean())
+    epoch_rows, epoch_busy = (0.0, 0.0) if latest is None else latest.sum(axis=0)
+    return OperatorLoad(
+        rows=total,
+        busy_seconds=round(float(busy.sum()), 6),
+        epoch_rows=int(epoch_rows),
+        epoch_busy_seconds=round(float(epoch_busy), 6),
+        skew=None if skew is None else round(skew, 3),
+        skewed=skew is not None and skew >= SKEWED and total >= ENOUGH_ROWS,
+        largest=_subtask(window, largest) if total else None,
+        stragglers=tuple(_subtask(window, subtask) for subtask in stragglers(rows.tolist(), busy.tolist())),
+    )
+
+
+def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int]:
+    """The subtasks whose rows do not explain how long they worked; at most ``MOST_STRAGGLERS``, the longest first."""
+    found: list[int] = []
+    for subtask in sorted(range(len(rows)), key=lambda one: -busy_seconds[one]):
+        others = [other for other in range(len(rows)) if other != subtask]
+        if not others or len(found) == MOST_STRAGGLERS:
+            break
+        usual = median(busy_seconds[other] for other in others)
+        mine = busy_seconds[subtask]
+        if mine < STRAGGLING * usual or mine - usual < NOTICEABLE_SECONDS:
+            break  # nobody after it has worked longer
+        if rows[subtask] <= SAME_ROWS * median(rows[other] for other in others):
+            found.append(subtask)
+    return found
+
+
+def _subtask(window: Figures, subtask: int) -> SubtaskLoad:
+    rows, busy = window[subtask].tolist()
+    return SubtaskLoad(subtask=subtask, rows=int(rows), busy_seconds=round(busy, 6))
+
+
+def _add(sums: dict[str, Figures], more: Mapping[str, Figures]) -> None:
+    for name, figures in more.items():
+        before = sums.get(name)
+        sums[name] = figures.copy() if before is None else before + figures

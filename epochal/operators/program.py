@@ -1,0 +1,331 @@
+"""A stage of a program: all task elements of one state element, or one that has no state, as one operator.
+
+The stages of a program are a chain. Each reads the calls of the entries that begin in it and one stream from the stage
+before, in which rows for it, rows for stages further on, and answers come together; what is not for it, it hands on.
+So an epoch of a program is one Spark job, with one shuffle for each stage.
+"""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.declarations.carried import carried_schema
+from epochal.declarations.keys import key_columns
+from epochal.declarations.names import listed
+from epochal.declarations.reconcile import Reconcile
+from epochal.errors import PipelineError
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.declared import nullable
+from epochal.operators.distribution import Distribution, Input
+from epochal.programs.dataflow import Dataflow, Dispatch, Edge, Stage
+from epochal.programs.declaration import StateElement
+from epochal.programs.distribution import Distribution as Distributed
+from epochal.programs.execution import Executable
+from epochal.programs.merging import Instances, as_one, instances_of
+from epochal.state.table import BY_PROGRAM, GROUP, Column, StateKind, StateScope, StateTable
+from epochal.state.type_names import type_name
+from epochal.state.types import check_column
+from epochal.tasks.calls import INPUT, KEY_GROUP, TO
+from epochal.tasks.inputs import InputColumns
+from epochal.tasks.operator import Subtask
+from epochal.tasks.program_calls import KEPT, KEY, Arrived, FedEntry, Ordered, called, chunks, order_name, sent
+from epochal.tasks.program_output import Destination, StageOutput
+from epochal.tasks.program_ports import Ports, spark_type
+from epochal.tasks.program_state import LoadedState
+from epochal.tasks.slices import gathered
+from epochal.tasks.values import column_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramGraph:
+    """A program as all of its stages know it. ``orders``: by entry the types that its calls are ordered by, found when
+    the stages are planned."""
+
+    program: type[Any]
+    dataflow: Dataflow
+    orders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def ports(self) -> Ports:
+        return Ports.of(self.dataflow)
+
+    @cached_property
+    def code(self) -> bytes:
+        """The compiled task elements, pickled once for all epochs of an attempt."""
+        from pyspark import cloudpickle
+
+        return cast(bytes, cloudpickle.dumps(Executable(self.dataflow, self.program)))  # type: ignore[no-untyped-call]
+
+    def edge_of(self, entry: str) -> Edge:
+        """The edge that calls of an entry come along."""
+        target = self.dataflow.entries[entry].target
+        (edge,) = (edge for edge in self.dataflow.into(target) if edge.source is None)
+        return edge
+
+    def check_order(self, entry: FedEntry, frame: DataFrame) -> None:
+        """Are the calls of an entry in an order with those of all others? Raises ``PipelineError``."""
+        if entry.served:
+            return
+        names = {order_name(number) for number in range(entry.order)}
+        types = tuple(type_name(column.dataType) for column in frame.schema if column.name in names)
+        if self.orders.get(entry.name, types) != types:
+            self.orders.clear()  # the streams are not those of before
+        self.orders[entry.name] = types
+        for other, theirs in self.orders.items():
+            if theirs != types:
+                raise PipelineError(
+                    f"Entry {entry.name!r} of program {self.dataflow.name} is fed in the order of {listed(types)}, and "
+                    f"entry {other!r} in that of {listed(theirs)}: the calls of all entries are in one order. Order by "
+                    "columns of the same types."
+                )
+
+    def keyed_by(self, edge: Edge) -> Column | None:
+        """The key column of the state that rows of an edge access, where they are dispatched by it."""
+        element = self.dataflow.elements.get(self.dataflow.tasks[edge.target].element or "")
+        if edge.dispatch is not Dispatch.KEY or element is None:
+            return None
+        key = element.model.key[0]
+        found = self._key_type(edge, element)
+        return None if found != spark_type(key.type) else Column(name=key.name, type=spark_type(key.type))
+
+    def _key_type(self, edge: Edge, element: StateElement) -> str:
+        """Of what rows are dispatched by. Where it is not that of the state's key, no access by it can succeed."""
+        if edge.fan_out:
+            return spark_type(element.model.key[0].type)
+        for each in edge.fields:
+            if each.name == edge.key:
+                return spark_type(each.type)
+        return {bool: "boolean", int: "bigint", str: "string", bytes: "binary"}.get(type(constant_of(edge)), "")
+
+
+def constant_of(edge: Edge) -> Any:
+    """The constant that rows of an edge are dispatched by."""
+    return ast.literal_eval(edge.key or "None")
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramOperator(Operator):
+    """State table: the operator's name, where the stage has a state element. ``fed``: the entries whose calls begin
+    here; ``carried``: whether there is a stage before."""
+
+    kind: ClassVar[str] = "program"
+    name: str
+    graph: ProgramGraph
+    stage: int
+    fed: tuple[FedEntry, ...]
+    carried: bool
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (*map(self._calls, self.fed), *([Input("stage before", Distribution.BY_GROUP)] if self.carried else []))
+
+    def _calls(self, entry: FedEntry) -> Input:
+        if self.graph.edge_of(entry.name).dispatch is Dispatch.ALL:
+            return Input(entry.name, Distribution.TO_ALL)
+        return Input(entry.name, Distribution.BY_KEY, (KEY,))
+
+    @property
+    def element(self) -> StateElement | None:
+        return self.graph.dataflow.elements.get(self._stage.element or "")
+
+    def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
+        for entry, frame in zip(self.fed, frames, strict=False):
+            self.graph.check_order(entry, frame)
+        by_key = [frame for frame, input in zip(frames, self.inputs, strict=True) if input.keys]
+        key = key_columns(self.name, (KEY,), by_key[0].schema) if by_key else ()
+        table = None if self.element is None else state_table(self.name, self.element, self._instances)
+        names = [column.name for column in key]
+        columns = tuple(
+            InputColumns.of(number, frame.columns, input.keys, names if input.keys else ())
+            for number, (frame, input) in enumerate(zip(frames, self.inputs, strict=True))
+        )
+        work = ProgramWork(
+            self.graph.code,
+            self.graph.ports,
+            self._stage,
+            self._arriving,
+            self._leaving,
+            {entry.name: self.graph.edge_of(entry.name).number for entry in self.fed},
+            self.fed,
+            columns,
+            self._keys,
+            self.element,
+        )
+        kept = (column for frame in frames for column in carried_schema(frame.schema) if column.name.startswith(KEPT))
+        output = nullable(pa.schema([*self.graph.ports.schema, *kept]))
+        tables = () if table is None else (table,)
+        return OperatorPlan(self.name, self.inputs, key, tables, work, output, reconcile=self._reconcile)
+
+    def details(self) -> dict[str, Any]:
+        tasks = [self.graph.dataflow.tasks[number].id for number in self._stage.tasks]
+        of = {} if self.element is None else {"state": f"{self.element.distribution.value} {self.element.shown_kind}"}
+        return {"program": self.graph.program.__name__, **of, "task elements": tasks}
+
+    @property
+    def grows(self) -> str | None:
+        if self.element is None:
+            return None
+        return (
+            "keeps what the program puts there until it is removed. Where keys have no end, remove what is done with."
+        )
+
+    @property
+    def _stage(self) -> Stage:
+        return self.graph.dataflow.stages[self.stage]
+
+    @property
+    def _arriving(self) -> dict[int, Edge]:
+        return {edge.number: edge for edge in self.graph.dataflow.edges if edge.target in self._stage.tasks}
+
+    @property
+    def _leaving(self) -> dict[int, Destination]:
+        found = {}
+        for edge in self.graph.dataflow.edges:
+            if edge.source in self._stage.tasks:
+                key = self.graph.keyed_by(edge)
+                found[edge.number] = Destination(edge.dispatch, None if key is None else key.to_arrow())
+        return found
+
+    @property
+    def _instances(self) -> Instances | None:
+        """Of partial state, how its instances are related."""
+        if self.element is None or self.element.distribution is not Distributed.PARTIAL:
+            return None
+        return instances_of(self.graph.dataflow, self.element)
+
+    @property
+    def _reconcile(self) -> dict[str, Reconcile]:
+        if self.element is None or self._instances is None:
+            return {}
+        return {self.name: partial(as_one, self.element, self._instances)}
+
+    @property
+    def _keys(self) -> dict[tuple[int, str | None], str]:
+        """By edge, and the method of a fan-out, the name of the value that state is accessed by."""
+        found: dict[tuple[int, str | None], str] = {}
+        element = self.element
+        for number, edge in self._arriving.items():
+            if element is None or self.graph.keyed_by(edge) is None:
+                continue
+            if edge.key is not None and not edge.fan_out:
+                found[number, None] = edge.key
+            for method in self.graph.dataflow.tasks[edge.target].writes:
+                access = element.kind.access(method)
+                assert access is not None
+                assert element.by is not None
+                found[number, method] = access.key[element.by]
+        return found
+
+
+def state_table(operator: str, element: StateElement, instances: Instances | None = None) -> StateTable:
+    """The table that holds the elements of a state element as rows. ``instances``: of partial state, how they are
+    related."""
+    key, sub_key, value = (
+        tuple(Column(name=column.name, type=spark_type(column.type)) for column in columns)
+        for columns in (element.model.key, element.model.sub_key, element.model.value)
+    )
+    for column in (*key, *sub_key):
+        check_column(operator, column.name, column.type, key=True)
+    if element.distribution is Distributed.PARTIAL:
+        return StateTable(
+            id=operator,
+            operator=operator,
+            kind=StateKind.MAP,
+            scope=StateScope.PARTIAL,
+            key=(GROUP,),
+            sub_key=(*key, *sub_key),
+            value=value,
+            reconcile=None if instances is None else BY_PROGRAM,
+        )
+    kind = StateKind.MAP if sub_key else StateKind.VALUE
+    return StateTable(id=operator, operator=operator, kind=kind, key=key, sub_key=sub_key, value=value)
+
+
+@lru_cache(maxsize=16)
+def _executable(code: bytes) -> Executable:
+    """Kept for the epochs that a worker process lives to see."""
+    return cast(Executable, pickle.loads(code))
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramWork:
+    """``arriving``: the edges that lead here; ``leaving``: where rows go from here; ``keys``: what state is accessed
+    by; ``columns``: of each input."""
+
+    code: bytes
+    ports: Ports
+    stage: Stage
+    arriving: Mapping[int, Edge]
+    leaving: Mapping[int, Destination]
+    entries: Mapping[str, int]
+    """By entry, the edge that its calls come along."""
+    fed: tuple[FedEntry, ...]
+    columns: tuple[InputColumns, ...]
+    keys: Mapping[tuple[int, str | None], str]
+    element: StateElement | None
+    needs_order: ClassVar[bool] = False
+
+    def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrived, passing = self._arrived(gathered(rows))
+        if passing is not None and subtask.subtask != 0:
+            passing = passing.filter(pc.greater_equal(passing[TO], 0))  # rows to all have come to all, on their way
+        if passing is not None and passing.num_rows:
+            yield from _in_columns(passing, subtask.output).to_batches()
+        for chunk in chunks(arrived):
+            yield from self._run(subtask, chunk)
+
+    def _run(self, subtask: Subtask, chunk: Ordered) -> Iterator[pa.RecordBatch]:
+        program, state = _executable(self.code), None
+        if self.element is not None:
+            (table,) = subtask.tables
+            state = LoadedState(self.element, table, subtask)
+            if table.scope.has_key:
+                state.load([part.key(self.keys[place]) for part in chunk.parts if (place := part.place) in self.keys])
+            else:
+                state.load_instance()
+        output = StageOutput(self.ports, subtask.output, self.leaving, chunk, subtask.subtask, subtask.max_parallelism)
+        instances = subtask.ownership.parallelism
+        held = None if state is None else state.state
+        if program.gathers(self.stage):
+            for result in program.run(self.stage, chunk.arrivals(), held, instances):
+                output.add(result)
+        else:
+            program.serve(self.stage, chunk.rows(), held, output.add)
+        if state is not None:
+            state.stage()
+        yield from output.batches()
+
+    def _arrived(self, rows: pa.Table) -> tuple[list[Arrived], pa.Table | None]:
+        """The rows that are for this stage; and those that are not."""
+        arrived, passing = [], None
+        inputs: list[FedEntry | None] = [*self.fed, *([None] if len(self.columns) > len(self.fed) else [])]
+        for number, (entry, columns) in enumerate(zip(inputs, self.columns, strict=True)):
+            own = rows
+            if len(inputs) > 1:
+                own = columns.own(rows.filter(pc.equal(column_of(rows, INPUT), number)), KEY_GROUP)
+            if entry is not None:
+                arrived.append(called(entry, self.arriving[self.entries[entry.name]], own))
+            else:
+                sent_here, passing = sent(self.ports, self.arriving, own)
+                arrived += sent_here
+        return arrived, passing
+
+
+def _in_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of the stage before in the columns of this one, which may be more."""
+    there = set(rows.column_names)
+    columns = [
+        rows[each.name].cast(each.type) if each.name in there else pa.nulls(rows.num_rows, each.type) for each in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,58 @@
+"""What the instances of partial state have in common, found in how the program writes it: how two become one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from epochal.programs.dataflow import AccessKind, Dataflow
+from epochal.programs.declaration import StateElement
+from epochal.programs.state import OVERFLOWED, total
+from epochal.programs.task_code import STATE
+from epochal.programs.value_types import FLOAT, INT
+
+_ADDING = frozenset({"add", "add_vector"})
+
+
+class Instances(Enum):
+    """How the instances of partial state are related, whatever calls have come."""
+
+    PARTS = "parts of a sum"
+    """Everything that is written is added, to any one of them: together they are the sum."""
+    ALIKE = "alike"
+    """Everything is written to all of them."""
+
+
+def instances_of(dataflow: Dataflow, element: StateElement) -> Instances | None:
+    """``None``: nothing is known of how they are related."""
+    local = {method for kind, method in _writes(dataflow, element) if kind is AccessKind.LOCAL}
+    everywhere = {method for kind, method in _writes(dataflow, element) if kind is AccessKind.GLOBAL}
+    if not local:
+        return Instances.ALIKE
+    if local <= _ADDING and everywhere <= {*_ADDING, "clear"} and element.model.value[0].type in (INT, FLOAT):
+        return Instances.PARTS
+    return None
+
+
+def as_one(element: StateElement, instances: Instances, one: Any, other: Any) -> Any:
+    """The values that two instances have under one key, as they stand in rows, as one. Null: a sum has overflowed."""
+    if instances is Instances.ALIKE:
+        return one
+    if one is None or other is None:
+        return None
+    value = total(element.model.value[0].type, one, other)
+    return None if value is OVERFLOWED else value
+
+
+def _writes(dataflow: Dataflow, element: StateElement) -> Iterator[tuple[AccessKind | None, str]]:
+    for task in dataflow.tasks:
+        if task.element != element.name or task.function is None:
+            continue
+        for node in ast.walk(task.function):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if name == STATE:
+                    access = element.kind.access(method)
+                    if access is not None and access.writes:
+                        yield task.access, method

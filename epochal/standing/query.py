@@ -1,0 +1,99 @@
+"""A standing query once it is understood: plain data, for the log, the file of active queries, and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from epochal.standing.expression import Expression
+from epochal.standing.types import average_type, sum_type
+
+COUNTED, SUMMED, AVERAGED, LEAST, GREATEST = "count", "sum", "avg", "min", "max"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A column that rows are grouped by."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """``function`` over ``argument``; ``None``: over rows (``count(*)``)."""
+
+    name: str
+    function: str
+    argument: Expression | None
+
+    @property
+    def type(self) -> str:
+        """Of its value."""
+        if self.argument is None or self.function == COUNTED:
+            return "bigint"
+        if self.function == SUMMED:
+            return sum_type(self.argument.type)
+        return average_type(self.argument.type) if self.function == AVERAGED else self.argument.type
+
+
+@dataclass(frozen=True)
+class Query:
+    """``where``: conditions that all must hold. ``size``, ``slide``: of the windows, in microseconds; the grid begins
+    at the Unix epoch, and ``slide`` divides ``size``."""
+
+    groups: tuple[Group, ...]
+    aggregates: tuple[Aggregate, ...]
+    where: tuple[Expression, ...]
+    size: int
+    slide: int
+
+    @property
+    def windows_of_a_row(self) -> int:
+        return self.size // self.slide
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        arguments = (aggregate.argument for aggregate in self.aggregates)
+        return (*self.where, *(group.expression for group in self.groups), *filter(None, arguments))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of the stream that it reads."""
+        return frozenset().union(*(expression.columns for expression in self.expressions))
+
+    @property
+    def cost(self) -> int:
+        """A measure of the work for a row: 1 for each distinct operation, 1 for each 10 values of a list, 2 for each
+        group column, 4 for each aggregate, and the windows that a row is in."""
+        nodes = {each.key: each for expression in self.expressions for each in expression.walk()}
+        operations = sum(each.operation not in ("column", "literal") for each in nodes.values())
+        lists = sum(len(each.value) // 10 for each in nodes.values() if each.operation == "in")
+        return operations + lists + 2 * len(self.groups) + 4 * len(self.aggregates) + self.windows_of_a_row
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return {
+            "groups": [[group.name, group.expression.json] for group in self.groups],
+            "aggregates": [
+                [one.name, one.function, None if one.argument is None else one.argument.json] for one in self.aggregates
+            ],
+            "where": [condition.json for condition in self.where],
+            "size": self.size,
+            "slide": self.slide,
+        }
+
+    @classmethod
+    def of(cls, json: dict[str, Any]) -> Query:
+        """The inverse of ``json``."""
+        return cls(
+            tuple(Group(name, Expression.of(expression)) for name, expression in json["groups"]),
+            tuple(
+                Aggregate(name, function, None if argument is None else Expression.of(argument))
+                for name, function, argument in json["aggregates"]
+            ),
+            tuple(map(Expression.of, json["where"])),
+            json["size"],
+            json["slide"],
+        )

@@ -1,0 +1,258 @@
+"""The rows that come to a stage of a program, as calls and what other stages send, in the order of the calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.programs.dataflow import Dispatch, Edge
+from epochal.programs.execution import Arrival, Failed
+from epochal.state.codec import KeyCodec
+from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.chunks import CHUNK_ROWS
+from epochal.tasks.program_ports import ERROR, INDEX, INSTANCE, PORT, SEQUENCE, Ports
+from epochal.tasks.values import column_of
+
+Numbers = npt.NDArray[np.int64]
+KEY, TIE, KEPT = "_key", "_tie", "_kept_"
+"""Of a row that is a call: what it is distributed by; a number made of all that it says; what its columns that come out
+again with the answer begin with."""
+
+
+def argument_name(number: int) -> str:
+    return f"_argument_{number}"
+
+
+def order_name(number: int) -> str:
+    return f"_order_{number}"
+
+
+def kept_name(entry: int, number: int) -> str:
+    return f"{KEPT}{entry}_{number}"
+
+
+@dataclass(frozen=True)
+class FedEntry:
+    """An entry whose calls are the rows of a stream. ``number``: among the entries of the program; ``order``: how many
+    columns say when a row is a call; ``kept``: how many come out again with the answer; ``served``: the calls are the
+    application's own, which come after those of streams."""
+
+    name: str
+    number: int
+    order: int
+    kept: int
+    served: bool = False
+
+    def prefix(self, rows: pa.Table) -> pa.BinaryArray:
+        """Of each row the beginning of its sequence: equal for calls that say the same."""
+        order = [column_of(rows, order_name(number)) for number in range(self.order)]
+        number = pa.repeat(pa.scalar(self.number, pa.int32()), rows.num_rows)
+        rank = pa.repeat(pa.scalar(int(self.served), pa.int8()), rows.num_rows)
+        columns = [rank, *order, number, column_of(rows, TIE)]
+        names = [str(position) for position in range(len(columns))]
+        table = pa.Table.from_arrays(columns, names)
+        return KeyCodec(table.schema).encode_array(table)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """Rows of one edge, with all that is known of them, column by column. ``names``: of the values; ``method``: that a
+    fan-out writes by."""
+
+    edge: Edge
+    entry: str
+    method: str | None
+    names: tuple[str, ...]
+    sequence: pa.BinaryArray
+    index: Numbers
+    instance: Numbers
+    group: Numbers
+    values: tuple[pa.Array, ...]
+    kept: Mapping[str, pa.Array]
+    errors: pa.Array | None = None
+    """Of what is gathered: what an instance has raised."""
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Arrived:
+        chosen = pa.array(mask)
+        return Arrived(
+            self.edge,
+            self.entry,
+            self.method,
+            self.names,
+            self.sequence.filter(chosen),
+            self.index[mask],
+            self.instance[mask],
+            self.group[mask],
+            tuple(column.filter(chosen) for column in self.values),
+            {name: column.filter(chosen) for name, column in self.kept.items()},
+            None if self.errors is None else self.errors.filter(chosen),
+        )
+
+    @property
+    def place(self) -> tuple[int, str | None]:
+        """What says by which of its values state is accessed."""
+        return self.edge.number, self.method
+
+    def key(self, name: str) -> pa.Array:
+        """The keys that the rows access state by: of the value of this name, or the constant that it spells."""
+        if name in self.names:
+            return self.values[self.names.index(name)]
+        return pa.array([ast.literal_eval(name)])
+
+    def rows(self) -> Sequence[tuple[Any, ...] | Failed]:
+        """The values of each row, as Python has them; a fan-out's begin with the method. Or that it has failed."""
+        if self.errors is None or self.errors.null_count == len(self):
+            return self._rows()
+        return [
+            row if error is None else Failed(*error.split(": ", 1))
+            for row, error in zip(self._rows(), self.errors.to_pylist(), strict=True)
+        ]
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        columns = [column.to_pylist() for column in self.values]
+        if self.method is not None:
+            columns.insert(0, [self.method] * len(self))
+        return list(zip(*columns, strict=True)) if columns else [()] * len(self)
+
+
+def called(entry: FedEntry, edge: Edge, rows: pa.Table) -> Arrived:
+    """The calls of an entry. Of calls that say the same, each has a sequence of its own."""
+    count = rows.num_rows
+    return Arrived(
+        edge,
+        entry.name,
+        None,
+        tuple(field.name for field in edge.fields),
+        _told_apart(entry.prefix(rows)),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+        _groups(rows),
+        tuple(column_of(rows, argument_name(number)) for number in range(len(edge.fields))),
+        {name: column_of(rows, name) for name in (kept_name(entry.number, each) for each in range(entry.kept))},
+    )
+
+
+def _told_apart(prefix: pa.BinaryArray) -> pa.BinaryArray:
+    order = pc.sort_indices(prefix)
+    in_order = prefix.take(order)
+    begins = _changes(in_order)
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(prefix)), 0))
+    ordinals = np.empty(len(prefix), ">u4")
+    ordinals[order.to_numpy()] = np.arange(len(prefix)) - starts
+    suffix = pa.Array.from_buffers(pa.binary(4), len(prefix), [None, pa.py_buffer(ordinals.tobytes())])
+    return pc.binary_join_element_wise(prefix, suffix.cast(pa.binary()), pa.scalar(b"", pa.binary()))
+
+
+def _changes(in_order: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Which values are not equal to the one before."""
+    begins = np.ones(len(in_order), bool)
+    if len(in_order) > 1:
+        begins[1:] = pc.not_equal(in_order.slice(1), in_order.slice(0, len(in_order) - 1)).to_numpy(
+            zero_copy_only=False
+        )
+    return begins
+
+
+def _groups(rows: pa.Table) -> Numbers:
+    groups: Numbers = column_of(rows, KEY_GROUP).fill_null(-1).to_numpy().astype(np.int64)
+    return groups
+
+
+def sent(ports: Ports, edges: Mapping[int, Edge], rows: pa.Table) -> tuple[list[Arrived], pa.Table]:
+    """Of rows that other stages have given, those that come along these edges; and all others."""
+    numbers = column_of(rows, PORT).to_numpy(zero_copy_only=False)
+    left = np.ones(len(numbers), bool)
+    found = []
+    for number in np.unique(numbers).tolist():
+        port = ports.all[number]
+        if port.edge is None or port.edge.number not in edges:
+            continue
+        mine = numbers == number
+        left &= ~mine
+        own = rows.filter(pa.array(mine))
+        found.append(
+            Arrived(
+                port.edge,
+                port.entry,
+                port.method,
+                port.names,
+                column_of(own, SEQUENCE),
+                column_of(own, INDEX).to_numpy().astype(np.int64),
+                column_of(own, INSTANCE).to_numpy().astype(np.int64),
+                _groups(own),
+                tuple(column_of(own, name) for name in port.columns),
+                {name: column_of(own, name) for name in own.column_names if name.startswith(KEPT)},
+                column_of(own, ERROR) if port.edge.dispatch is Dispatch.GATHER else None,
+            )
+        )
+    return found, rows if left.all() else rows.filter(pa.array(left))
+
+
+@dataclass(frozen=True, eq=False)
+class Ordered:
+    """Some of the rows of a stage, in the order of calls. ``calls[i]``: the number of the call that row i of ``order``
+    is of, from 0, rising; ``order``: positions among the rows of ``parts``, one after the other."""
+
+    parts: tuple[Arrived, ...]
+    order: Numbers
+    calls: Numbers
+
+    @classmethod
+    def of(cls, parts: Sequence[Arrived]) -> Ordered:
+        kept = tuple(part for part in parts if len(part))
+        sequence = pa.concat_arrays([part.sequence for part in kept])
+        columns = {
+            SEQUENCE: sequence,
+            INDEX: np.concatenate([part.index for part in kept]),
+            INSTANCE: np.concatenate([part.instance for part in kept]),
+        }
+        order = pc.sort_indices(pa.table(columns), [(name, "ascending") for name in columns])
+        calls = np.cumsum(_changes(sequence.take(order))) - 1
+        return cls(kept, order.to_numpy().astype(np.int64), calls)
+
+    def rows(self) -> Iterator[tuple[int, int, Any]]:
+        """Of each row its edge, the number of its call, and its values."""
+        rows = [row for part in self.parts for row in part.rows()]
+        edges = np.concatenate([np.full(len(part), part.edge.number) for part in self.parts])[self.order].tolist()
+        return zip(edges, self.calls.tolist(), map(rows.__getitem__, self.order.tolist()), strict=True)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """The rows, with the number of its call as the sequence of each."""
+        index = np.concatenate([part.index for part in self.parts])[self.order].tolist()
+        instance = np.concatenate([part.instance for part in self.parts])[self.order].tolist()
+        for (edge, call, values), number, sender in zip(self.rows(), index, instance, strict=True):
+            yield Arrival(edge, call, values, number, sender)
+
+    @property
+    def first_rows(self) -> Numbers:
+        """Of each call the position of its first row among the rows of ``parts``."""
+        begins = np.ones(len(self.calls), bool)
+        begins[1:] = self.calls[1:] != self.calls[:-1]
+        return self.order[begins]
+
+
+def chunks(parts: Sequence[Arrived], rows: int = CHUNK_ROWS) -> Iterator[Ordered]:
+    """About ``rows`` rows at a time. All rows of a key group are in one, and all of partial state."""
+    there = [part for part in parts if len(part)]
+    total = sum(map(len, there))
+    if not total:
+        return
+    if total <= rows or any(part.edge.dispatch in (Dispatch.ANY, Dispatch.ALL) for part in there):
+        yield Ordered.of(there)
+        return
+    groups = np.concatenate([part.group for part in there])
+    numbers, counts = np.unique(groups, return_counts=True)
+    which = (np.cumsum(counts) - counts) // rows
+    for chunk in np.unique(which):
+        chosen = numbers[which == chunk]
+        yield Ordered.of([part.filter(np.isin(part.group, chosen)) for part in there])

@@ -1,0 +1,70 @@
+"""Standing queries of an application."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from epochal.wire.bodies import ALL_SAID, Answer, Body, Open
+
+QueryState = Literal["active", "paused"]
+QueryNumber = Annotated[int, Field(ge=1, le=2**62)]
+
+
+class AddQuery(Body):
+    query: Annotated[str, StringConstraints(max_length=20_000)] = Field(
+        description="`SELECT device, count(*) AS n WHERE country = 'SE' GROUP BY device WINDOW '5 minutes'`; at most "
+        "4,000 characters are taken."
+    )
+    operator: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        default=None, description="The name given to `standing_queries`; null where the application has one."
+    )
+    expires_after: Annotated[str, StringConstraints(max_length=100)] | None = Field(
+        default=None, description="An interval, such as `7 days`: the query is dropped then. Null: never."
+    )
+
+
+class StandingQueryAnswer(Answer):
+    """A query as the latest committed epoch runs with it."""
+
+    model_config = ALL_SAID
+
+    id: int
+    operator: str
+    query: str
+    owner: str = Field(description="Who added it.")
+    state: Open[QueryState]
+    epoch: int = Field(description="The first epoch that ran with it.")
+    since: datetime | None = Field(description="Windows that begin earlier are not answered; null: all are.")
+    expires_at: datetime | None
+    cost: int
+
+
+class StandingQueriesAnswer(Answer):
+    """By id. ``epoch``: the one that runs with them; null before the first."""
+
+    items: list[StandingQueryAnswer]
+    epoch: int | None
+
+
+class QueryResult(Answer):
+    """The answer for a group in a window that has closed. ``values`` is null where ``error`` says why."""
+
+    window_start: datetime
+    window_end: datetime
+    group: dict[str, Any]
+    values: dict[str, Any] | None
+    error: str | None
+    answered_at: datetime
+
+
+class QueryResults(Answer):
+    """By window and group. All pages are of the epoch of the first."""
+
+    query: int
+    branch: str
+    epoch: int
+    items: list[QueryResult]
+    next_cursor: str | None

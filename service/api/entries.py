@@ -1,0 +1,109 @@
+"""``/v1/applications/{name}/entries``: an application is called, and answers when an epoch has committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from epochal.errors import InboxFull, InvalidArguments, OutcomeUnknown, RequestIdReused
+from epochal.service.api.access import by_request_id, requires
+from epochal.service.api.answers import answers
+from epochal.service.api.context import Control
+from epochal.service.api.paging import Paging
+from epochal.service.domain.entries import TakenCalls
+from epochal.service.domain.pages import cut
+from epochal.wire.bodies import Name, Page
+from epochal.wire.entries import (
+    DEFAULT_WAIT_SECONDS,
+    AnswerSeconds,
+    CallAnswer,
+    CallAnswers,
+    CallRequest,
+    EntryAnswer,
+    RequestId,
+)
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
+
+_WAITING: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "Not all calls are answered yet; they are taken, and go on. Of one call, `Location` has its "
+        "answer. Several are asked for by the same request again.",
+        "headers": {"Location": {"schema": {"type": "string"}, "description": "Where the answer of one call will be."}},
+    }
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": CallRequest.model_json_schema()}},
+    }
+}
+Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
+
+
+@router.get("")
+@requires(Scope.READ)
+def list_entries(name: Name, page: Paging, control: Control) -> Page[EntryAnswer]:
+    """Of the version that runs, or that a start would run, by name."""
+    after = page.after(str)
+    found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]
+    part = cut(found[: page.limit + 1], page, lambda entry: [entry.name])
+    return Page(items=part.rows, next_cursor=part.next_cursor)
+
+
+@router.post("/{entry}", response_model=CallAnswer | CallAnswers, responses=_WAITING, openapi_extra=_BODY)
+@requires(Scope.OPERATE)
+@by_request_id
+@answers(InvalidArguments, RequestIdReused, InboxFull, OutcomeUnknown)
+async def call_entry(
+    request: Request, name: Name, entry: str, control: Control, seconds: Seconds = DEFAULT_WAIT_SECONDS
+) -> Response:
+    """One call, or up to 1,000 in `calls`, of which all are taken or none. They are durable before anything is
+    answered, numbered in the order in which they come, and carried out exactly once. The answer comes when the epoch
+    that has it is committed.
+
+    A call is repeated with its `request_id`: the same id with the same arguments is the same call, whatever has become
+    of it; with others it is refused (409 `request-id-reused`). There is no `Idempotency-Key`."""
+    # A thousand calls take milliseconds to parse and to check: not here, where other requests would wait for it.
+    taken, single = await asyncio.to_thread(_take, control, name, entry, await request.body())
+    found = await control.answers.wait(taken, seconds)
+    if single:
+        return _one(taken, found[0])
+    done = all(answer.state != "waiting" for answer in found)
+    return _answer(CallAnswers(calls=found), 200 if done else 202)
+
+
+@router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
+@requires(Scope.READ)
+async def read_call(
+    name: Name, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
+) -> Response:
+    """What has become of a call: on the branch that the application is on now, as a rollback has calls carried out
+    again. 404 when there never was one, or so long ago that it is forgotten."""
+    taken = await asyncio.to_thread(control.entries.call, name, entry, request_id)
+    return _one(taken, (await control.answers.wait(taken, seconds))[0])
+
+
+def _take(control: Control, name: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
+    try:
+        parsed = CallRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
+    return control.calls.take(name, entry, parsed), parsed.calls is None
+
+
+def _one(taken: TakenCalls, answer: CallAnswer) -> Response:
+    if answer.state != "waiting":
+        return _answer(answer, 200)
+    place = f"/v1/applications/{taken.application}/entries/{taken.entry.name}/calls/{answer.request_id}"
+    return _answer(answer, 202, {"Location": place})
+
+
+def _answer(answer: CallAnswer | CallAnswers, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(answer.model_dump_json(), status, headers, "application/json")

@@ -1,0 +1,117 @@
+"""``/v1/applications/{name}/queries``: standing queries, and their results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from fastapi import APIRouter, status
+
+from epochal.contracts.catalog import QueryCommandKind
+from epochal.errors import Conflict, InvalidInput, OptionError, QueryRefused
+from epochal.service.api.access import requires
+from epochal.service.api.answers import FILES, answers
+from epochal.service.api.context import Control
+from epochal.service.api.gate import Caller
+from epochal.service.api.histories import Scanning
+from epochal.service.api.paging import Paging
+from epochal.service.api.reading import LOOKUP, Reading
+from epochal.wire.bodies import Name
+from epochal.wire.histories import ScannedRow
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.queries import (
+    AddQuery,
+    QueryNumber,
+    QueryResult,
+    QueryResults,
+    StandingQueriesAnswer,
+    StandingQueryAnswer,
+)
+from epochal.wire.scopes import Scope
+
+router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
+
+
+@router.get("")
+@requires(Scope.READ)
+@answers(*FILES)
+def list_queries(name: str, control: Control) -> StandingQueriesAnswer:
+    """The standing queries that the latest committed epoch ran with, by id."""
+    return control.standing_queries.all(name)
+
+
+@router.post("", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+@answers(*FILES, QueryRefused, InvalidInput, OptionError, Conflict)
+def add_query(name: str, request: AddQuery, control: Control, caller: Caller) -> OperationAnswer:
+    """Begin to answer a query, from one epoch on in all subtasks. The operation's result has its id, `query`.
+
+    A refusal has two more members: `reason`, one of those of docs/standing-queries.md, and `position`, the character of
+    the query's text, counted from 1, or null.
+    """
+    return control.queries.add(name, request, caller.name)
+
+
+@router.get("/{query}")
+@requires(Scope.READ)
+@answers(*FILES)
+def get_query(name: str, query: QueryNumber, control: Control) -> StandingQueryAnswer:
+    return control.standing_queries.one(name, query)
+
+
+@router.post("/{query}/drop", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+@answers(*FILES, Conflict)
+def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
+    """End a query; its results are gone with that epoch. Its id is never used again."""
+    return _change(control, name, query, "drop", caller)
+
+
+@router.post("/{query}/pause", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+@answers(*FILES, Conflict)
+def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
+    """Stop answering; windows that have not closed are forgotten, results stay."""
+    return _change(control, name, query, "pause", caller)
+
+
+@router.post("/{query}/resume", status_code=status.HTTP_202_ACCEPTED)
+@requires(Scope.OPERATE)
+@answers(*FILES, Conflict)
+def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
+    """Answer again, beginning with the first window of which every row is still to come."""
+    return _change(control, name, query, "resume", caller)
+
+
+@router.get("/{query}/results")
+@requires(Scope.READ)
+@answers(*LOOKUP)
+async def get_results(
+    name: Name, query: QueryNumber, control: Control, scans: Scanning, read: Reading, page: Paging
+) -> QueryResults:
+    """Results of windows that have closed, by window and group, for as long as the application keeps them."""
+    operator = (await asyncio.to_thread(control.standing_queries.one, name, query)).operator
+    found = await scans.scan(name, operator, str(query), read, page)
+    return QueryResults(
+        query=query,
+        branch=found.branch,
+        epoch=found.epoch,
+        items=[_result(row) for row in found.items],
+        next_cursor=found.next_cursor,
+    )
+
+
+def _change(control: Control, name: str, query: int, kind: QueryCommandKind, caller: Caller) -> OperationAnswer:
+    return control.queries.change(name, query, kind, caller.name)
+
+
+def _result(row: ScannedRow) -> QueryResult:
+    values = row.value["values"]
+    return QueryResult(
+        window_start=row.value["window_start"],
+        window_end=row.key["window_end"],
+        group=json.loads(row.key["group"]),
+        values=None if values is None else json.loads(values),
+        error=row.value["error"],
+        answered_at=row.value["answered_at"],
+    )

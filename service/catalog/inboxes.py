@@ -1,0 +1,323 @@
+"""Inboxes: calls come in, numbered in their order; drivers read them; what nothing can go back to is removed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from sqlalchemy import ARRAY, ColumnElement, Select, String, any_, delete, func, insert, literal, select, text
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.orm import Session
+
+from epochal.engine.epoch import State
+from epochal.errors import InboxFull, NotFound, RequestIdReused
+from epochal.service.catalog.branch_writer import changed
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Inbox, InboxBatch, InboxCall
+from epochal.service.catalog.types import database_now
+from epochal.service.domain.calls import TakenCall
+from epochal.wire.driver import CALLS_AT_ONCE, CALLS_BYTES
+
+NO_CALLS = b'"batches":[]}'
+"""How a page ends that has none."""
+_NAMES_AT_ONCE = 5_000
+"""Values in one statement: SQLite takes some thirty thousand."""
+
+
+@dataclass(frozen=True)
+class NewCall:
+    """``arguments``: the JSON text of an object, the same for the same arguments. ``digest``: of entry and arguments,
+    by which a call is known to be the same."""
+
+    request_id: str
+    arguments: str
+    digest: bytes
+
+    @classmethod
+    def of(cls, entry: str, request_id: str, arguments: str) -> Self:
+        return cls(request_id, arguments, hashlib.blake2b(f"{entry}\0{arguments}".encode(), digest_size=16).digest())
+
+
+@dataclass(frozen=True)
+class NewCalls:
+    """Calls of one entry that came together; no two have the same request id."""
+
+    entry: str
+    calls: tuple[NewCall, ...]
+
+
+Taken = Mapping[str, TakenCall]
+"""By request id."""
+
+
+class InboxRepository:
+    """The inbox of one application, by its id."""
+
+    def __init__(self, session: Session, application: str) -> None:
+        self._session = session
+        self._application = application
+
+    def take(self, posts: Sequence[NewCalls], most_waiting: int) -> list[Taken | RequestIdReused | InboxFull]:
+        """Of each of ``posts`` the numbers of its calls, or why none of them was taken. A call whose request id is
+        known is that call. Nobody else takes calls of the application until the transaction ends.
+
+        ``most_waiting``: so many calls may wait to be taken by epochs.
+        """
+        inbox = self._locked()
+        known = self._known({call.request_id for post in posts for call in post.calls})
+        through = self.taken_through()
+        moment = database_now(self._session)
+        # By the clock, so that the numbers of a fork, of an import or of a restored catalog go on above those before.
+        number = max(inbox.last + 1, through + 1, _microseconds(moment))
+        waiting = self._waiting(inbox, through)
+        outcomes: list[Taken | RequestIdReused | InboxFull] = []
+        batches, rows = list[dict[str, object]](), list[tuple[str, int, str, bytes]]()
+        for post in posts:
+            reused = _reused(post, known)
+            new = [call for call in post.calls if call.request_id not in known]
+            if reused is not None:
+                outcomes.append(reused)
+                continue
+            if new and waiting + len(new) > most_waiting:
+                outcomes.append(_full(waiting, len(new), most_waiting))
+                continue
+            for offset, call in enumerate(new):
+                rows.append((call.request_id, number + offset, post.entry, call.digest))
+                known[call.request_id] = TakenCall(number + offset, post.entry, new=True), call.digest
+            if new:
+                inbox.accepted += len(new)
+                batches.append(self._batch(post.entry, new, number, inbox.accepted, moment))
+                number, waiting = number + len(new), waiting + len(new)
+                inbox.last = number - 1
+            outcomes.append({call.request_id: known[call.request_id][0] for call in post.calls})
+        if batches:
+            self._session.flush()
+            self._session.execute(insert(InboxBatch), batches)
+            self._add(rows)
+        return outcomes
+
+    def find(self, entry: str, request_id: str) -> TakenCall:
+        """Raises ``NotFound``."""
+        row = self._session.get(InboxCall, (self._application, request_id))
+        if row is None or row.entry != entry:
+            raise NotFound(
+                f"Entry {entry!r} has no call with the request id {request_id!r}: it was never made, or so long ago "
+                "that it is forgotten."
+            )
+        return TakenCall(row.number, row.entry, new=False)
+
+    def page(self, after: int, through: int | None) -> tuple[int, Sequence[InboxBatch]]:
+        """The highest number, and the first batches with numbers above ``after``, up to ``through``."""
+        last = self._session.scalar(select(Inbox.last).where(Inbox.application == self._application)) or 0
+        if last <= after or (through is not None and through <= after):
+            return last, ()
+        query = self._batches().where(InboxBatch.last > after).order_by(InboxBatch.last)
+        if through is not None:
+            query = query.where(InboxBatch.first <= through)
+        found, calls, size = list[InboxBatch](), 0, 0
+        for batch in self._session.scalars(query.execution_options(yield_per=20)):
+            found.append(batch)
+            calls, size = calls + batch.calls, size + len(batch.content)
+            if calls >= CALLS_AT_ONCE or size >= CALLS_BYTES:
+                break
+        return last, found
+
+    def expire(self, before: datetime, at_once: int) -> int:
+        """Remove calls that came before ``before`` and that no snapshot which is kept needs again; how many batches."""
+        query = self._batches().where(InboxBatch.accepted_at < before).order_by(InboxBatch.last)
+        kept_from = self._needed_after()
+        if kept_from is not None:
+            query = query.where(InboxBatch.last <= kept_from)
+        batches, calls = list[InboxBatch](), 0
+        for batch in self._session.scalars(query.execution_options(yield_per=20)):
+            batches.append(batch)
+            calls += batch.calls
+            if calls >= at_once:
+                break
+        for batch in batches:
+            for some in _chunks(json.loads(batch.content)["request_ids"]):
+                gone = delete(InboxCall).where(InboxCall.application == self._application)
+                changed(self._session, gone.where(self._among(InboxCall.request_id, some)))
+        if batches:
+            mine = InboxBatch.application == self._application
+            changed(self._session, delete(InboxBatch).where(mine, InboxBatch.last.in_([each.last for each in batches])))
+        return len(batches)
+
+    def _locked(self) -> Inbox:
+        values = {"application": self._application, "last": 0, "accepted": 0}
+        dialect_insert = postgresql_insert if self._is_postgresql else sqlite_insert
+        self._session.execute(dialect_insert(Inbox).values(values).on_conflict_do_nothing())
+        return self._session.get_one(Inbox, self._application, with_for_update=True, populate_existing=True)
+
+    def _known(self, request_ids: Collection[str]) -> dict[str, tuple[TakenCall, bytes]]:
+        found = {}
+        columns = select(InboxCall.request_id, InboxCall.number, InboxCall.entry, InboxCall.digest)
+        for some in _chunks(list(request_ids)):
+            mine = columns.where(InboxCall.application == self._application)
+            for row in self._session.execute(mine.where(self._among(InboxCall.request_id, some))):
+                found[row.request_id] = TakenCall(row.number, row.entry, new=False), row.digest
+        return found
+
+    def _among(self, column: ColumnElement[str] | object, values: Sequence[str]) -> ColumnElement[bool]:
+        """One parameter where there can be one: a thousand take longer to bind than to find."""
+        named: ColumnElement[str] = column  # type: ignore[assignment]
+        return named == any_(literal(list(values), ARRAY(String))) if self._is_postgresql else named.in_(values)
+
+    def taken_through(self) -> int:
+        """The last call that epochs of the application's line have taken."""
+        query = (
+            select(Epoch.calls_through)
+            .join(Branch, (Branch.head_branch == Epoch.branch) & (Branch.head_epoch == Epoch.epoch))
+            .join(Application, Application.branch == Branch.id)
+            .where(Application.id == self._application)
+        )
+        return self._session.scalar(query) or 0
+
+    def _waiting(self, inbox: Inbox, through: int) -> int:
+        first = select(InboxBatch.accepted - InboxBatch.calls).where(InboxBatch.application == self._application)
+        before = self._session.scalar(first.where(InboxBatch.last > through).order_by(InboxBatch.last).limit(1))
+        return 0 if before is None else inbox.accepted - before
+
+    def _needed_after(self) -> int | None:
+        """The least number after which a snapshot would go on; ``None``: the application was deleted."""
+        row = self._session.get_one(Application, self._application)
+        if row.deleted_at is not None:
+            return None
+        least = (
+            select(func.min(func.coalesce(Epoch.calls_through, 0)))
+            .join(Branch, Branch.id == Epoch.branch)
+            .where(
+                Branch.application == self._application,
+                Epoch.state.in_((State.PREPARED.value, State.COMMITTED.value)),
+                Epoch.collected_at.is_(None),
+            )
+        )
+        return self._session.scalar(least) or 0
+
+    def _batches(self) -> Select[InboxBatch]:
+        return select(InboxBatch).where(InboxBatch.application == self._application)
+
+    def _batch(
+        self, entry: str, calls: Sequence[NewCall], first: int, accepted: int, moment: datetime
+    ) -> dict[str, object]:
+        content = {
+            "request_ids": [call.request_id for call in calls],
+            "arguments": [call.arguments for call in calls],
+        }
+        return {
+            "application": self._application,
+            "first": first,
+            "last": first + len(calls) - 1,
+            "entry": entry,
+            "calls": len(calls),
+            "accepted": accepted,
+            "content": json.dumps(content, ensure_ascii=False, separators=(",", ":")),
+            "accepted_at": moment,
+        }
+
+    def _add(self, rows: Sequence[tuple[str, int, str, bytes]]) -> None:
+        if not self._is_postgresql:
+            names = ("request_id", "number", "entry", "digest")
+            values = [{"application": self._application, **dict(zip(names, row, strict=True))} for row in rows]
+            self._session.execute(insert(InboxCall), values)
+            return
+        ids, numbers, entries, digests = map(list, zip(*rows, strict=True))
+        columns = {"ids": ids, "numbers": numbers, "entries": entries, "digests": digests}
+        self._session.execute(_ADD, {"application": self._application, **columns})
+
+    @property
+    def _is_postgresql(self) -> bool:
+        return self._session.get_bind().dialect.name == "postgresql"
+
+
+_ADD = text(
+    "INSERT INTO inbox_calls (application, request_id, number, entry, digest) "
+    "SELECT :application, request_id, number, entry, digest FROM unnest(CAST(:ids AS text[]), "
+    "CAST(:numbers AS bigint[]), CAST(:entries AS text[]), CAST(:digests AS bytea[])) "
+    "AS calls (request_id, number, entry, digest)"
+)
+
+
+def application_of(session: Session, execution: str) -> str:
+    """The id of the application that an execution is of. Raises ``NotFound``."""
+    found = session.scalar(select(Execution.application).where(Execution.id == execution))
+    if found is None:
+        raise NotFound(f"There is no execution {execution!r}.")
+    return found
+
+
+def page_of(database: Database, execution: str, after: int, through: int | None) -> bytes:
+    """An ``InboxPage`` as JSON, for the driver of an execution. Raises ``NotFound``."""
+    with database.reading() as session:
+        repository = InboxRepository(session, application_of(session, execution))
+        last, batches = repository.page(after, through)
+        taken = repository.taken_through()
+    within = f'"taken":{taken},"batches":[{",".join(_page_parts(batches, after, through))}]'
+    return f'{{"last":{last},{within}}}'.encode()
+
+
+def newest_calls(database: Database, executions: Collection[str]) -> Mapping[str, int]:
+    """By execution, of these, the highest number of a call of its application."""
+    query = select(Execution.id, Inbox.last).join(Inbox, Inbox.application == Execution.application)
+    with database.reading() as session:
+        return {row[0]: row[1] for row in session.execute(query.where(Execution.id.in_(executions)))}
+
+
+def taken_by_committed(session: Session, application: Application) -> tuple[int, int]:
+    """The latest committed epoch of the application's branch, and the number of the last call that was taken by it, or
+    before it; 0 where there is none."""
+    query = select(Epoch.epoch, Epoch.calls_through).where(
+        Epoch.branch == application.branch, Epoch.state == State.COMMITTED.value
+    )
+    row = session.execute(query.order_by(Epoch.epoch.desc()).limit(1)).one_or_none()
+    return (0, 0) if row is None else (row.epoch, row.calls_through or 0)
+
+
+def applications_with_old_calls(session: Session, before: datetime) -> Sequence[str]:
+    """The ids of those that have calls from before."""
+    query = select(InboxBatch.application).where(InboxBatch.accepted_at < before).distinct()
+    return session.scalars(query).all()
+
+
+def _page_parts(batches: Sequence[InboxBatch], after: int, through: int | None) -> Iterator[str]:
+    for batch in batches:
+        if batch.first > after and (through is None or batch.last <= through):
+            yield f'{{"entry":"{batch.entry}","first":{batch.first},{batch.content[1:]}'
+            continue
+        content = json.loads(batch.content)
+        begin = max(0, after + 1 - batch.first)
+        end = batch.calls if through is None else min(batch.calls, through + 1 - batch.first)
+        cut = {name: values[begin:end] for name, values in content.items()}
+        yield json.dumps({"entry": batch.entry, "first": batch.first + begin, **cut}, ensure_ascii=False)
+
+
+def _reused(post: NewCalls, known: Mapping[str, tuple[TakenCall, bytes]]) -> RequestIdReused | None:
+    for call in post.calls:
+        if call.request_id in known and known[call.request_id][1] != call.digest:
+            return RequestIdReused(
+                f"The request id {call.request_id!r} belongs to another call, with other arguments or of another "
+                "entry. Give this one an id of its own."
+            )
+    return None
+
+
+def _full(waiting: int, new: int, most: int) -> InboxFull:
+    return InboxFull(
+        f"{waiting} calls wait to be taken by an epoch, and {new} more would be more than the {most} that may. Call "
+        "again when the application has caught up; it may not be running.",
+        retry_after_seconds=2,
+    )
+
+
+def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(values), _NAMES_AT_ONCE):
+        yield values[start : start + _NAMES_AT_ONCE]
+
+
+def _microseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)

@@ -1,0 +1,35 @@
+"""The commands on the standing queries of an application, numbered in the order in which they are carried out."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from epochal.contracts.catalog import QueryCommand
+from epochal.service.catalog.models import Application, Operation, QueryCommandRow
+from epochal.service.catalog.types import now
+
+
+class QueryCommandRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def next_number(self, application: Application, inherited: int) -> int:
+        """Of a command on an application that is locked. ``inherited``: the last one that its snapshots have carried
+        out, which of a fork was another application's."""
+        query = select(func.max(QueryCommandRow.number)).where(QueryCommandRow.application == application.id)
+        return max(self._session.scalar(query) or 0, inherited) + 1
+
+    def add(self, application: Application, command: QueryCommand, operation: Operation) -> None:
+        self._session.add(
+            QueryCommandRow(
+                application=application.id,
+                number=command.number,
+                kind=command.kind,
+                query=command.query,
+                operation=operation.id,
+                text=command.text,
+                created_at=now(),
+                created_by=command.by,
+            )
+        )

@@ -1,0 +1,93 @@
+"""Applications that are rescaled by themselves, as ``autoscaling`` of their configuration says: by who leads, as
+operations like any other, whose actor is ``autoscaler``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from epochal.errors import EpochalError
+from epochal.logs import about
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.scaling import ACTOR, ScalingRepository
+from epochal.service.catalog.types import now
+from epochal.service.commands.versions import VersionService
+from epochal.service.domain.autoscaling import RescaleTo, Situation, decide
+from epochal.service.domain.identifiers import new_id
+from epochal.service.runtime.housekeeping import Housekeeping
+from epochal.wire.problems import problem_of
+from epochal.wire.versions import Rescale
+
+log = logging.getLogger("epochal.autoscaling")
+
+LOOK_SECONDS = 5.0
+_ROUTE = "POST /v1/applications/{name}/rescale"
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """Rescalings that could not even begin: there is no operation of them."""
+
+    at: datetime
+    count: int
+
+
+class AutoscalingService:
+    """Nothing that matters is kept here: who begins to lead goes on with what the catalog says. Only what was refused
+    is remembered, so that it is not asked for all the time."""
+
+    def __init__(self, database: Database, versions: VersionService, housekeeping: Housekeeping) -> None:
+        self._database = database
+        self._versions = versions
+        self._refused: dict[str, _Refused] = {}
+        housekeeping.register("autoscaling", LOOK_SECONDS, self.look)
+
+    def look(self) -> bool:
+        """One look at each application that runs with autoscaling. Raises ``CatalogUnavailable``."""
+        with self._database.reading() as session:
+            found = {row.id: row.name for row in ScalingRepository(session).scaled()}
+        self._refused = {id: refused for id, refused in self._refused.items() if id in found}
+        for id, name in found.items():
+            with about(application=name):
+                try:
+                    self._consider(id, name)
+                except EpochalError as error:
+                    log.warning("application %s could not be looked at: %s", name, error)
+        return False
+
+    def _consider(self, id: str, name: str) -> None:
+        moment = now()
+        with self._database.reading() as session:
+            repository = ApplicationRepository(session)
+            row = repository.named(name)
+            situation, revision = ScalingRepository(session).situation(row, moment), repository.revision(row)
+        if situation is None or row.id != id:
+            return
+        verdict = decide(self._with_refusals(id, situation), moment)
+        if isinstance(verdict, RescaleTo):
+            self._rescale(id, name, verdict, revision)
+
+    def _with_refusals(self, id: str, situation: Situation) -> Situation:
+        refused = self._refused.get(id)
+        if refused is None or refused.at < situation.changed_at:
+            return situation
+        return replace(situation, changed_at=refused.at, failed=situation.failed + refused.count)
+
+    def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
+        """Only as it was seen: whatever people decided meanwhile stands."""
+        outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
+        try:
+            operation = self._versions.rescale(name, request, ACTOR, [revision])
+            self._refused.pop(id, None)
+            why = {"decision": "rescale", "reason": verdict.reason}
+            log.info("operation %s rescales %s to %d", operation.id, name, verdict.parallelism, extra=why)
+        except EpochalError as error:
+            outcome = problem_of(error).status
+            before = self._refused.get(id)
+            self._refused[id] = _Refused(now(), 1 + (before.count if before else 0))
+            log.warning("%s cannot be rescaled to %d: %s", name, verdict.parallelism, error)
+        with self._database.writing() as session:
+            AuditRepository(session).add(ACTOR, _ROUTE, f"/v1/applications/{name}/rescale", outcome, new_id())

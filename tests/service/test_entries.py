@@ -1,0 +1,325 @@
+"""Entries over HTTP: calls are checked, taken and answered, with the real engine without Spark as their driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from epochal import KeyedProcess, Pipeline, ValueState
+from epochal.cli.main import app
+from epochal.client import Client
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.driver.http_catalog import HttpCatalog
+from epochal.driver.inbox import HttpInbox
+from epochal.engine.job import Participants
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import InvalidArguments, NotYetCommitted, RequestIdReused
+from epochal.operators.entries import EntrySource
+from epochal.pipeline.entries import entries_of
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.local_attempt import LocalAttempt
+from epochal.testing.local_engine import local_program
+from epochal.testing.local_plans import local_pipeline
+from tests.lives import struct
+from tests.service.conftest import Plane
+
+
+class Exchange(KeyedProcess):
+    """Answers with the value that the key had before, and how often it was called."""
+
+    value = ValueState("value string, calls bigint")
+    output = struct(request_id="string", value="string", error="string")
+    order_by = "sequence"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            before = self.value.get()
+            value, calls = (None, 0) if before is None else (before.value, before.calls)
+            self.value.set((row.value or value, calls + 1))
+            error = None if row.value or value else f"there is no {key.key}"
+            yield row.request_id, json.dumps([value, calls + 1]), error
+
+
+def build() -> Pipeline:
+    pipeline = Pipeline("store")
+    arguments = {"key": "string", "value": "string", "at": "timestamp", "count": "bigint"}
+    calls = pipeline.entry(
+        "exchange", arguments, returns="array<string>", optional=["value", "at", "count"], description="Puts a value."
+    )
+    pipeline.answer("exchange", calls.key_by("key").process(Exchange, name="values"))
+    pipeline.entry("note", {"key": "string"}).key_by("key").distinct("notes")
+    return pipeline
+
+
+class Application:
+    """An application with entries, and its driver, as long as :meth:`running` is."""
+
+    def __init__(self, plane: Plane, name: str = "store") -> None:
+        self.plane, self.name = plane, name
+        self._local = local_pipeline(build().graph(), {ENTRIES: CALL_SCHEMA})
+
+    def create(self) -> None:
+        described = [entry.details() | {"table": entry.table} for entry in entries_of(build().graph())]
+        tables = [json.loads(table.model_dump_json()) for table in self._local.tables]
+        artifact = self.plane.artifact({"out": "files:/data/store"}, entries=described, tables=tables)
+        self.plane.application(self.name, artifact=artifact, parameters={})
+
+    @contextmanager
+    def running(self, epochs: int | None = None) -> Iterator[None]:
+        """With a driver, which ends after so many epochs without a word."""
+        over = Event()
+        attempt, ledger = self._attempt(), self.plane.control.ledger
+        driver = Thread(target=self._drive, args=(attempt, over, epochs))
+        driver.start()
+        try:
+            yield
+        finally:
+            over.set()
+            driver.join()
+            self._inbox.close()
+            ledger.attempt_ended(self._execution, self._number, "lost", None)
+
+    def _attempt(self) -> LocalAttempt:
+        plane = self.plane
+        execution = plane.get(f"/v1/applications/{self.name}")["execution"]
+        ticket = plane.control.ledger.new_attempt(execution)
+        self._execution, self._number = execution, ticket.attempt
+        urls = [plane.settings.internal_url]
+        catalog = HttpCatalog(urls, ticket.token, execution, ticket.attempt, patience_seconds=5.0)
+        store, make_state = SnapshotStore(plane.settings.store_url), find(STATE_BACKENDS, "heap")
+        orders = ExecutionOrders(
+            application=self.name,
+            execution=execution,
+            attempt=ticket.attempt,
+            artifact="none",
+            configuration=Configuration(state_backend="heap", parallelism=2),
+            store=plane.settings.store_url,
+            cache_directory=str(plane.settings.data / "cache"),
+        )
+        source = EntrySource()
+        self._inbox = HttpInbox(catalog)
+        source.connect(self._inbox)
+        participants = Participants(
+            sources={ENTRIES: source},
+            operators={each.name: make_state(each.name, store, "") for each in self._local.operators},
+            sinks={},
+            tables=self._local.tables,
+        )
+        return LocalAttempt(local_program(orders, self._local, participants), catalog)
+
+    def _drive(self, attempt: LocalAttempt, over: Event, epochs: int | None) -> None:
+        while not over.is_set() and epochs != 0:
+            if attempt.epoch() is None:
+                self._inbox.wait(0.05)
+                continue
+            epochs = None if epochs is None else epochs - 1
+            attempt.commit_all()
+
+    def call(self, expect: int = 200, entry: str = "exchange", wait: float = 20, **body: Any) -> Any:
+        path = f"/v1/applications/{self.name}/entries/{entry}"
+        answer = self.plane.client.post(path, json=body, params={"wait": wait})
+        assert answer.status_code == expect, answer.text
+        self.headers = answer.headers
+        return answer.json()
+
+    def look(self, request_id: str, expect: int = 200, entry: str = "exchange", wait: float = 20) -> Any:
+        path = f"/v1/applications/{self.name}/entries/{entry}/calls/{request_id}"
+        answer = self.plane.client.get(path, params={"wait": wait})
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def store(plane: Plane) -> Application:
+    application = Application(plane)
+    application.create()
+    return application
+
+
+def test_a_call_is_answered_by_the_epoch_that_took_it(store: Application) -> None:
+    with store.running():
+        first = store.call(request_id="one", arguments={"key": "x", "value": "1"})
+        assert (first["state"], first["value"], first["error"]) == ("answered", [None, 1], None)
+        many = [{"request_id": f"r{number}", "arguments": {"key": "x"}} for number in range(50)]
+        found = store.call(calls=[*many, {"arguments": {"key": "missing"}}])["calls"]
+        assert [answer["request_id"] for answer in found[:-1]] == [call["request_id"] for call in many]
+        assert [answer["value"] for answer in found[:-1]] == [["1", number + 2] for number in range(50)]
+        assert (found[-1]["error"], found[-1]["value"]) == ("there is no missing", [None, 1])
+        assert found[-1]["epoch"] >= first["epoch"] and found[-1]["branch"] == first["branch"]
+        noted = store.call(entry="note", arguments={"key": "x"})
+        assert (noted["state"], noted["value"], noted["error"]) == ("answered", None, None)
+
+
+def test_a_call_that_is_repeated_is_the_same_call(store: Application) -> None:
+    call = {"request_id": "one", "arguments": {"key": "x", "value": "1"}}
+    assert store.call(202, wait=0, **call)["state"] == "waiting"
+    assert store.headers["location"] == "/v1/applications/store/entries/exchange/calls/one"
+    assert store.look("one", 202, wait=0)["state"] == "waiting"
+    store.call(202, wait=0, calls=[call, {"request_id": "two", "arguments": {"key": "x"}}])
+    with store.running():
+        first = store.look("one")
+        assert store.call(**call) == first | {"epoch": store.look("one")["epoch"]}
+        assert store.look("two")["value"] == ["1", 2]
+        # The same time, written in another way, is the same argument.
+        store.call(request_id="timed", arguments={"key": "y", "value": "1", "at": "2026-01-01T02:00:00+02:00"})
+        store.call(request_id="timed", arguments={"value": "1", "key": "y", "at": "2026-01-01T00:00:00Z"})
+        problem = store.call(409, request_id="one", arguments={"key": "x", "value": "2"})
+        assert problem["type"].endswith("request-id-reused")
+        assert store.call(409, entry="note", request_id="one", arguments={"key": "x"})["type"] == problem["type"]
+    for entry, request_id in (("exchange", "other"), ("note", "one")):
+        assert store.look(request_id, 404, entry)["type"].endswith("not-found")
+
+
+@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py have its parts
+def test_a_driver_that_dies_is_followed_by_one_that_takes_each_call_once(store: Application) -> None:
+    for number in range(3):
+        store.call(202, wait=0, request_id=f"away-{number}", arguments={"key": "x", "value": "v"})
+        with store.running(epochs=1):
+            assert store.look(f"away-{number}")["value"][1] == number + 1
+    with store.running():
+        assert store.call(arguments={"key": "x"})["value"] == ["v", 4]
+        assert [store.look(f"away-{number}")["value"][1] for number in range(3)] == [1, 2, 3]
+
+
+def test_a_fork_begins_with_an_empty_inbox_and_answers_for_itself(store: Application) -> None:
+    call = {"request_id": "one", "arguments": {"key": "x", "value": "1"}}
+    with store.running():
+        assert store.call(**call)["value"] == [None, 1]
+    store.plane.post("/v1/applications/store/fork", expect=201, name="forked", shadow=True)
+    forked = Application(store.plane, "forked")
+    assert forked.look("one", 404)["type"].endswith("not-found")
+    # The state that it was forked with has the answer of the other call that has this id.
+    assert forked.call(202, wait=0, **call)["state"] == forked.call(202, wait=0.2, **call)["state"] == "waiting"
+    with forked.running():
+        assert forked.call(**call)["value"] == ["1", 2]
+        assert forked.look("one")["branch"].startswith("forked-")
+    assert store.call(wait=0, **call)["value"] == [None, 1]
+
+
+@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py have its parts
+def test_many_callers_wait_for_one_commit(store: Application) -> None:
+    def call(number: int) -> list[Any]:
+        return list(store.call(arguments={"key": "x", "value": str(number)})["value"])
+
+    with store.running(), ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(call, range(40)))
+    assert sorted(calls for _, calls in found) == list(range(1, 41))
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"arguments": {}}, "invalid-arguments", "A call of entry 'exchange': argument 'key' (string) is missing"),
+    ({"arguments": {"key": None}}, "invalid-arguments", "argument 'key' (string) is null"),
+    ({"arguments": {"key": 5}}, "invalid-arguments", "Column 'key' (string) takes a string, not 5"),
+    ({"arguments": {"key": "x", "kez": 1}}, "invalid-arguments", "there is no argument 'kez'; it takes key, value"),
+    ({"arguments": {"key": "x", "count": 2**63}}, "invalid-arguments", "'count' (bigint) takes an integer from -9"),
+    ({"arguments": {"key": "x", "count": 1.0}}, "invalid-arguments", "'count' (bigint) takes an integer"),
+    ({"arguments": {"key": "x", "count": True}}, "invalid-arguments", "'count' (bigint) takes an integer"),
+    ({"arguments": {"key": "x", "at": "noon"}}, "invalid-arguments", "'at' (timestamp) takes a time with its zone"),
+    ({"arguments": {"key": "x" * 70_000}}, "invalid-arguments", "bytes of JSON; 65536 are taken"),
+    ({"calls": [{"arguments": {"key": "x"}}, {"arguments": {"key": 1}}]}, "invalid-arguments", "Call 1, entry"),
+    (
+        {"calls": [{"request_id": "a", "arguments": {"key": "x"}}] * 2},
+        "invalid-arguments",
+        "Call 1, entry 'exchange': the request id 'a' comes twice",
+    ),
+    ({"calls": []}, "invalid-request", "calls"),
+    ({"calls": [{"arguments": {"key": "x"}}] * 1001}, "invalid-request", "calls"),
+    (
+        {"calls": [{"arguments": {"key": "x"}}], "arguments": {"key": "x"}},
+        "invalid-request",
+        "one call, or several",
+    ),
+    ({"request_id": "no spaces", "arguments": {"key": "x"}}, "invalid-request", "request_id"),
+    ({"argument": {"key": "x"}}, "invalid-request", "argument"),
+]
+
+
+def test_what_does_not_fit_is_refused_before_it_is_taken(store: Application) -> None:
+    for body, slug, detail in REFUSED:
+        problem = store.call(422, **body)
+        assert problem["type"].endswith(f":{slug}") and detail in problem["detail"], problem["detail"]
+    with store.running():
+        assert store.call(arguments={"key": "x"})["value"] == [None, 1]
+
+
+def test_entries_are_listed_with_what_they_take(store: Application) -> None:
+    exchange, note = store.plane.get("/v1/applications/store/entries")["items"]
+    assert exchange["arguments"] == {
+        "type": "object",
+        "properties": {
+            "key": {"type": "string"},
+            "value": {"type": "string"},
+            "at": {"type": "string", "format": "date-time"},
+            "count": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+        },
+        "required": ["key"],
+        "additionalProperties": False,
+    }
+    assert (exchange["returns"], exchange["description"]) == ("array<string>", "Puts a value.")
+    assert (note["name"], note["returns"], note["table"]) == ("note", None, "note_answers")
+    problem = store.call(404, entry="exchang")
+    assert "no entry 'exchang'. Did you mean 'exchange'?" in problem["detail"]
+
+
+def test_a_call_needs_the_scope_of_commands_and_is_not_in_the_audit_log(store: Application) -> None:
+    reader = store.plane.as_bearer(store.plane.token("read"))
+    path = "/v1/applications/store/entries/exchange"
+    assert reader.post(path, json={"arguments": {"key": "x"}}).status_code == 403
+    assert reader.get("/v1/applications/store/entries").status_code == 200
+    store.call(202, wait=0, arguments={"key": "x"})
+    noted = [entry["action"] for entry in store.plane.get("/v1/audit")["items"]]
+    assert not [action for action in noted if "entries" in action]
+
+
+def test_an_application_that_lags_takes_no_more_than_may_wait(store: Application) -> None:
+    store.plane.control.calls._intake._most_waiting = 3
+    store.call(202, wait=0, calls=[{"arguments": {"key": "x"}}] * 3)
+    problem = store.call(429, wait=0, arguments={"key": "x"})
+    assert problem["type"].endswith("inbox-full") and store.headers["retry-after"] == "2"
+
+
+def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: Application) -> None:
+    with Client(store.plane.settings.url, store.plane.token("operate")) as client:
+        exchange = client.application("store").entries["exchange"]
+        assert exchange.call(key="x", value="1", request_id="one", wait_seconds=0).state == "waiting"
+        with pytest.raises(NotYetCommitted, match=r"1 of 1 calls .* not answered after 0.1 s.* 'one'"):
+            exchange.call({"key": "x", "value": "1"}, request_id="one", wait_seconds=0.1)
+        assert exchange.answer("one").state == "waiting"
+        with pytest.raises(InvalidArguments, match="argument 'key'"):
+            exchange.call()
+        with pytest.raises(RequestIdReused):
+            exchange.call(key="y", request_id="one")
+        many = [{"arguments": {"key": "x"}, "request_id": f"r{number}"} for number in range(1500)]
+        assert {answer.state for answer in exchange.call_many(many, wait_seconds=0)} == {"waiting"}
+        with store.running():
+            found = exchange.call_many(many, wait_seconds=30)
+            assert [answer.request_id for answer in found] == [call["request_id"] for call in many]
+            assert [answer.value for answer in found] == [["1", number + 2] for number in range(1500)]
+            assert exchange.answer("one", wait_seconds=30).value == [None, 1]
+        assert [entry.name for entry in client.application("store").entries.list()] == ["exchange", "note"]
+
+
+def test_the_command_line_calls(store: Application) -> None:
+    environment = {"EPOCHAL_URL": store.plane.settings.url, "EPOCHAL_TOKEN": store.plane.token("operate")}
+
+    def epochal(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, list(words), env=environment)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert [entry["name"] for entry in json.loads(epochal("entries", "store", "--json"))["items"]] == [
+        "exchange",
+        "note",
+    ]
+    with store.running():
+        put = ["-a", "key=x", "-a", "value=5", "-a", "count=7"]
+        assert "[null, 1]  epoch" in epochal("call", "store", "exchange", *put)
+        assert json.loads(epochal("call", "store", "exchange", "-a", "key=x", "--json"))["value"] == ["5", 2]

@@ -1,0 +1,178 @@
+"""Standing queries over HTTP: refused before they are written, numbered, given to the driver, shown from snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, QueryCommand
+from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries
+from epochal.contracts.identity import EpochKey
+from epochal.snapshots import layout
+from epochal.snapshots.store import SnapshotStore
+from epochal.standing.active import ActiveQueries, StandingQuery
+from epochal.standing.query import Query
+from tests.manifests import plain_manifest
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+PATH = "/v1/applications/flights/queries"
+COUNT = "SELECT device, count(*) AS n GROUP BY device WINDOW '5 minutes'"
+NODES = [
+    {"id": 7, "name": "events", "type": "source", "columns": {"device": "string", "at": "timestamp"}},
+    {
+        "id": 8,
+        "name": "queries",
+        "type": "standing_queries",
+        "inputs": [7],
+        "description": {"windows": ["1 minute", "1 day"], "limit": 2, "groups": 100, "keep": "1 day"},
+    },
+]
+
+
+@pytest.fixture
+def driver(plane: Plane) -> Driver:
+    plane.application(artifact=plane.artifact(nodes=NODES))
+    driver = plane.driver()
+    driver.running()
+    return driver
+
+
+def epoch(driver: Driver, queries: ActiveQueries) -> int:
+    """An epoch that runs with these queries."""
+    store, number = driver._store, driver._next
+    data, path = queries.encode(), layout.standing_queries(EpochKey(driver.point.branch, number))
+    store.write(path, data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    chosen = EpochQueries(path=path, sha256=sha256, bytes=len(data), rows=len(queries.queries), through=queries.through)
+    parent = driver.head.key if driver.head else None
+    driver.catalog.open_epoch(number, parent)
+    manifest = plain_manifest(
+        number,
+        application=driver.point.application,
+        branch=driver.point.branch,
+        parent=driver.head,
+        execution=driver.execution,
+        attempt=driver.attempt,
+        artifact=driver._artifact,
+        conditions=EpochConditions(clock=Clock(epoch_time=0), queries=chosen),
+    )
+    reference = SnapshotStore(store.url).write_manifest(manifest)
+    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts(), EpochTerms())
+    driver.catalog.commit_epoch(number)
+    driver.head, driver._next = reference, number + 1
+    return number
+
+
+def carried_out(driver: Driver, before: ActiveQueries) -> ActiveQueries:
+    """As the engine does it: all commands that wait, in one epoch."""
+    found, commands = before, []
+    for directive in driver.running():
+        assert directive.kind == "query"
+        command = QueryCommand.model_validate(directive.arguments)
+        commands.append(directive.id)
+        if command.kind == "add":
+            assert command.bound is not None and command.operator is not None and command.text is not None
+            query = Query.of(command.bound)
+            added = StandingQuery(command.query, command.operator, command.text, query, command.by, BEGINNING, 1)
+            found = ActiveQueries(command.number, found.put(added).queries)
+        elif command.kind == "drop":
+            found = ActiveQueries(command.number, found.without([command.query]).queries)
+    epoch(driver, found)
+    for id in commands:
+        driver.catalog.complete(id, driver.head)
+    return found
+
+
+def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> None:
+    assert plane.get(PATH) == {"items": [], "epoch": None}
+    asked = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT, expires_after="7 days")]
+    active = carried_out(driver, ActiveQueries())
+    found = [plane.get(f"/v1/operations/{each['id']}") for each in asked]
+    assert [(each["state"], each["result"]["query"], each["result"]["epoch"]) for each in found] == [
+        ("succeeded", 1, 1),
+        ("succeeded", 2, 1),
+    ]
+    listed = plane.get(PATH)
+    assert (listed["epoch"], [item["id"] for item in listed["items"]]) == (1, [1, 2])
+    one = plane.get(f"{PATH}/1")
+    assert (one["query"], one["owner"], one["state"], one["since"]) == (COUNT, "admin", "active", None)
+    plane.post(f"{PATH}/1/drop")
+    active = carried_out(driver, active)
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [2]
+    assert plane.client.get(f"{PATH}/1").status_code == 404
+    # An id is the number of a command, and never used again: 3 was the drop.
+    plane.post(PATH, query=COUNT)
+    carried_out(driver, active)
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [2, 4]
+
+
+def test_a_refusal_says_why_and_where_and_nothing_is_written(plane: Plane, driver: Driver) -> None:
+    answer = plane.client.post(PATH, json={"query": "SELECT count(*) AS n WHERE country = 'SE' WINDOW '5 minutes'"})
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (422, "urn:epochal:problem:query-refused")
+    assert (problem["reason"], problem["position"]) == ("unknown-column", 28)
+    assert "There are: device, at." in problem["detail"]
+    assert driver.running() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "slug"),
+    [
+        ({"query": COUNT, "operator": "others"}, 404, "not-found"),
+        ({"query": COUNT, "expires_after": "soon"}, 422, "invalid-option"),
+        ({"query": COUNT, "expires_after": "5000000 days"}, 422, "invalid-option"),
+        ({"query": "SELECT count(*) AS n WINDOW '1 second'"}, 422, "query-refused"),
+        ({"query": "x" * 5_000}, 422, "query-refused"),
+    ],
+)
+def test_what_cannot_be_asked(plane: Plane, driver: Driver, body: dict[str, Any], status: int, slug: str) -> None:
+    answer = plane.client.post(PATH, json=body)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:epochal:problem:{slug}")
+
+
+def test_as_many_queries_as_the_application_allows(plane: Plane, driver: Driver) -> None:
+    plane.post(PATH, query=COUNT)
+    plane.post(PATH, query=COUNT)
+    carried_out(driver, ActiveQueries())
+    answer = plane.client.post(PATH, json={"query": COUNT})
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
+
+
+def test_an_application_without_standing_queries_takes_none(plane: Plane) -> None:
+    plane.application()
+    plane.driver().running()
+    answer = plane.client.post(PATH, json={"query": COUNT})
+    assert (answer.status_code, "stream.standing_queries(..)" in answer.json()["detail"]) == (404, True)
+
+
+def test_a_command_of_an_application_that_stops_is_not_carried_out(plane: Plane, driver: Driver) -> None:
+    asked = plane.post(PATH, query=COUNT)
+    (directive,) = driver.running()
+    driver.catalog.complete(directive.id, None, Failure(type="conflict", message="It does not fit."))
+    assert plane.get(f"/v1/operations/{asked['id']}")["error"]["detail"] == "conflict: It does not fit."
+    later = plane.post(PATH, query=COUNT)
+    driver.catalog.finish(None)
+    assert plane.get(f"/v1/operations/{later['id']}")["state"] == "failed"
+    answer = plane.client.post(PATH, json={"query": COUNT})
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
+
+
+def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    from epochal.cli.main import app
+
+    monkeypatch.setenv("EPOCHAL_URL", str(plane.client.base_url))
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.client.headers["authorization"].removeprefix("Bearer "))
+    runner = CliRunner()
+    asked = runner.invoke(app, ["query", "add", "flights", COUNT, "--no-wait"])
+    assert asked.exit_code == 0, asked.output
+    carried_out(driver, ActiveQueries())
+    listed = runner.invoke(app, ["query", "list", "flights", "--json"])
+    assert listed.exit_code == 0, listed.output
+    assert COUNT in listed.output
+    assert runner.invoke(app, ["query", "pause", "flights", "1", "--no-wait"]).exit_code == 0
+    assert [directive.arguments["kind"] for directive in driver.running()] == ["pause"]

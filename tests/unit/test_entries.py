@@ -1,0 +1,336 @@
+"""Entries as authors declare them, their source, and the operator that keeps their answers, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from epochal import KeyedProcess, Pipeline, ValueState
+from epochal.connectors import console
+from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
+from epochal.contracts.source import SliceLimits
+from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.driver.inbox import HttpInbox
+from epochal.engine.triggers import Situation, Step, decide
+from epochal.errors import PipelineError, SchemaError, SourceError
+from epochal.operators.entries import EntrySource, calls_table
+from epochal.pipeline.description import describe
+from epochal.pipeline.stream import Stream
+from tests.lives import Life, struct
+from tests.lives import Step as Life_step
+
+
+class Store(KeyedProcess):
+    """A value for each key: what was put, and what is asked for."""
+
+    value = ValueState("value string")
+    output = struct(request_id="string", value="string", error="string")
+    order_by = "sequence"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            if row.value is not None:
+                self.value.set(row.value)
+            found = self.value.get()
+            yield (
+                row.request_id,
+                json.dumps(found),
+                None if found is not None else f"there is no {key.key}",
+            )
+
+
+def key_value_store() -> Pipeline:
+    pipeline = Pipeline("store")
+    calls = pipeline.entry("exchange", {"key": "string", "value": "string"}, returns="string", optional=["value"])
+    pipeline.answer("exchange", calls.key_by("key").process(Store, name="store"))
+    pipeline.entry("note", {"key": "string"}).key_by("key").distinct("notes").write("out", console.sink())
+    return pipeline
+
+
+def call(entry: str, request_id: str, sequence: int, **arguments: Any) -> dict[str, Any]:
+    return {"entry": entry, "request_id": request_id, "sequence": sequence, "arguments": json.dumps(arguments)}
+
+
+def answers(life: Life, table: str) -> dict[str, Any]:
+    return {row["request_id"]: (row["answered"], row["value"], row["error"]) for row in life.state(table)}
+
+
+CALLS = [
+    [call("exchange", "a", 10, key="x"), call("exchange", "b", 11, key="x", value="1"), call("note", "c", 12, key="x")],
+    [call("exchange", "d", 13, key="x"), call("exchange", "e", 20, key="y")],
+    [call("exchange", "f", 21, key="x", value="2"), call("exchange", "g", 22, key="x"), call("note", "h", 23, key="x")],
+]
+EXPECTED = {
+    "a": (True, "null", "there is no x"),
+    "b": (True, '"1"', None),
+    "d": (True, '"1"', None),
+    "e": (True, "null", "there is no y"),
+    "f": (True, '"2"', None),
+    "g": (True, '"2"', None),
+}
+
+
+@pytest.mark.parametrize("happening", ["nothing", "abort", "die", "die decided", "restart"])
+def test_every_call_is_answered_once_whatever_happens(happening: Any) -> None:
+    with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
+        life.live([{ENTRIES: rows} for rows in CALLS], [Life_step(happening, 3), Life_step(happening, 1)])
+        life.finish()
+        assert answers(life, "exchange_answers") == EXPECTED
+        assert answers(life, "note_answers") == {"c": (True, "null", None), "h": (True, "null", None)}
+        assert [row["key"] for row in life.all_of("out")] == ["x"]
+
+
+def test_a_branch_of_its_own_takes_the_calls_again_that_came_after_its_snapshot() -> None:
+    with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
+        for rows in CALLS:
+            life.epoch(**{ENTRIES: rows})
+        life.go_on_from(1, "rolled-back")
+        life.settle()
+        assert answers(life, "exchange_answers") == EXPECTED
+
+
+def test_the_first_answer_counts_and_one_to_nobody_is_left_out() -> None:
+    pipeline = Pipeline("late-answers")
+    calls = pipeline.entry("ask", {"key": "string", "answers": "bigint"}, returns="string")
+    told = calls.key_by("key").process(Late, name="late")
+    pipeline.answer("ask", told)
+    with Life(pipeline, {ENTRIES: CALL_SCHEMA}) as life:
+        life.epoch(**{ENTRIES: [call("ask", "one", 1, key="k", answers=0), call("ask", "two", 2, key="k", answers=0)]})
+        assert answers(life, "ask_answers") == {"one": (False, None, None), "two": (False, None, None)}
+        life.epoch(**{ENTRIES: [call("ask", "three", 3, key="k", answers=2)]})
+        first = answers(life, "ask_answers")
+        life.epoch(**{ENTRIES: [call("ask", "four", 4, key="k", answers=1)]})
+        assert first["one"] == first["three"] == (True, '"0 of 2"', None)
+        assert {"nobody"}.isdisjoint(first)
+        later = answers(life, "ask_answers")
+        assert {id: later[id] for id in first} == first and later["four"] == (True, '"0 of 1"', None)
+
+
+class Late(KeyedProcess):
+    """Answers nothing at first; then all calls that it knows of and one of nobody, several times."""
+
+    known = ValueState("ids string")
+    output = struct(request_id="string", value="string", error="string")
+    order_by = "sequence"
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterator[Any]:
+        for row in rows:
+            self.known.set(f"{self.known.get() or ''} {row.request_id}")
+            for number in reversed(range(row.answers)):
+                for known in (*self.known.get().split(), "nobody"):
+                    yield known, json.dumps(f"{number} of {row.answers}"), None
+
+
+def test_answers_are_forgotten_after_their_time() -> None:
+    pipeline = Pipeline("short")
+    calls = pipeline.entry("ask", {"key": "string", "answers": "bigint"}, returns="string")
+    pipeline.answer("ask", calls.key_by("key").process(Late, name="late"), ttl="10 seconds")
+    with Life(pipeline, {ENTRIES: CALL_SCHEMA}) as life:
+        life.epoch(Life_step(clock=0), **{ENTRIES: [call("ask", "one", 1, key="k", answers=1)]})
+        life.epoch(Life_step(clock=60), **{ENTRIES: [call("ask", "two", 2, key="other", answers=1)]})
+        assert set(answers(life, "ask_answers")) == {"two"}
+
+
+def test_a_call_takes_the_place_of_one_with_its_id_before_a_fork() -> None:
+    with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
+        life.epoch(**{ENTRIES: [call("exchange", "a", 10, key="x", value="before")]})
+        life.epoch(**{ENTRIES: [call("exchange", "a", 99, key="x", value="after")]})
+        (row,) = life.state("exchange_answers")
+        assert (row["sequence"], row["value"]) == (99, '"after"')
+
+
+def refused(declare: Callable[[Pipeline], Any]) -> str:
+    def build() -> None:
+        pipeline = Pipeline("refused")
+        declare(pipeline)
+        pipeline.graph()
+
+    with pytest.raises((PipelineError, SchemaError)) as raised:
+        build()
+    return raised.value.message
+
+
+def answered(pipeline: Pipeline, **more: Any) -> Stream:
+    calls = pipeline.entry("get", {"key": "string"}, returns="string", **more)
+    return calls.key_by("key").process(Store, name="store")
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda it: it.entry("Get", {}), "'Get' cannot be the name of an entry"),
+        (lambda it: it.entry("g" * 56, {}), "more than 55 characters"),
+        (lambda it: it.entry("get", "key string"), "arguments are given by name"),
+        (lambda it: it.entry("get", {"a key": "string"}), "'a key' cannot be the name of an argument"),
+        (lambda it: it.entry("get", {"key": "text"}), "Entry 'get', argument 'key'"),
+        (lambda it: it.entry("get", {"key": "variant"}), "no variant"),
+        (lambda it: it.entry("get", {"Sequence": "bigint"}), "'Sequence' is a column of every call"),
+        (lambda it: it.entry("get", {"key": "int", "KEY": "int"}), "two arguments named 'key'"),
+        (lambda it: it.entry("get", {"key": "string"}, optional=["kex"]), "optional names arguments"),
+        (lambda it: it.entry("get", {"key": "string"}, returns="nothing"), "Entry 'get': returns"),
+        (lambda it: (it.entry("get", {}), it.entry("get", {})), "two entries named 'get'"),
+        (lambda it: it.entry("get", {}), "Nothing reads the calls of entry 'get'"),
+        (lambda it: answered(it), "Entry 'get' returns string, and nothing answers it"),
+        (lambda it: it.answer("gte", answered(it)), "There is no entry 'gte' to be answered. Did you mean 'get'?"),
+        (lambda it: it.answer("get", answered(it) and "rows"), "takes a stream of this pipeline"),
+        (lambda it: it.answer("get", answered(it), ttl="for ever"), "answer('get'): ttl"),
+        (lambda it: [it.answer("get", stream) for stream in [answered(it)] * 2], "answered twice"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(declare: Callable[[Pipeline], Any], message: str) -> None:
+    assert message in refused(declare)
+
+
+def test_the_description_says_which_entries_there_are() -> None:
+    (source,) = [node for node in describe(key_value_store().graph()).nodes if node.type == "source"]
+    exchange, note = source.description["entries"]
+    assert exchange == {
+        "name": "exchange",
+        "arguments": {"key": "string", "value": "string"},
+        "optional": ["value"],
+        "returns": "string",
+        "description": "",
+        "table": "exchange_answers",
+    }
+    assert (note["name"], note["returns"], note["table"]) == ("note", None, "note_answers")
+
+
+class Fixed(Inbox):
+    """An inbox with these calls."""
+
+    def __init__(self, *batches: CallBatch, taken: int = 0) -> None:
+        self.batches, self.begun, self._taken = list(batches), list[int](), taken
+
+    def begin(self, after: int) -> None:
+        self.begun.append(after)
+
+    def arrived(self, after: int, most: int | None) -> Sequence[CallBatch]:
+        """Of one batch at a time, where there is a bound."""
+        found = [batch.within(after, batch.last) for batch in self.batches if batch.last > after]
+        return found if most is None else [each.within(after, each.first + most - 1) for each in found[:1]]
+
+    def read(self, after: int, through: int) -> Sequence[CallBatch]:
+        return [batch.within(after, through) for batch in self.batches]
+
+    def last(self) -> int:
+        return self.batches[-1].last
+
+    def taken(self) -> int:
+        return self._taken
+
+    def wait(self, seconds: float) -> None:
+        raise AssertionError("nobody waits")
+
+
+def batch(first: int, count: int, entry: str = "get") -> CallBatch:
+    ids = tuple(f"r{number}" for number in range(first, first + count))
+    return CallBatch(entry=entry, first=first, request_ids=ids, arguments=("{}",) * count)
+
+
+def test_a_source_of_calls_goes_on_where_it_was_and_reads_the_same_again() -> None:
+    source = EntrySource()
+    source.connect(Fixed(batch(5, 4)))
+    source.restore(None, ())
+    slice = source.plan(SliceLimits(3))
+    assert slice is not None and source.urgent
+    assert (slice.start, slice.end, slice.rows) == ({"through": 0}, {"through": 7}, 3)
+    assert source.plan(SliceLimits(3)) == slice
+    source.accept(slice)
+    assert source.table(slice)["request_id"].to_pylist() == ["r5", "r6", "r7"]
+
+    other = EntrySource()
+    other.connect(Fixed(batch(5, 4)))
+    other.restore(source.checkpoint(), ())
+    rest = other.plan(SliceLimits(None))
+    assert rest is not None and other.table(rest)["sequence"].to_pylist() == [8]
+    assert other.table(slice).equals(source.table(slice))
+    other.accept(rest)
+    assert (other.plan(SliceLimits(None)), other.urgent, other.ended, other.bounded) == (None, False, False, False)
+
+
+def test_a_source_that_takes_what_is_available_ends_there() -> None:
+    inbox, source = Fixed(batch(5, 2)), EntrySource()
+    source.connect(inbox)
+    source.restore(None, ())
+    source.limit_to_available()
+    inbox.batches.append(batch(9, 2))
+    slice = source.plan(SliceLimits(None))
+    assert slice is not None and slice.end == {"through": 6} and not source.ended
+    source.accept(slice)
+    assert source.ended and source.plan(SliceLimits(None)) is None
+
+
+def test_a_source_that_was_gone_for_some_versions_begins_where_the_catalog_knows() -> None:
+    inbox, source = Fixed(batch(5, 2), taken=5), EntrySource()
+    source.connect(inbox)
+    source.restore(None, ())
+    slice = source.plan(SliceLimits(None))
+    assert inbox.begun == [5] and slice is not None and slice.rows == 1
+
+
+def test_without_a_control_plane_nobody_calls() -> None:
+    source = EntrySource()
+    source.restore(None, ())
+    assert source.plan(SliceLimits(None)) is None and source.ended and source.bounded and not source.urgent
+    with pytest.raises(SourceError, match="inbox of a control plane"):
+        source.table(_slice())
+
+
+def _slice() -> Any:
+    source = EntrySource()
+    source.connect(Fixed(batch(5, 2)))
+    source.restore(None, ())
+    return source.plan(SliceLimits(None))
+
+
+def test_calls_of_several_entries_are_one_table_in_their_order() -> None:
+    rows = calls_table([batch(5, 2, "put"), batch(9, 1, "get")]).to_pylist()
+    assert [(row["entry"], row["sequence"]) for row in rows] == [("put", 5), ("put", 6), ("get", 9)]
+    assert calls_table([]).schema == CALL_SCHEMA
+
+
+def test_an_epoch_opens_at_once_when_somebody_waits() -> None:
+    rest = Situation(has_room=True, ended=False, until_interval=9.0, until_due=None, in_flight=False)
+    assert decide(rest).step is Step.PAUSE
+    called = Situation(**{**vars(rest), "urgent": True})
+    assert decide(called).step is Step.ASK_SOURCES
+    assert decide(Situation(**{**vars(called), "has_input": True})).opened_for == ("input",)
+    assert decide(Situation(**{**vars(called), "has_room": False})).step is Step.WAIT_FOR_COMMITS
+
+
+class Remote:
+    """The control plane's side of an inbox."""
+
+    def __init__(self, *batches: CallBatch) -> None:
+        self.batches, self.asked = list(batches), list[tuple[int, int]]()
+
+    def new_calls(self, after: int) -> InboxPage:
+        return InboxPage(last=99, batches=tuple(batch for batch in self.batches if batch.first > after)[:1])
+
+    def calls(self, after: int, through: int) -> InboxPage:
+        self.asked.append((after, through))
+        found = [
+            batch.within(after, through) for batch in self.batches if batch.last > after and batch.first <= through
+        ]
+        return InboxPage(last=99, taken=3, batches=tuple(found[:1]))
+
+
+def test_what_has_come_is_kept_until_it_was_taken_and_then_asked_for() -> None:
+    remote = Remote(batch(5, 3), batch(10, 3))
+    inbox = HttpInbox(remote)  # type: ignore[arg-type]
+    inbox.begin(4)
+    while sum(len(each.request_ids) for each in inbox.arrived(4, None)) < 6:
+        inbox.wait(5.0)
+    assert [each.request_ids for each in inbox.arrived(4, 4)] == [("r5", "r6", "r7"), ("r10",)]
+    assert [each.first for each in inbox.read(4, 10)] == [5, 10] and not remote.asked
+    assert [each.request_ids for each in inbox.arrived(7, None)] == [("r10", "r11", "r12")]
+    assert [each.request_ids for each in inbox.read(5, 11)] == [("r6", "r7"), ("r10", "r11")]
+    assert remote.asked == [(5, 11), (7, 11)]
+    assert (inbox.last(), inbox.taken()) == (99, 3)
+    inbox.begin(4)
+    while sum(len(each.request_ids) for each in inbox.arrived(4, None)) < 6:
+        inbox.wait(5.0)
+    inbox.close()

@@ -1,0 +1,247 @@
+"""Programs in a pipeline, without Spark: what is refused, calls that are equal, and what one does to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import Pipeline
+from epochal.connectors import console, generator
+from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.errors import IncompatibleState, PipelineError
+from epochal.programs import Collection, Counter, Global, Map, Partial, Partitioned, entry, program
+from tests.lives import Life, Step
+from tests.unit.test_entries import answers, call
+
+CALLS = pa.schema([("word", pa.string()), ("n", pa.int64()), ("at", pa.int64())])
+
+
+@program
+class Words:
+    """Two state elements, one after the other."""
+
+    seen: Partitioned[Map[str, int]]
+    lengths: Partitioned[Counter[int]]
+
+    @entry
+    def add(self, word: str, n: int) -> int:
+        before: int = self.seen.get(word, 0)
+        self.seen.put(word, before + 1)
+        if n < 0:
+            raise ValueError(f"{word} is negative")
+        length: int = len(word)
+        self.lengths.add(length, n)
+        return before
+
+    @entry
+    def clear(self, word: str) -> None:
+        self.seen.remove(word)
+
+
+def pipeline(columns: str = "word n at", **feed: Any) -> Pipeline:
+    made = Pipeline("words")
+    words = made.program(Words)
+    rows = made.read("rows", generator.source(dict.fromkeys(columns.split(), "id")))
+    words.feed("add", rows, **{"order_by": "at", "keep": "at", **feed})
+    words.results("add").write("out", console.sink())
+    return made
+
+
+def row(word: str | None, n: int | None, at: int) -> dict[str, Any]:
+    return {"word": word, "n": n, "at": at}
+
+
+def test_calls_that_are_equal_are_made_one_after_the_other() -> None:
+    """Whatever the parallelism, each of them sees those before."""
+    for parallelism in (1, 3):
+        with Life(pipeline(), {"rows": CALLS}, parallelism=parallelism) as life:
+            life.epoch(rows=[row("a", 1, 5)] * 4)
+            life.epoch(Step("abort"), rows=[row("a", 1, 6)] * 3 + [row("bb", 2, 6)])
+            life.finish()
+            answers = sorted((each["at"], each["value"]) for each in life.all_of("out"))
+            assert answers == [(5, 0), (5, 1), (5, 2), (5, 3), (6, 0), (6, 4), (6, 5), (6, 6)]
+            assert {each["key"]: each["count"] for each in life.state("lengths")} == {1: 7, 2: 2}
+
+
+def test_what_a_call_raises_is_its_answer_and_what_it_wrote_stays() -> None:
+    with Life(pipeline(), {"rows": CALLS}) as life:
+        life.epoch(rows=[row("a", -1, 1), row("a", 1, 2), row(None, 1, 3), row("b", None, 4)])
+        life.finish()
+        answers = {each["at"]: (each["value"], each["error"]) for each in life.all_of("out")}
+        assert answers == {
+            1: (None, "ValueError: a is negative"),
+            2: (1, None),
+            3: (None, "TypeError: word is None, of type NoneType, and not str"),
+            4: (None, "TypeError: n is None, of type NoneType, and not int"),
+        }
+        assert {each["key"]: each["value"] for each in life.state("seen")} == {"a": 2}
+
+
+def test_a_removed_element_is_no_row_and_one_that_was_none_is_no_change() -> None:
+    made = Pipeline("words")
+    words = made.program(Words, name="w")
+    words.feed("add", made.read("rows", generator.source(dict.fromkeys(CALLS.names, "id"))), order_by="at")
+    words.feed("clear", made.read("gone", generator.source({"word": "id", "when": "id"})), order_by="when")
+    cleared = pa.schema([("word", pa.string()), ("when", pa.int64())])
+    with Life(made, {"rows": CALLS, "gone": cleared}) as life:
+        life.epoch(rows=[row("a", 1, 1), row("b", 1, 5)])
+        life.epoch(gone=[{"word": "a", "when": 7}, {"word": "never", "when": 7}])
+        life.finish()
+        assert [each["key"] for each in life.state("w-seen")] == ["b"]
+        assert [manifest.counts.state_rows for manifest in life.manifests][1:] == [1]
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no feed": (lambda: _graph(lambda words, rows: None), "Nothing feeds program Words"),
+    "no such entry": (lambda: _graph(lambda w, rows: w.feed("ad", rows, order_by="at")), "Did you mean 'add'"),
+    "twice": (
+        lambda: _graph(lambda w, rows: [w.feed("add", rows, order_by="at") for _ in range(2)]),
+        "fed twice: union",
+    ),
+    "no order": (lambda: _graph(lambda w, rows: w.feed("add", rows, order_by=())), "needs order_by"),
+    "other order": (
+        lambda: _graph(
+            lambda w, rows: [w.feed("add", rows, order_by="at"), w.feed("clear", rows, order_by=("at", "n"))]
+        ),
+        "entry 'add' of 1 columns",
+    ),
+    "not fed": (lambda: _graph(lambda w, rows: w.results("clear")), "Nothing feeds entry 'clear'"),
+    "late": (
+        lambda: _graph(
+            lambda w, rows: [
+                w.feed("add", rows, order_by="at"),
+                w.results("add"),
+                w.feed("clear", rows, order_by="at"),
+            ]
+        ),
+        "after results",
+    ),
+    "a kept name": (
+        lambda: _graph(lambda w, rows: w.feed("add", rows, order_by="at", keep="value")),
+        "already",
+    ),
+    "no stream": (lambda: _graph(lambda w, rows: w.feed("add", "rows", order_by="at")), "takes a stream"),
+}
+
+
+def _graph(use: Callable[[Any, Any], Any]) -> Any:
+    made = Pipeline("words")
+    rows = made.read("rows", generator.source({"word": "id", "n": "id", "at": "id", "value": "id"}))
+    use(made.program(Words), rows)
+    return made.graph()
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_program_that_is_fed_wrongly_is_refused(what: str) -> None:
+    attempt, message = REFUSED[what]
+    with pytest.raises(PipelineError, match=message):
+        attempt()
+
+
+@program
+class Votes:
+    """Partial state that is only added to, and one whose instances are alike."""
+
+    cast: Partial[Counter[str]]
+    limits: Partial[Map[str, int]]
+
+    @entry
+    def vote(self, word: str, n: int) -> None:
+        self.cast.add(word, n)
+
+    @entry
+    def limit(self, word: str, n: int) -> None:
+        Global(self.limits).put(word, n)
+
+    @entry
+    def counted(self, word: str) -> int:
+        votes: int = Global(self.cast).count(word)
+        return sum(Collection(votes))
+
+    @entry
+    def least(self, word: str) -> int:
+        limit: int | None = Global(self.limits).get(word)
+        every = Collection(limit)
+        found = [each for each in every if each is not None]
+        if not found:
+            raise KeyError(word)
+        return min(found)
+
+
+@program
+class Latest:
+    """Partial state of which nobody knows how two instances become one."""
+
+    last: Partial[Map[str, int]]
+
+    @entry
+    def vote(self, word: str, n: int) -> None:
+        self.last.put(word, n)
+
+
+def votes(*entries: str, of: type = Votes) -> Pipeline:
+    made = Pipeline("votes")
+    running = made.program(of)
+    for name in entries:
+        rows = made.read(name, generator.source(dict.fromkeys(CALLS.names, "id")))
+        running.feed(name, rows, order_by="at", keep="at")
+    for name in entries:
+        running.results(name).write(f"{name}-answers", console.sink())
+    return made
+
+
+def test_instances_become_one_where_the_program_says_how() -> None:
+    """Sums are added up, of state that all have alike one is enough; the rest is refused by name."""
+    entries = ("vote", "limit", "counted", "least")
+    with Life(votes(*entries), dict.fromkeys(entries, CALLS), parallelism=3) as life:
+        life.epoch(vote=[row("ab"[n % 2], n, n) for n in range(9)], limit=[row("a", 7, 20)])
+        assert len({each["_group"] for each in life.state("cast")}) == len(life.state("limits")) == 3
+        life.epoch(Step("die", 1), counted=[row("a", 0, 30)], least=[row("a", 0, 31), row("b", 0, 32)])
+        life.epoch(Step("restart", 4), counted=[row("b", 0, 40)], least=[row("a", 0, 41)])
+        life.finish()
+        assert [each["value"] for each in life.all_of("counted-answers")] == [20, 16]
+        found = {each["at"]: each["value"] or each["error"] for each in life.all_of("least-answers")}
+        assert found == {31: 7, 32: "KeyError: 'b'", 41: 7}
+
+
+def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
+    with Life(votes("vote", of=Latest), {"vote": CALLS}, parallelism=2) as life:
+        life.epoch(vote=[row("a", 9, 50)])
+        life.epoch(Step("restart", 3), vote=[row("a", 9, 51)])
+        with pytest.raises(IncompatibleState, match=r"'last' is partial state.* write it by Global alone"):
+            life.restart(2)
+
+
+def test_what_an_instance_raises_is_the_answer_behind_the_barrier() -> None:
+    """Only one instance of the counts has overflowed."""
+    entries = ("vote", "counted")
+    with Life(votes(*entries), dict.fromkeys(entries, CALLS), parallelism=3) as life:
+        life.epoch(vote=[row("a", 2**62, 1), row("a", 2**62, 1), row("b", 1, 2), row("b", 1, 3), row("b", 1, 4)])
+        life.epoch(counted=[row("a", 0, 5), row("b", 0, 6)])
+        life.finish()
+        found = {each["at"]: each["value"] or each["error"] for each in life.all_of("counted-answers")}
+        assert found[6] == 3
+        assert found[5].startswith("OverflowError: ")
+
+
+def test_entries_that_are_served_are_answered_whatever_happens() -> None:
+    """What a call raises is its answer."""
+    made = Pipeline("words")
+    words = made.program(Words)
+    words.serve()
+    with Life(made, {ENTRIES: CALL_SCHEMA}) as life:
+        life.epoch(
+            Step("die", 3), **{ENTRIES: [call("add", "a", 1, word="x", n=1), call("add", "b", 2, word="x", n=1)]}
+        )
+        life.epoch(Step("abort"), **{ENTRIES: [call("add", "c", 3, word="x", n=-1), call("clear", "d", 4, word="x")]})
+        life.finish()
+        assert answers(life, "add_answers") == {
+            "a": (True, "0", None),
+            "b": (True, "1", None),
+            "c": (True, None, "ValueError: x is negative"),
+        }
+        assert answers(life, "clear_answers") == {"d": (True, "null", None)}
+        assert life.state("seen") == []

@@ -1,0 +1,101 @@
+"""What a standing query is refused for: each reason's example at its place, hostile texts, and the page that tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import QueryRefused
+from epochal.standing.binding import bound
+from epochal.standing.limits import DEFAULT
+from epochal.standing.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
+
+WINDOW = "WINDOW '5 minutes'"
+
+
+def refusal(text: str) -> QueryRefused:
+    with pytest.raises(QueryRefused) as refused:
+        bound(text, EXAMPLE_COLUMNS)
+    return refused.value
+
+
+@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason.example], ids=lambda reason: reason.slug)
+def test_each_example_is_refused_at_its_place_for_its_reason(reason: object) -> None:
+    slug, example = reason.slug, reason.example  # type: ignore[attr-defined]
+    text, start = split_example(example)
+    refused = refusal(text)
+    assert (refused.reason, refused.position) == (slug, start + 1)
+    assert refused.message.startswith(f"At character {start + 1} of the query: ")
+    assert refused.message.endswith(f"({slug})")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"SELECT count(*) AS n WHERE {'(' * 390}1{')' * 390} = 1 {WINDOW}", "too-deep"),
+        (f"SELECT count(*) AS n WHERE {'NOT ' * 390}true {WINDOW}", "too-deep"),
+        (f"SELECT count(*) AS n WHERE {'- ' * 390}items = 1 {WINDOW}", "too-deep"),
+        (f"SELECT count(*) AS n WHERE {'CASE WHEN true THEN ' * 150}1 {'END ' * 150} = 1 {WINDOW}", "too-deep"),
+        (f"SELECT count(*) AS n WHERE {' + '.join(['amount'] * 300)} > 1 {WINDOW}", "too-deep"),
+        (f"SELECT count(*) AS n WHERE user IN ({', '.join(map(str, range(300)))}) {WINDOW}", "long-list"),
+        (f"SELECT count(*) AS n WHERE user IN ({', '.join(map(str, range(900)))}) {WINDOW}", "too-long"),
+        (f"SELECT count(*) AS n WHERE country = '{'x' * 5_000}' {WINDOW}", "too-long"),
+        (f"SELECT count(*) AS n WHERE {' OR '.join(f'items % {n} = 0' for n in range(1, 130))} {WINDOW}", "cost"),
+        (f"SELECT {', '.join(f'sum(items) AS s{n}' for n in range(17))} {WINDOW}", "many-aggregates"),
+        (f"SELECT count(*) AS n GROUP BY user, device, country, items, price {WINDOW}", "many-groups"),
+        (f"SELECT count(*) AS n CROSS JOIN others {WINDOW}", "clause"),
+        (f"SELECT count(*) AS n, count(*) OVER () AS m {WINDOW}", "nested-aggregate"),
+        (f"SELECT count(*) AS n LATERAL VIEW explode(tags) t AS tag {WINDOW}", "clause"),
+        (f"SELECT count(*) AS n ORDER BY n {WINDOW}", "clause"),
+        (f"SELECT count(*) AS n LIMIT 3 {WINDOW}", "clause"),
+        (f"SELECT count(*) AS n HAVING n > 1 {WINDOW}", "clause"),
+        (f"SELECT DISTINCT count(*) AS n {WINDOW}", "clause"),
+        (f"SELECT /*+ BROADCAST(x) */ count(*) AS n {WINDOW}", "clause"),
+        (f"WITH x AS (SELECT 1) SELECT count(*) AS n {WINDOW}", "not-a-select"),
+        (f"SELECT count(*) AS n UNION SELECT 1 {WINDOW}", "subquery"),
+        (f"SELECT count(*) AS n GROUP BY ALL {WINDOW}", "group-by"),
+        (f"SELECT count(*) AS n GROUP BY 1 {WINDOW}", "group-by"),
+        (f"SELECT count(*) AS n WHERE sleep(10) = 1 {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE java_method('a', 'b') = 'c' {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE rand() > 0.5 {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE at < current_timestamp() {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE regexp_like(country, '(a+)+$') {WINDOW}", "regular-expression"),
+        (f"SELECT count(*) AS n WHERE regexp_replace(country, 'a', 'b') = 'b' {WINDOW}", "regular-expression"),
+        (f"SELECT count(*) AS n WHERE country LIKE 'S!%' ESCAPE '!' {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE items BETWEEN SYMMETRIC 2 AND 1 {WINDOW}", "function"),
+        (f"SELECT count(*) AS n WHERE country LIKE ANY ('a', 'b') {WINDOW}", "text-argument"),
+        (f"SELECT count(*) AS n WHERE other.country = 'SE' {WINDOW}", "unknown-column"),
+        (f"SELECT count(*) AS n WHERE price * 2 > 3 {WINDOW}", "may-fail"),
+        (f"SELECT count(*) AS n WHERE items / user > 3 {WINDOW}", "may-fail"),
+        (f"SELECT count(*) AS n WHERE items / 0 > 3 {WINDOW}", "may-fail"),
+        (f"SELECT max(country) AS last {WINDOW}", "aggregate-arguments"),
+        ("SELECT count(*) AS n WINDOW w AS (PARTITION BY user)", "no-window"),
+        ("SELECT count(*) AS n WINDOW '1 month'", "window-interval"),
+        ("SELECT count(*) AS n WINDOW '1 hour' SLIDE '10 seconds'", "window-slide"),
+        ("SELECT count(*) AS n WHERE country = 'SE WINDOW '5 minutes'", "syntax"),
+        ("", "not-a-select"),
+        ("SELECT", "no-window"),
+        (f"SELECT {WINDOW}", "no-aggregate"),
+    ],
+    ids=lambda value: value[:60] if " " in value else value,
+)
+def test_hostile_and_mistaken_queries_are_refused(text: str, reason: str) -> None:
+    refused = refusal(text)
+    assert refused.reason == reason, refused.message
+
+
+def test_the_author_bounds_windows() -> None:
+    from dataclasses import replace
+
+    limits = replace(DEFAULT, least_window=60_000_000, greatest_window=120_000_000)
+    assert bound("SELECT count(*) AS n WINDOW '90 seconds'", EXAMPLE_COLUMNS, limits).size == 90_000_000
+    with pytest.raises(QueryRefused, match="'5 minutes' is not between 1 minute and 2 minutes"):
+        bound(f"SELECT count(*) AS n {WINDOW}", EXAMPLE_COLUMNS, limits)
+
+
+def test_the_page_tells_every_refusal() -> None:
+    written = (
+        Path("docs/standing-queries.md").read_text().partition("-->\n")[2].partition("<!-- end of refusals -->")[0]
+    )
+    assert written == page(), "python -m epochal.standing.refusals"

@@ -1,0 +1,281 @@
+"""``durable=False``: state in caches of machines alone, through epochs that are aborted, deaths, and lost caches."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epochal import KeyedProcess, ListState, MapState, Pipeline, ValueState
+from epochal.backends import boot_folders, cached_state, heap, lmdb, recent
+from epochal.connectors import console, generator
+from epochal.declarations.state import StateDeclaration
+from epochal.engine.assembly import check_cached_state
+from epochal.engine.job import Participants
+from epochal.engine.program import changes_since
+from epochal.errors import NotFound, PipelineError
+from epochal.snapshots.cached_state import MEMBER, began_empty
+from epochal.snapshots.difference import table_difference
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.references import References
+from epochal.snapshots.verification import Verification
+from epochal.state.evolution import compare
+from epochal.state.table import Column, StateTable
+from tests.lives import Life, Step, struct
+
+ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+NAMES = "abcdefg"
+PLAIN = Step()
+CACHED = ("seen.ids", "seen.latest", "seen.lost")
+
+
+class Seen(KeyedProcess):
+    """It gives how often a name was seen, by durable state and by three that are not."""
+
+    kept = ValueState("count bigint")
+    lost = ValueState("count bigint", durable=False)
+    ids = MapState(key="id bigint", value="there boolean", durable=False)
+    latest = ListState("id bigint", durable=False)
+    output = struct(name="string", kept="long", lost="long", ids="long", latest="long")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[Any]:
+        count = 0
+        for row in rows:
+            count += 1
+            self.ids.put(row.id, True)
+            if row.id % 3 == 0:
+                self.ids.remove(row.id)
+            self.latest.append(row.id)
+        self.kept.set((self.kept.get() or 0) + count)
+        self.lost.set((self.lost.get() or 0) + count)
+        yield key.name, self.kept.get(), self.lost.get(), len(self.ids.items()), len(self.latest)
+
+
+@pytest.fixture(params=["heap", "lmdb"])
+def life(request: pytest.FixtureRequest) -> Iterator[Life]:
+    pipeline = Pipeline("seen")
+    rows = pipeline.read("rows", generator.source({"id": "id", "name": "string(id)"}))
+    rows.key_by("name").process(Seen, "seen").write("out", console.sink())
+    with Life(pipeline, {"rows": ROWS}, state_backend=request.param, keeps_caches=True) as life:
+        yield life
+
+
+class Model:
+    """What the state that is not durable holds, where nothing was lost since ``since``."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.ids: dict[str, list[int]] = {name: [] for name in NAMES}
+        self.since: dict[str, int] = dict.fromkeys(NAMES, 0)
+        self._next = 0
+
+    def epoch(self, step: Step = PLAIN, names: str = NAMES) -> None:
+        rows = []
+        for name in names:
+            self._next += 1
+            rows.append({"id": self._next, "name": name})
+        self.life.epoch(step, rows=rows)
+        for row in rows:
+            self.ids[row["name"]].append(row["id"])
+
+    def forget(self, names: str = NAMES) -> None:
+        """What there is of these names is lost."""
+        for name in names:
+            self.since[name] = len(self.ids[name])
+
+    def check(self, names: str = NAMES) -> None:
+        """Of what the last epoch gave."""
+        shown = {row["name"]: row for row in self.life.shown("out")[-1]}
+        assert set(shown) == set(names)
+        for name, row in shown.items():
+            there = self.ids[name][self.since[name] :]
+            assert row["kept"] == len(self.ids[name])
+            assert (row["lost"], row["latest"]) == (len(there), len(there)), name
+            assert row["ids"] == sum(id % 3 != 0 for id in there)
+
+
+def another_worker() -> None:
+    """It has nothing in memory, and what the machine has on its disk."""
+    heap.forget()
+    lmdb.forget()
+    recent.forget()
+
+
+def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
+    model = Model(life)
+    for step in (Step(), Step("abort"), Step("die decided"), Step("restart")):
+        model.epoch(step)
+        another_worker()
+        model.epoch(names="ab")
+        model.check("ab")
+    model.epoch()
+    model.check()
+    assert [began_empty(manifest) for manifest in life.manifests] == [{}] * len(life.manifests)
+    assert all(delta.table == "seen.kept" for manifest in life.manifests for delta in manifest.deltas)
+
+
+def test_a_cache_that_is_gone_begins_empty_and_the_manifest_says_so(life: Life) -> None:
+    model = Model(life)
+    model.epoch()
+    model.epoch()
+    shutil.rmtree(life.caches)  # another machine
+    another_worker()
+    model.forget()
+    model.epoch()
+    model.check()
+    assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1))
+    model.epoch()
+    model.check()
+    assert began_empty(life.manifests[-1]) == {}
+
+
+@pytest.mark.parametrize("life", ["lmdb"], indirect=True)
+def test_a_subtask_that_goes_to_and_fro_leaves_nothing_behind(life: Life) -> None:
+    """Two machines: each has a cache, with what was there when the subtask was there last, which is not the parent."""
+    model, other = Model(life), life.caches.with_name(f"{life.caches.name}-other")
+    model.epoch()
+    for number in range(4):
+        life.caches.rename(other.with_name(f"{other.name}-aside"))
+        (other.rename(life.caches) if other.exists() else life.caches.mkdir())
+        other.with_name(f"{other.name}-aside").rename(other)
+        another_worker()
+        model.forget()
+        model.epoch()
+        model.check()
+        assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1)), number
+        assert len(list((life.caches / "undurable").rglob("*.*"))) == 2 * 2 * len(CACHED)  # a delta, and its list
+    shutil.rmtree(other)
+
+
+def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(life)
+    model.epoch()
+    monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
+    another_worker()
+    model.forget()
+    model.epoch()
+    model.check()
+    assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1))
+    folders = [folder.name for folder in (life.caches / "undurable").iterdir()]
+    assert folders == ["another-boot"]
+
+
+@pytest.mark.parametrize(
+    ("life", "harm"), [("heap", "cut"), ("heap", "changed"), ("heap", "gone"), ("lmdb", "changed")], indirect=["life"]
+)
+def test_a_file_that_is_damaged_loses_what_its_subtask_holds(life: Life, harm: str) -> None:
+    """Of one table: the others go on."""
+    model = Model(life)
+    model.epoch()
+    (file, *_) = sorted((life.caches / "undurable").rglob("seen.lost-00001-*.parquet"))
+    data = file.read_bytes()
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-1] if harm == "cut" else data[:-20] + bytes(20))
+    another_worker()
+    if life.state_backend == "lmdb":
+        shutil.rmtree(life.caches / "lmdb")
+    life.epoch(rows=[{"id": 100 + number, "name": name} for number, name in enumerate(NAMES)])
+    assert began_empty(life.manifests[-1]) == {"seen.lost": (1,)}
+    counts = Counter(row["lost"] for row in life.shown("out")[-1])
+    assert counts[1] > 0 and counts[2] > 0 and {row["latest"] for row in life.shown("out")[-1]} == {2}
+
+
+def test_another_parallelism_and_another_branch_begin_empty(life: Life) -> None:
+    model = Model(life)
+    model.epoch()
+    life.restart(3)
+    (change,) = (
+        change for change in changes_since(life.store, life.decided[-1], life.program) if change.kind == "rescale"
+    )
+    assert change.detail == {"parallelism": [2, 3], "emptied": ["seen.lost", "seen.ids", "seen.latest"]}
+    model.epoch(Step("restart", parallelism=3))
+    model.forget()
+    assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1, 2))
+    model.since = dict.fromkeys(NAMES, 1)
+    model.check()
+    model.epoch(Step(parallelism=3))
+    model.check()
+    life.go_on_from(1, "branched")
+    life.epoch(Step(parallelism=3), rows=[{"id": 50, "name": "a"}])
+    assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1, 2))
+
+
+@pytest.mark.parametrize("life", ["heap"], indirect=True)
+def test_subtasks_compact_their_own(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_state, "MOST_DELTAS", 2)
+    model = Model(life)
+    for number in range(9):
+        model.epoch(Step("abort" if number == 3 else "nothing"))
+        if number % 4 == 0:
+            another_worker()
+        model.check()
+    assert [began_empty(manifest) for manifest in life.manifests] == [{}] * 9
+    files = list((life.caches / "undurable").rglob("seen.lost-00000-*.parquet"))
+    assert 1 <= len(files) <= 2 * 2 + 2
+    assert len(list((life.caches / "undurable").rglob("*.json"))) <= 2 * 3 * 2 * 3
+
+
+@pytest.mark.parametrize("life", ["heap"], indirect=True)
+def test_it_is_in_no_snapshot(life: Life) -> None:
+    model = Model(life)
+    for _ in range(3):
+        model.epoch()
+    head = life.decided[-1]
+    snapshot = SnapshotReader(life.store, head)
+    assert [row["count"] for row in snapshot.read("seen.kept").to_pylist()] == [3] * len(NAMES)
+    for read in (
+        lambda: snapshot.read("seen.lost"),
+        lambda: snapshot.entries("seen.ids", [("a",)]),
+        lambda: table_difference(SnapshotReader(life.store, life.decided[0]), snapshot, None, "seen.lost"),
+    ):
+        with pytest.raises(NotFound, match=r"State 'seen\.(lost|ids)' is not durable, and in no snapshot"):
+            read()
+    assert not any(path.endswith(".json") and "held" in path for path in References(life.store).needed(head))
+    assert not any("seen.lost" in path for path in life.store.list(""))
+    assert not Verification(life.store, [head], quick=False).run().findings
+    assert set(life.manifests[-1].extras[MEMBER]) == set(CACHED)
+
+
+def a_table(**more: Any) -> StateTable:
+    state = ValueState("count bigint", **more)
+    state.name = "count"
+    return state.table("seen", (Column(name="name", type="string"),))
+
+
+def test_between_versions_nothing_is_carried_over() -> None:
+    durable, not_durable = a_table(), a_table(durable=False)
+    assert not not_durable.queryable and "durable" not in durable.model_dump()
+    assert StateTable.model_validate_json(not_durable.model_dump_json()) == not_durable
+    (change,) = compare([durable], [not_durable])
+    assert "allow_dropped_state = ['seen.count']" in change.problems[0]
+    assert not compare([durable], [not_durable], ["seen.count"])[0].problems
+    (change,) = compare([not_durable], [durable])
+    assert not change.problems and change.notes == ("State table 'seen.count' becomes durable, and begins empty.",)
+    assert not compare([not_durable], [])[0].problems
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope"),
+    [(ListState, "union"), (ListState, "partial"), (ValueState, "broadcast"), (ValueState, "partial")],
+)
+def test_what_others_read_too_has_to_be_durable(kind: type[StateDeclaration], scope: str) -> None:
+    with pytest.raises(PipelineError, match=rf"{kind.__name__} of scope '{scope}' has to be durable"):
+        kind("n bigint", scope=scope, durable=False)
+    assert ListState("n bigint", scope="operator", durable=False).durable is False
+
+
+def test_a_backend_that_knows_no_caches_is_refused(tmp_path: Path) -> None:
+    class Plain:
+        kind = "plain"
+        has_cached_state = False
+
+    participants = Participants(sources={}, operators={"seen": Plain()}, sinks={}, tables=(a_table(durable=False),))  # type: ignore[dict-item]
+    with pytest.raises(PipelineError, match=r"State 'seen.count' has durable=False, which the state backend 'plain'"):
+        check_cached_state(participants)

@@ -1,0 +1,45 @@
+"""What ``epochal up`` is told about how long rows are kept reaches the control plane, which is not started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from epochal.cli import serving, up
+from epochal.service.domain.settings import Kept, Settings
+
+
+class NotStarted:
+    """In the place of the process that answers drivers."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ([], Kept()),
+        (
+            ["--kept-events", "5", "--event-days", "0.5", "--audit-days", "30", "--kept-epochs", "200"],
+            Kept(events=5, events_days=0.5, audit_days=30, epochs=200),
+        ),
+    ],
+)
+def test_how_long_rows_are_kept(
+    options: list[str], kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Settings] = []
+    monkeypatch.setattr(serving, "serve", lambda settings, *_: seen.append(settings))
+    monkeypatch.setattr(up, "InternalServer", NotStarted)
+    result = CliRunner().invoke(up.app, ["--port", "0", "--home", str(tmp_path / "home"), *options])
+    assert result.exit_code == 0, result.output
+    assert [settings.kept for settings in seen] == [kept]
