@@ -29,10 +29,17 @@ LENGTH = b"content-length:"
 class Connection(asyncio.Protocol):
     """One request at a time: the next goes out as soon as an answer is complete."""
 
-    def __init__(self, request: Callable[[], bytes], deadline: float, done: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        request: Callable[[], bytes],
+        deadline: float,
+        done: asyncio.Future[None],
+        accepted: Callable[[bytes], bool] | None = None,
+    ) -> None:
         self.seconds: list[float] = []
         self.failures = 0
         self._request = request
+        self._accepted = accepted or _is_success
         self._deadline = deadline
         self._done = done
         self._received = b""
@@ -53,7 +60,7 @@ class Connection(asyncio.Protocol):
             return
         now = time.perf_counter()
         self.seconds.append(now - self._sent)
-        self.failures += not head.startswith(b"http/1.1 200")
+        self.failures += not self._accepted(self._received)
         self._received = b""
         if now < self._deadline:
             self._send()
@@ -71,6 +78,10 @@ class Connection(asyncio.Protocol):
     def _send(self) -> None:
         self._sent = time.perf_counter()
         self._transport.write(self._request())
+
+
+def _is_success(answer: bytes) -> bool:
+    return answer.startswith(b"HTTP/1.1 200")
 
 
 def point_request(host: str, token: str, path: str, keys: int) -> Callable[[], bytes]:

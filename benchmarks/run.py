@@ -37,6 +37,7 @@ MEASURES = (
     "abs_graph",
     "lookups",
     "query_nodes",
+    "entries",
     "internal_calls",
     "many_applications",
     "recovery",

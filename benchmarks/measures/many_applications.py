@@ -22,6 +22,7 @@ from statistics import median
 import httpx
 from sqlalchemy import func, insert, select, update
 
+from benchmarks.cpu import children, cpu_seconds
 from benchmarks.result import Result, at_least, at_most, number, percentile
 from benchmarks.running import wait_for
 from benchmarks.scripted_drivers import Answer, Line, Orders, write_epoch
@@ -256,7 +257,7 @@ def _answer_of(process: subprocess.Popen[str]) -> Answer:
 def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float) -> Measured:
     measured = Measured()
     time.sleep(max(0.0, begin - time.time()))
-    before = _cpu_seconds(plane, server)
+    before = _cpu_seconds_of_all(plane, server)
     began, over = time.monotonic(), threading.Event()
     looking = threading.Thread(target=_look_up, args=(plane, over, measured.lookups))
     looking.start()
@@ -269,10 +270,10 @@ def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float) -> Mea
             time.sleep(max(0.0, min(SCRAPE_EVERY_SECONDS, began + SECONDS - time.monotonic())))
     over.set()
     seconds = time.monotonic() - began
-    after = _cpu_seconds(plane, server)
+    after = _cpu_seconds_of_all(plane, server)
     looking.join()
     measured.cores = {name: (after[name] - before[name]) / seconds for name in after}
-    measured.megabytes = sum(map(_resident_megabytes, _children(plane.process.pid, itself=True)))
+    measured.megabytes = sum(map(_resident_megabytes, children(plane.process.pid, itself=True)))
     return measured
 
 
@@ -306,24 +307,16 @@ def _restarts(url: str) -> int:
     return found
 
 
-def _cpu_seconds(plane: ControlPlane, server: PostgresqlServer) -> dict[str, float]:
+def _cpu_seconds_of_all(plane: ControlPlane, server: PostgresqlServer) -> dict[str, float]:
     """User and system time since they began, by what they are."""
     return {
-        "control plane": _seconds(plane.process.pid),
-        "internal process": sum(map(_seconds, _children(plane.process.pid))),
+        "control plane": cpu_seconds(plane.process.pid),
+        "internal process": sum(map(cpu_seconds, children(plane.process.pid))),
         # Of processes of connections that are over, too: their parent has waited for them.
-        "PostgreSQL": sum(_seconds(process, waited_for=True) for process in _children(server.process.pid, itself=True)),
+        "PostgreSQL": sum(
+            cpu_seconds(process, waited_for=True) for process in children(server.process.pid, itself=True)
+        ),
     }
-
-
-def _seconds(process: int, waited_for: bool = False) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11 : 15 if waited_for else 13])) / os.sysconf("SC_CLK_TCK")
-
-
-def _children(process: int, itself: bool = False) -> list[int]:
-    listed = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
-    return [*([process] if itself else []), *map(int, listed)]
 
 
 def _resident_megabytes(process: int) -> float:

@@ -8,7 +8,6 @@ the least and the greatest ratio.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cpu import children, cpu_seconds
 from benchmarks.measures.lookups import KEYS, PATH
 from benchmarks.result import Result, at_least, number
 from benchmarks.running import has_key, running_control_plane, submit, wait_for
@@ -55,7 +55,7 @@ class QueryNode:
 
     def cpu_seconds(self) -> float:
         """User and system time of the workers, since they began."""
-        return sum(_cpu_seconds(worker) for worker in self.workers)
+        return sum(cpu_seconds(worker) for worker in self.workers)
 
 
 @contextmanager
@@ -96,10 +96,4 @@ def _look_ups_per_second_of_cpu(node: QueryNode, plane: ControlPlane) -> float:
 
 
 def _workers(process: int) -> list[int]:
-    children = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
-    return [int(child) for child in children if Path(f"/proc/{child}/cmdline").read_text().endswith("query_app\0")]
-
-
-def _cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return [child for child in children(process) if Path(f"/proc/{child}/cmdline").read_text().endswith("query_app\0")]

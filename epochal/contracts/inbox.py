@@ -77,6 +77,37 @@ class Inbox(ABC):
         """Return when calls have come, or when the time is over."""
 
 
+class GivenCalls(Inbox):
+    """Calls that are there from the beginning, and no others: those that a trial runs again."""
+
+    def __init__(self, batches: Sequence[CallBatch]) -> None:
+        self._batches = tuple(batches)
+
+    def begin(self, after: int) -> None:
+        pass
+
+    def arrived(self, after: int, most: int | None) -> Sequence[CallBatch]:
+        found, left = list[CallBatch](), most
+        for batch in self._batches:
+            if batch.last > after and left != 0:
+                through = batch.last if left is None else max(batch.first, after + 1) + left - 1
+                found.append(batch.within(after, through))
+                left = None if left is None else left - len(found[-1].request_ids)
+        return found
+
+    def read(self, after: int, through: int) -> Sequence[CallBatch]:
+        return [each.within(after, through) for each in self._batches if each.last > after and each.first <= through]
+
+    def last(self) -> int:
+        return self._batches[-1].last if self._batches else 0
+
+    def taken(self) -> int:
+        return 0
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 class NoInbox(Inbox):
     """Where there is no control plane nobody calls."""
 

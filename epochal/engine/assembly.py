@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 
 from epochal.contracts.backend import SinkBackend
+from epochal.contracts.inbox import Inbox
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import Source
 from epochal.contracts.state import StateBackend
@@ -17,6 +18,7 @@ from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
 from epochal.errors import PipelineError
+from epochal.operators.entries import EntrySource
 from epochal.operators.feedback import LoopHead, tail_of
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.pipeline.kinds import misfits
@@ -75,6 +77,14 @@ def spark_program(
         plan.calls_epoch_time,
     )
     return Program(orders, graph, plan, participants, runner)
+
+
+def with_inbox(program: Program, inbox: Inbox) -> Program:
+    """Let the source of its calls, if it has entries, know where these are."""
+    for source in program.participants.sources.values():
+        if isinstance(source, EntrySource):
+            source.connect(inbox)
+    return program
 
 
 def heads_of(graph: Graph, store: SnapshotStore) -> dict[str, Source]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
 from epochal.contracts.inbox import NO_INBOX, Inbox
-from epochal.engine.assembly import assemble
+from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
@@ -33,7 +33,6 @@ from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Conflict, Fenced
-from epochal.operators.entries import EntrySource
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
 from epochal.snapshots.manifest import Manifest
@@ -173,14 +172,6 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
             "message": order.message,
         }
     )
-
-
-def with_inbox(program: Program, inbox: Inbox) -> Program:
-    """Let the source of its calls, if it has entries, know where these are."""
-    for source in program.participants.sources.values():
-        if isinstance(source, EntrySource):
-            source.connect(inbox)
-    return program
 
 
 def size_of(position: Position) -> tuple[int, int]:

@@ -21,9 +21,10 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import END, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.answers import collect
-from epochal.engine.assembly import assemble
+from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.comparison import compare_states
 from epochal.engine.conditions import conditions_after, in_rounds
 from epochal.engine.job import EpochPlan
@@ -51,11 +52,18 @@ class Tried:
 
 
 def run_trial(
-    before: Tried, after: Tried, spark: SparkSession, head: ManifestReference, epochs: int, name: str | None = None
+    before: Tried,
+    after: Tried,
+    spark: SparkSession,
+    head: ManifestReference,
+    epochs: int,
+    name: str | None = None,
+    inbox: Inbox = NO_INBOX,
 ) -> TrialReport:
     """The last ``epochs`` epochs up to ``head`` again, by the version ``after`` and by ``before``, which made them.
 
-    ``name`` is no other trial's; its :func:`trial_folders` are removed at the end. Raises ``IncompatibleState``,
+    ``name`` is no other trial's; its :func:`trial_folders` are removed at the end. ``inbox``: the calls that these
+    epochs have taken, if there are entries. Raises ``IncompatibleState``,
     ``InvalidInput`` when there are no such epochs, and what aborts an epoch.
     """
     started = time.monotonic()
@@ -67,7 +75,7 @@ def run_trial(
     folders = trial_folders(name or uuid4().hex[:12])
     try:
         trials = {
-            side: _Trial(_keeping(tried, spark, store, side), folder, store, base)
+            side: _Trial(with_inbox(_keeping(tried, spark, store, side), inbox), folder, store, base)
             for side, tried, folder in (("after", after, folders[1]), ("before", before, folders[0]))
         }
         for trial in trials.values():

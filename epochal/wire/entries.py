@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -12,15 +14,25 @@ MOST_CALLS = 1_000
 DEFAULT_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 60.0
 
+_REQUEST_ID = r"[A-Za-z0-9][A-Za-z0-9._~:@+=-]{0,199}"
+_REQUEST_IDS = re.compile(f"(?:{_REQUEST_ID}\n)*+")
 RequestId = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~:@+=-]{0,199}$"),
+    StringConstraints(pattern=f"^{_REQUEST_ID}$"),
     Field(
         description="Of one call in the whole application: the same id with the same arguments is the same call. 1 to "
         "200 letters, digits and `._~:@+=-`, beginning with a letter or digit.",
         examples=["order-17"],
     ),
 ]
+
+
+def are_request_ids(texts: Sequence[str]) -> bool:
+    """Whether all are request ids. Raises ``TypeError`` where one is no text."""
+    lines = "\n".join([*texts, ""])
+    return lines.count("\n") == len(texts) and _REQUEST_IDS.fullmatch(lines) is not None
+
+
 AnswerSeconds = Annotated[
     float,
     Field(

@@ -17,6 +17,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
 from epochal.service.domain.entries import TakenCalls
 from epochal.service.domain.pages import cut
+from epochal.service.queries.entries import FoundAnswers
 from epochal.wire.bodies import Name, Page
 from epochal.wire.entries import (
     DEFAULT_WAIT_SECONDS,
@@ -74,9 +75,8 @@ async def call_entry(
     taken, single = await asyncio.to_thread(_take, control, name, entry, await request.body())
     found = await control.answers.wait(taken, seconds)
     if single:
-        return _one(taken, found[0])
-    done = all(answer.state != "waiting" for answer in found)
-    return _answer(CallAnswers(calls=found), 200 if done else 202)
+        return _one(taken, found)
+    return _answer(f'{{"calls":[{",".join(found.texts)}]}}', 200 if found.settled else 202)
 
 
 @router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
@@ -87,23 +87,24 @@ async def read_call(
     """What has become of a call: on the branch that the application is on now, as a rollback has calls carried out
     again. 404 when there never was one, or so long ago that it is forgotten."""
     taken = await asyncio.to_thread(control.entries.call, name, entry, request_id)
-    return _one(taken, (await control.answers.wait(taken, seconds))[0])
+    return _one(taken, await control.answers.wait(taken, seconds))
 
 
 def _take(control: Control, name: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
     try:
-        parsed = CallRequest.model_validate_json(body)
+        return control.calls.take(name, entry, body)
     except ValidationError as error:
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
-    return control.calls.take(name, entry, parsed), parsed.calls is None
 
 
-def _one(taken: TakenCalls, answer: CallAnswer) -> Response:
-    if answer.state != "waiting":
-        return _answer(answer, 200)
-    place = f"/v1/applications/{taken.application}/entries/{taken.entry.name}/calls/{answer.request_id}"
-    return _answer(answer, 202, {"Location": place})
+def _one(taken: TakenCalls, found: FoundAnswers) -> Response:
+    (text,) = found.texts
+    if found.settled:
+        return _answer(text, 200)
+    (request_id,) = taken.calls
+    place = f"/v1/applications/{taken.application}/entries/{taken.entry.name}/calls/{request_id}"
+    return _answer(text, 202, {"Location": place})
 
 
-def _answer(answer: CallAnswer | CallAnswers, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(answer.model_dump_json(), status, headers, "application/json")
+def _answer(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status, headers, "application/json")

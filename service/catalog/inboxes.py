@@ -7,9 +7,10 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import NamedTuple, Self
 
-from sqlalchemy import ARRAY, ColumnElement, Select, String, any_, delete, func, insert, literal, select, text
+import orjson
+from sqlalchemy import ARRAY, ColumnElement, Select, String, any_, delete, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -25,12 +26,12 @@ from epochal.wire.driver import CALLS_AT_ONCE, CALLS_BYTES
 
 NO_CALLS = b'"batches":[]}'
 """How a page ends that has none."""
+_DIGEST_BYTES = 16
 _NAMES_AT_ONCE = 5_000
 """Values in one statement: SQLite takes some thirty thousand."""
 
 
-@dataclass(frozen=True)
-class NewCall:
+class NewCall(NamedTuple):
     """``arguments``: the JSON text of an object, the same for the same arguments. ``digest``: of entry and arguments,
     by which a call is known to be the same."""
 
@@ -40,7 +41,17 @@ class NewCall:
 
     @classmethod
     def of(cls, entry: str, request_id: str, arguments: str) -> Self:
-        return cls(request_id, arguments, hashlib.blake2b(f"{entry}\0{arguments}".encode(), digest_size=16).digest())
+        return cls.all_of(entry, [request_id], [arguments])[0]
+
+    @classmethod
+    def all_of(cls, entry: str, request_ids: Sequence[str], arguments: Sequence[str]) -> tuple[Self, ...]:
+        begun = hashlib.blake2b(f"{entry}\0".encode(), digest_size=_DIGEST_BYTES)
+        digests = []
+        for each in arguments:
+            digest = begun.copy()
+            digest.update(each.encode())
+            digests.append(digest.digest())
+        return tuple(map(cls, request_ids, arguments, digests))
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ class InboxRepository:
         number = max(inbox.last + 1, through + 1, _microseconds(moment))
         waiting = self._waiting(inbox, through)
         outcomes: list[Taken | RequestIdReused | InboxFull] = []
-        batches, rows = list[dict[str, object]](), list[tuple[str, int, str, bytes]]()
+        batches, added = list[dict[str, object]](), list[tuple[str, int, Sequence[NewCall]]]()
         for post in posts:
             reused = _reused(post, known)
             new = [call for call in post.calls if call.request_id not in known]
@@ -86,19 +97,19 @@ class InboxRepository:
             if new and waiting + len(new) > most_waiting:
                 outcomes.append(_full(waiting, len(new), most_waiting))
                 continue
-            for offset, call in enumerate(new):
-                rows.append((call.request_id, number + offset, post.entry, call.digest))
-                known[call.request_id] = TakenCall(number + offset, post.entry, new=True), call.digest
             if new:
+                added.append((post.entry, number, new))
                 inbox.accepted += len(new)
                 batches.append(self._batch(post.entry, new, number, inbox.accepted, moment))
+                for each, call in enumerate(new, number):
+                    known[call.request_id] = TakenCall(each, post.entry, True), call.digest
                 number, waiting = number + len(new), waiting + len(new)
                 inbox.last = number - 1
             outcomes.append({call.request_id: known[call.request_id][0] for call in post.calls})
         if batches:
             self._session.flush()
             self._session.execute(insert(InboxBatch), batches)
-            self._add(rows)
+            self._add(added)
         return outcomes
 
     def find(self, entry: str, request_id: str) -> TakenCall:
@@ -160,13 +171,15 @@ class InboxRepository:
         for some in _chunks(list(request_ids)):
             mine = columns.where(InboxCall.application == self._application)
             for row in self._session.execute(mine.where(self._among(InboxCall.request_id, some))):
-                found[row.request_id] = TakenCall(row.number, row.entry, new=False), row.digest
+                found[row.request_id] = TakenCall(row.number, row.entry, False), row.digest
         return found
 
     def _among(self, column: ColumnElement[str] | object, values: Sequence[str]) -> ColumnElement[bool]:
         """One parameter where there can be one: a thousand take longer to bind than to find."""
         named: ColumnElement[str] = column  # type: ignore[assignment]
-        return named == any_(literal(list(values), ARRAY(String))) if self._is_postgresql else named.in_(values)
+        if self._is_postgresql:
+            return named == any_(func.string_to_array(_SEPARATOR.join(values), _SEPARATOR, type_=ARRAY(String)))
+        return named.in_(values)
 
     def taken_through(self) -> int:
         """The last call that epochs of the application's line have taken."""
@@ -216,31 +229,47 @@ class InboxRepository:
             "entry": entry,
             "calls": len(calls),
             "accepted": accepted,
-            "content": json.dumps(content, ensure_ascii=False, separators=(",", ":")),
+            "content": orjson.dumps(content).decode(),
             "accepted_at": moment,
         }
 
-    def _add(self, rows: Sequence[tuple[str, int, str, bytes]]) -> None:
-        if not self._is_postgresql:
-            names = ("request_id", "number", "entry", "digest")
-            values = [{"application": self._application, **dict(zip(names, row, strict=True))} for row in rows]
-            self._session.execute(insert(InboxCall), values)
+    def _add(self, added: Sequence[tuple[str, int, Sequence[NewCall]]]) -> None:
+        """Of each entry the first number, and calls from there on."""
+        mine: dict[str, object] = {"application": self._application}
+        if self._is_postgresql:
+            batches = [
+                mine
+                | {
+                    "entry": entry,
+                    "first": first,
+                    "ids": _SEPARATOR.join([call.request_id for call in calls]),
+                    "digests": b"".join([call.digest for call in calls]),
+                }
+                for entry, first, calls in added
+            ]
+            self._session.execute(_ADD, batches)
             return
-        ids, numbers, entries, digests = map(list, zip(*rows, strict=True))
-        columns = {"ids": ids, "numbers": numbers, "entries": entries, "digests": digests}
-        self._session.execute(_ADD, {"application": self._application, **columns})
+        rows = [
+            mine | {"entry": entry, "request_id": call.request_id, "number": number, "digest": call.digest}
+            for entry, first, calls in added
+            for number, call in enumerate(calls, first)
+        ]
+        self._session.execute(insert(InboxCall), rows)
 
     @property
     def _is_postgresql(self) -> bool:
         return self._session.get_bind().dialect.name == "postgresql"
 
 
+_SEPARATOR = ","
+"""Is in no request id."""
 _ADD = text(
     "INSERT INTO inbox_calls (application, request_id, number, entry, digest) "
-    "SELECT :application, request_id, number, entry, digest FROM unnest(CAST(:ids AS text[]), "
-    "CAST(:numbers AS bigint[]), CAST(:entries AS text[]), CAST(:digests AS bytea[])) "
-    "AS calls (request_id, number, entry, digest)"
+    "SELECT :application, call.id, CAST(:first AS bigint) + call.place - 1, :entry, "
+    f"substring(CAST(:digests AS bytea) FROM CAST(call.place - 1 AS int) * {_DIGEST_BYTES} + 1 FOR {_DIGEST_BYTES}) "
+    f"FROM unnest(string_to_array(CAST(:ids AS text), '{_SEPARATOR}')) WITH ORDINALITY AS call (id, place)"
 )
+"""A parameter for all calls: a list's elements would each be bound by themselves, in Python."""
 
 
 def application_of(session: Session, execution: str) -> str:
@@ -249,6 +278,11 @@ def application_of(session: Session, execution: str) -> str:
     if found is None:
         raise NotFound(f"There is no execution {execution!r}.")
     return found
+
+
+def inbox_of_branch(session: Session, branch: str) -> str | None:
+    """The id of the application that a branch is of; ``None``: the catalog does not know it."""
+    return session.scalar(select(Branch.application).where(Branch.id == branch))
 
 
 def page_of(database: Database, execution: str, after: int, through: int | None) -> bytes:
@@ -297,7 +331,7 @@ def _page_parts(batches: Sequence[InboxBatch], after: int, through: int | None) 
 
 
 def _reused(post: NewCalls, known: Mapping[str, tuple[TakenCall, bytes]]) -> RequestIdReused | None:
-    for call in post.calls:
+    for call in post.calls if known else ():
         if call.request_id in known and known[call.request_id][1] != call.digest:
             return RequestIdReused(
                 f"The request id {call.request_id!r} belongs to another call, with other arguments or of another "

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from epochal.errors import EpochalError, InvalidArguments
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.entries import entry_of
@@ -16,7 +18,7 @@ from epochal.service.domain.entries import DeclaredEntry, TakenCalls
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Limits
 from epochal.service.domain.topics import CALL, Topics
-from epochal.wire.entries import Call, CallRequest
+from epochal.wire.entries import MOST_CALLS, Call, CallRequest, are_request_ids
 
 _TOGETHER = 20_000
 """So many calls are in one transaction at most, and the rest of a request."""
@@ -30,18 +32,39 @@ class CallService:
         self._limits = limits
         self._intake = _Intake(database, limits.calls_waiting, tell)
 
-    def take(self, application: str, entry: str, request: CallRequest) -> TakenCalls:
-        """All calls of a request, or none. They are durable when this returns, and will be carried out.
+    def take(self, application: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
+        """All calls of a request, or none; and whether it was a single one. They are durable when this returns, and
+        will be carried out. ``body``: a ``CallRequest`` as JSON.
 
         A request id that is known, with the same arguments, is the call that has it. Raises ``NotFound``,
-        ``InvalidArguments``, ``RequestIdReused``, ``InboxFull``; ``OutcomeUnknown``: repeat it, with its request ids.
+        ``InvalidArguments``, ``RequestIdReused``, ``InboxFull``; ``OutcomeUnknown``: repeat it, with its request ids;
+        ``ValidationError`` where the body is no request.
         """
         with self._database.reading() as session:
             id, declared = entry_of(session, application, entry)
-        asked: Sequence[Call] = [request] if request.calls is None else request.calls
-        calls = self._checked(declared, asked, many=request.calls is not None)
+        calls, single = self._plain(declared, body), False
+        if calls is None:
+            request = CallRequest.model_validate_json(body)
+            asked: Sequence[Call] = [request] if request.calls is None else request.calls
+            single = request.calls is None
+            calls = self._checked(declared, asked, many=not single)
         taken = self._intake.take(id, NewCalls(entry, calls))
-        return TakenCalls(application, declared, {call.request_id: taken[call.request_id] for call in calls})
+        return TakenCalls(application, declared, {call.request_id: taken[call.request_id] for call in calls}), single
+
+    def _plain(self, entry: DeclaredEntry, body: bytes) -> tuple[NewCall, ...] | None:
+        """Many calls that all have a request id and plain arguments, in a fraction of the time that :meth:`_checked`
+        takes; ``None`` where anything is otherwise, or wrong."""
+        try:
+            request = orjson.loads(body)
+            asked = request["calls"]
+            ids, arguments = [call["request_id"] for call in asked], [call["arguments"] for call in asked]
+            plain = len(request) == 1 and 0 < len(asked) <= MOST_CALLS and set(map(len, asked)) == {2}
+            if not plain or not are_request_ids(ids) or len(set(ids)) < len(ids):
+                return None
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return None
+        texts = entry.checked_plain(arguments, self._limits.call_bytes)
+        return None if texts is None else NewCall.all_of(entry.name, ids, texts)
 
     def _checked(self, entry: DeclaredEntry, calls: Sequence[Call], many: bool) -> tuple[NewCall, ...]:
         checked: dict[str, NewCall] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.inbox import CallBatch
 from epochal.engine.trial_report import trial_folders
 from epochal.errors import InvalidInput
 from epochal.service.catalog.applications import ApplicationRepository
@@ -15,6 +16,7 @@ from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
+from epochal.service.commands.trial_calls import calls_to_try_again
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration, merged_configuration, needs_restart
@@ -84,7 +86,8 @@ class PreflightService:
     ) -> PreflightAnswer:
         """With a trial, where one is asked for. ``at``: the snapshot.
 
-        Raises ``SnapshotExpired``, what the builder says of the code, and what aborts an epoch.
+        Raises ``SnapshotExpired``, ``InvalidInput`` where calls are not there that were taken, what the builder says of
+        the code, and what aborts an epoch.
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(request.application)
@@ -96,6 +99,9 @@ class PreflightService:
                 snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
                 version = VersionRepository(session).maker(row, epoch)
             as_it_was = None if request.trial is None else self._proposals.as_it_was(session, version)
+        calls: tuple[CallBatch, ...] = ()
+        if request.trial and snapshot:
+            calls = calls_to_try_again(self._database, self._store, snapshot, request.trial)
         producer = None if as_it_was is None else self._proposals.producer(as_it_was)
         progress("the version is built and analysed")
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))
@@ -104,7 +110,7 @@ class PreflightService:
         if ok and request.trial and producer and snapshot:
             progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
             trial = self._proposals.trial(
-                request.application, candidate, snapshot, producer, request.trial, trial_name, meanwhile
+                request.application, candidate, snapshot, producer, request.trial, trial_name, calls, meanwhile
             )
         return PreflightAnswer(
             ok=ok,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.inbox import CallBatch
 from epochal.contracts.parameters import Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import IncompatibleState
@@ -162,11 +163,20 @@ class Proposals:
         producer: Producer,
         epochs: int,
         name: str,
+        calls: tuple[CallBatch, ...],
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow."""
-        store = self._settings.store_url
-        trial = TrialOf(application=application, store=store, head=head, epochs=epochs, name=name, producer=producer)
+        """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow. ``calls``:
+        those that these epochs have taken."""
+        trial = TrialOf(
+            application=application,
+            store=self._settings.store_url,
+            head=head,
+            epochs=epochs,
+            name=name,
+            producer=producer,
+            calls=calls,
+        )
         code = self._code.file(candidate.artifact)
         return self._builder.trial(code, candidate.parameters, candidate.configuration, trial, meanwhile)
 

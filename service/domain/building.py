@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.inbox import CallBatch
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 from epochal.engine.trial_report import TrialReport
@@ -44,7 +45,8 @@ class Producer(BaseModel):
 
 class TrialOf(BaseModel):
     """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them.
-    ``name`` names the trial's folders."""
+    ``name`` names the trial's folders. ``calls``: those that these epochs have taken, since no inbox is reached from
+    where they are run again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,6 +57,7 @@ class TrialOf(BaseModel):
     epochs: int
     name: str | None = None
     producer: Producer
+    calls: tuple[CallBatch, ...] = ()
 
 
 class RekeyOf(BaseModel):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class TakenCall:
+class TakenCall(NamedTuple):
     """A call in the inbox. ``new``: it came just now."""
 
     number: int

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline, tumbling
 from epochal.connectors import files
-from epochal.engine.execution import run
+from epochal.contracts.inbox import CallBatch, GivenCalls
+from epochal.engine.execution import Hooks, run
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.snapshots.store import SnapshotStore
@@ -18,13 +20,13 @@ from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.reminders import RemindersOperator
 
 
-def orders_in(folder: Path, available_now: bool) -> ExecutionOrders:
+def orders_in(folder: Path, available_now: bool, **configured: Any) -> ExecutionOrders:
     return ExecutionOrders(
         application="reminders",
         execution="one",
         attempt=1,
         artifact="a" * 64,
-        configuration=Configuration(state_backend="heap", epoch_interval_seconds=0),
+        configuration=Configuration(state_backend="heap", epoch_interval_seconds=0, **configured),
         available_now=available_now,
         store=str(folder / "store"),
         cache_directory=str(folder / "cache"),
@@ -70,3 +72,28 @@ def test_a_trial_of_the_last_epoch_lets_out_what_it_let_out(spark: SparkSession,
     tried = Tried(orders, pipeline.graph())
     report = run_trial(tried, tried, spark, state.head, epochs=2)
     assert (report.epochs, report.same) == (2, True), report
+
+
+def test_a_trial_carries_out_the_calls_that_its_epochs_took(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline("notes")
+    pipeline.entry("note", {"key": "string"}).key_by("key").aggregate("notes", n="count(*)")
+    noted = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")]
+    ids, texts = zip(*((id, json.dumps({"key": key})) for id, key in noted), strict=True)
+    inbox = GivenCalls(
+        [
+            CallBatch(entry="note", first=10, request_ids=ids[:3], arguments=texts[:3]),
+            CallBatch(entry="note", first=20, request_ids=ids[3:], arguments=texts[3:]),
+        ]
+    )
+    orders = orders_in(tmp_path, available_now=True)
+    orders = orders.model_copy(
+        update={"configuration": orders.configuration.model_copy(update={"max_records_per_epoch": 2})}
+    )
+    state = MemoryCatalogState()
+    run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1), Hooks(inbox=inbox))
+    assert [record.rows_in for record in state.decided] == [2, 2]
+    assert state.head is not None
+    tried = Tried(orders, pipeline.graph())
+    report = run_trial(tried, tried, spark, state.head, epochs=1, inbox=inbox)
+    assert (report.epochs, report.same) == (1, True), report
+    assert {table.table: table.rows for table in report.tables} == {"notes": 3, "note_answers": 4}

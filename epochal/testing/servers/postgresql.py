@@ -66,10 +66,11 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql(max_prepared_transactions: int = 64) -> Iterator[PostgresqlServer]:
+def postgresql(max_prepared_transactions: int = 64, durable: bool = False) -> Iterator[PostgresqlServer]:
     """Start a server with an empty data folder; stop it and remove the folder at the end.
 
-    Raises ``ServerUnavailable`` where the package or a user to run it as is missing.
+    ``durable``: what it commits outlives the machine, too, as measurements have to have it. Raises
+    ``ServerUnavailable`` where the package or a user to run it as is missing.
     """
     folder = Path(tempfile.mkdtemp(prefix="epochal-postgresql-"))
     try:
@@ -80,7 +81,7 @@ def postgresql(max_prepared_transactions: int = 64) -> Iterator[PostgresqlServer
         password = secrets.token_hex(16)
         _initialise(binaries, folder, password, user)
         port = free_port()
-        command = _command(binaries, folder, port, max_prepared_transactions)
+        command = _command(binaries, folder, port, max_prepared_transactions, durable)
 
         def start() -> ServerProcess:
             return ServerProcess("PostgreSQL", command, folder / "server.log", directory=folder, user=user)
@@ -95,13 +96,15 @@ def postgresql(max_prepared_transactions: int = 64) -> Iterator[PostgresqlServer
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _command(binaries: Path, folder: Path, port: int, max_prepared_transactions: int) -> list[str | Path]:
+def _command(
+    binaries: Path, folder: Path, port: int, max_prepared_transactions: int, durable: bool
+) -> list[str | Path]:
     settings = {
         "listen_addresses": LOOPBACK,
         "port": port,
         "unix_socket_directories": "",
         "max_prepared_transactions": max_prepared_transactions,
-        "fsync": "off",  # a test kills processes, never the machine
+        "fsync": "on" if durable else "off",  # a test kills processes, never the machine
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return [binaries / "postgres", "-D", folder / "data", *options]

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import orjson
+import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -62,6 +65,15 @@ class BatchAnswer:
 
     at: EpochKey
     values: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumns:
+    """``there``: of each key whether there is a row; ``rows``: the values of those that there are, in their order."""
+
+    at: EpochKey
+    there: npt.NDArray[np.bool_]
+    rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +201,11 @@ class Lookups:
             return await asyncio.to_thread(self._batch_of_instances, instances, reader, keys)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
+    async def columns(self, application: str, table: str, keys: pa.Table, read: ReadFrom) -> FoundColumns:
+        """Many rows, as columns; ``keys``: the columns of the address. All values are of one epoch."""
+        format, reader = await self.reader(application, table, read)
+        return await asyncio.to_thread(_columns, format, reader, keys)
+
     async def tables(self, application: str) -> list[TableStatus]:
         """All state tables of the latest committed epoch; none when nothing was committed yet."""
         head = await asyncio.to_thread(self._snapshots.head, application)
@@ -308,3 +325,9 @@ def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) ->
     return BatchAnswer(
         found.at, [format.values_json(found.values[start : start + _KEYS_AT_ONCE])[1:-1] for start in starts]
     )
+
+
+def _columns(format: RowFormat, reader: Reader, keys: pa.Table) -> FoundColumns:
+    found = reader.get_many(format.encoded(keys))
+    there = np.array([value is not None for value in found.values], bool)
+    return FoundColumns(found.at, there, format.decoded([value for value in found.values if value is not None]))

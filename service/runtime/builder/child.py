@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochScope
+from epochal.contracts.inbox import GivenCalls
 from epochal.engine.class_archive import JAVA_OPTIONS
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
@@ -105,7 +106,8 @@ def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
         then = producer.configuration.model_copy(update={"master": here.master, "spark": here.spark})
         before = orders.model_copy(update={"parameters": producer.parameters, "configuration": then})
         old = Tried(before, load_graph(producer.artifact, producer.parameters))
-        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs, trial.name)
+        calls = GivenCalls(trial.calls)
+        return run_trial(old, Tried(orders, graph), spark, trial.head, trial.epochs, trial.name, calls)
 
 
 @contextmanager

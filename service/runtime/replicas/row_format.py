@@ -136,6 +136,14 @@ class RowFormat:
                 return self._keys.encode(table)
         return [self._keys.encode_one(key_from_json(_object(key), self.table.address)) for key in keys]
 
+    def encoded(self, keys: pa.Table) -> list[bytes]:
+        """Many keys, as columns of the types of the address."""
+        return self._keys.encode(keys)
+
+    def decoded(self, rows: Sequence[bytes]) -> pa.Table:
+        """Many values, as columns."""
+        return self._values.decode(rows)
+
     def values_json(self, rows: Sequence[bytes | None]) -> bytes:
         """Many values as a JSON array of objects, ``null`` where there is no row."""
         present = [row for row in rows if row is not None]
