@@ -82,13 +82,15 @@ def _itself(connection: Connection) -> Connection:
 
 async def call(url: str, token: str, seconds: float, connections: int, name: str) -> dict[str, float]:
     loop, address = asyncio.get_running_loop(), urlsplit(url)
+    host, port = address.hostname, address.port
+    assert host is not None and port is not None
     started = time.perf_counter()
     opened, waiting = [], []
     for number in range(connections):
         done: asyncio.Future[None] = loop.create_future()
         caller = Caller(address.netloc, token, f"{name}-{number}")
         connection = Connection(caller.request, started + seconds, done, caller.accepted)
-        await loop.create_connection(partial(_itself, connection), address.hostname, address.port)
+        await loop.create_connection(partial(_itself, connection), host, port)
         opened.append(connection)
         waiting.append(done)
     await asyncio.wait_for(asyncio.gather(*waiting), seconds + LONGEST_WAIT_SECONDS + PATIENCE_SECONDS)

@@ -36,8 +36,8 @@ def test_calls_of_epochs_that_a_rollback_leaves_are_carried_out_again(store: App
     confirm = plane.post("/v1/applications/store/rollback", 200, dry_run=True, **target)["confirm"]
     operation = plane.post("/v1/applications/store/rollback", **target, confirm=confirm)
     driver.stop()
-    # What the snapshot has stays answered; what came after it waits again, whoever asks and however. A replica is at the
-    # branch that was left until it has been brought to the snapshot: an answer says which one it is of.
+    # What the snapshot has stays answered; what came after it waits again, whoever asks and however. A replica is at
+    # the branch that was left until it has been brought to the snapshot: an answer says which one it is of.
     eventually(lambda: store.look("kept") == kept)
     assert store.look("again", 202, wait=0) == store.call(202, wait=0, **again)
     assert store.look("again", 202, wait=0)["state"] == "waiting"
