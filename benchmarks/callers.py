@@ -83,7 +83,8 @@ def _itself(connection: Connection) -> Connection:
 async def call(url: str, token: str, seconds: float, connections: int, name: str) -> dict[str, float]:
     loop, address = asyncio.get_running_loop(), urlsplit(url)
     host, port = address.hostname, address.port
-    assert host is not None and port is not None
+    assert host is not None
+    assert port is not None
     started = time.perf_counter()
     opened, waiting = [], []
     for number in range(connections):
