@@ -3,18 +3,27 @@
 Half of the suite's time is waiting: for servers, other processes, what has to expire. So there are more workers than
 cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server or a JVM
 which takes long to start, or which they kill, go to one worker together, one after the other.
+
+Every worker imports every test. In a new checkout modules are compiled before the workers begin, and each of these
+begins to collect at another file: what pytest has rewritten for one of them the others read.
 """
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
+import re
+import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+File = TypeVar("File")
 
 ROOT = Path(__file__).parents[1]
 WORKERS_PER_CORE = 2
@@ -48,6 +57,40 @@ def unit_of(file: str) -> str:
     fixture = next(asks, file)
     # So many tests need Spark that one worker would end long after the others.
     return f"{fixture}, {'unit' if 'unit' in path.parts else 'other'} tests" if fixture == "spark" else fixture
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Before the workers begin, each of which would compile every module."""
+    if sys.dont_write_bytecode:
+        return
+    linked = [folder.resolve() for folder in (ROOT / "epochal").iterdir() if folder.is_symlink()]
+    for folder in (ROOT / "epochal", *linked, ROOT / "examples", ROOT / "benchmarks", ROOT / "tests"):
+        # Tests themselves are compiled by pytest, with what their assertions are to say.
+        compileall.compile_dir(folder, quiet=2, workers=cores(), rx=re.compile(r"[/\\](test_|conftest)[^/\\]*$"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or [config.invocation_params.dir / arg for arg in config.args] != [ROOT / "tests"]:
+        return
+    number = int(worker["workerid"].removeprefix("gw"))
+    if number:  # the first one collects as pytest does, and xdist compares what each has found
+        files = sorted({file for name in config.getini("python_files") for file in (ROOT / "tests").rglob(name)})
+        config.args = [str(file) for file in beginning_apart(files, number, worker["workercount"])]
+
+
+def beginning_apart(files: Sequence[File], number: int, workers: int) -> list[File]:
+    """All of ``files``, as the worker of a number, from 0 on, goes through them."""
+    first = len(files) * number // workers
+    return [*files[first:], *files[:first]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Wherever a worker began."""
+    items.sort(key=lambda item: str(item.path))
 
 
 def pytest_collectstart() -> None:
