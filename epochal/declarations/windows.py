@@ -12,6 +12,7 @@ The zone is always the author's, never that of a session or a machine: the same 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from typing import Any, Final
 from zoneinfo import ZoneInfo, available_timezones
@@ -214,10 +215,16 @@ def _length(what: str, text: str, zone: str | None) -> Interval:
 
 def _check_zone(where: str, zone: object) -> None:
     # Python looks zones up as files: on some systems it finds others than those it lists, and not by their case.
-    if not isinstance(zone, str) or zone not in available_timezones():
-        hint = closest(zone, available_timezones()) if isinstance(zone, str) else ""
+    if not isinstance(zone, str) or zone not in _zones():
+        hint = closest(zone, _zones()) if isinstance(zone, str) else ""
         raise PipelineError(f"{where}: {zone!r} is no time zone. Give its name, such as 'Europe/Berlin'.{hint}")
     ZoneInfo(zone)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Listed once in a process: it takes as long as hundreds of windows."""
+    return frozenset(available_timezones())
 
 
 def _check_same_unit(where: str, one: Interval, other: Interval) -> None:

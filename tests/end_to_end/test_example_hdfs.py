@@ -8,7 +8,6 @@ import pytest
 
 from epochal.testing.drivers import SparkJvm
 from epochal.testing.servers.hdfs import HdfsServer
-from examples.hdfs import demo
 from tests.end_to_end.blocks import blocks_of
 
 
@@ -18,6 +17,8 @@ from tests.end_to_end.blocks import blocks_of
 def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
     hdfs_server: HdfsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from examples.hdfs import demo  # the flights take seconds to load, also where this test is not chosen
+
     with SparkJvm() as jvm:
         assert demo.run(hdfs_server, tmp_path, jvm) == 0
     output = capsys.readouterr().out

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from epochal.pipeline.kinds import check_kinds
-from examples.loops import components, demo, k_means, page_rank
+from examples.loops import components, k_means, page_rank
 from tests.end_to_end.blocks import ROOT
 
-LINKS = list(demo.CLUB.to_directed().edges)
 ROWS = pa.schema([("page", pa.int64()), ("link", pa.int64()), ("share", pa.float64())])
 
 
@@ -37,9 +36,12 @@ class InMemory:
 
 def test_ranks_follow_links_as_they_come() -> None:
     """New links after the ranks have settled give what all links at once do, as one system of equations."""
+    from examples.loops import demo  # loads scikit-learn, which only the worker of this test needs
+
+    links = list(demo.CLUB.to_directed().edges)
     state, function = InMemory(), page_rank.PageRank()
-    for begin, end in ((0, 100), (100, len(LINKS))):
-        rows = pa.Table.from_pylist([{"page": page, "link": link} for page, link in LINKS[begin:end]], ROWS)
+    for begin, end in ((0, 100), (100, len(links))):
+        rows = pa.Table.from_pylist([{"page": page, "link": link} for page, link in links[begin:end]], ROWS)
         for _ in range(200):
             rows = function.process_batch(rows, {"ranks": state}, None)
             if not rows.num_rows:

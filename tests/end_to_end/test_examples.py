@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.testing import Harness
-from examples.flights import batch, data, pipeline
+from examples.flights import batch, pipeline
 from tests.end_to_end.blocks import ROOT
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ LATE_MINUTES = 20
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    from examples.flights import data  # loads all flights, which only the worker of these tests needs
+
     folder = tmp_path_factory.mktemp("flights")
     data.write_airports(folder / "airports.parquet")
     return [data.write_day(folder / "days", day, flights) for day, flights in data.flights_by_day()[:DAYS]]
