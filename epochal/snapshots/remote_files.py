@@ -9,6 +9,8 @@ DataNodes, which write them to disk at once only where ``dfs.datanode.synconclos
 from __future__ import annotations
 
 import errno
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -22,6 +24,7 @@ from epochal.snapshots.layout import TEMPORARY
 Data: TypeAlias = "bytes | memoryview | pa.Buffer"
 
 _RENAMED_INTO_PLACE = ("webhdfs", "webHDFS")
+_MOST_KEPT = 64
 
 
 class RemoteFiles:
@@ -138,6 +141,27 @@ class RemoteFiles:
             # Its answer may have been lost. A new name with the whole length, and the old one gone: it has happened.
             if self._filesystem.exists(temporary) or int(self._filesystem.size(path)) != length:
                 raise
+
+
+class _Kept(threading.local):
+    """By URL, for the thread that asks: fsspec's file systems have connections, which threads do not share."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, RemoteFiles] = {}
+        self.process = os.getpid()
+
+
+_kept = _Kept()
+
+
+def remote_files(url: str) -> RemoteFiles:
+    """The files below a URL, for this thread. To find its file system takes longer than many an object's read."""
+    if _kept.process != os.getpid() or len(_kept.files) >= _MOST_KEPT:  # nor do processes that were forked
+        _kept.files, _kept.process = {}, os.getpid()
+    files = _kept.files.get(url)
+    if files is None:
+        files = _kept.files[url] = RemoteFiles(url)
+    return files
 
 
 def _read_range(file: Any, path: str, offset: int, size: int) -> bytes:

@@ -22,7 +22,7 @@ from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
 from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.remote_files import Data, RemoteFiles
+from epochal.snapshots.remote_files import Data, RemoteFiles, remote_files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
@@ -305,7 +305,7 @@ class SnapshotStore:
         )
 
     def _remote(self) -> RemoteFiles:
-        return RemoteFiles(self.url)
+        return remote_files(self.url)
 
 
 def _status(path: Path) -> os.stat_result | None:
