@@ -161,14 +161,14 @@ class LocalTasks:
     faults: Sequence[Fault] = ()
     tries: int = 1
 
-    def run(self, task: Task, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
-        """All that a copy of the task gives. Raises what it raised the last time, ``EpochAborted`` when it was lost."""
-        copy = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    def run(self, task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
+        """All that a copy of the :func:`shipped` task gives. Raises what it raised the last time, ``EpochAborted`` when
+        it was lost."""
         if not self.faults:
-            return _run(copy, batches, partition)
+            return _run(task, batches, partition)
         left = self.tries
         while True:
-            answer, left = self._run_apart(partial(_run, copy, batches, partition)), left - 1
+            answer, left = self._run_apart(partial(_run, task, batches, partition)), left - 1
             if not isinstance(answer, Exception):
                 return answer
             if left <= 0:
@@ -209,6 +209,12 @@ def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | E
         return run()
     except Exception as error:  # noqa: BLE001  whatever a task raises, the driver is to know
         return error
+
+
+def shipped(task: Task) -> bytes:
+    """As Spark ships it: made once for all partitions, each of which runs a copy of its own."""
+    data: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    return data
 
 
 def _run(task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
@@ -327,9 +333,10 @@ class LocalRunner(EpochRunner):
         if operator.before:
             inputs = [change(rows) for change, rows in zip(operator.before, inputs, strict=True)]
         controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(inputs)
+        data = shipped(task)
         for subtask in range(self.configuration.parallelism):
             mine = controlled.filter(pa.compute.equal(controlled["_subtask"], subtask))
-            answer = pa.Table.from_batches(self.tasks.run(task, mine.to_batches(), subtask), task.schema)
+            answer = pa.Table.from_batches(self.tasks.run(data, mine.to_batches(), subtask), task.schema)
             with_handle = answer[HANDLE].is_valid()
             (handle,) = answer.filter(with_handle)[HANDLE].to_pylist()
             decoded.append(TaskAnswer.decode(handle))
@@ -352,7 +359,7 @@ class LocalRunner(EpochRunner):
         return SinkTask(tail_owner(loop), self.participants.loops[loop], plan.scope), rows
 
     def _written(self, task: SinkTask, rows: pa.Table, partition: int) -> TaskAnswer:
-        (answer,) = self.tasks.run(task, rows.to_batches(), partition)
+        (answer,) = self.tasks.run(shipped(task), rows.to_batches(), partition)
         return TaskAnswer.decode(answer.column("handle")[0].as_py())
 
 
