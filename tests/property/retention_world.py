@@ -22,7 +22,6 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
 from epochal.service.catalog.holding import hold
 from epochal.service.catalog.lineage_bounds import CatalogLineages
-from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Branch, Epoch, Execution, Savepoint, SnapshotPin
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.sql import SqlCatalog
@@ -38,6 +37,7 @@ from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.state.table import StateTable
 from epochal.wire.configuration import ApplicationConfiguration
+from tests.catalogs import new_sqlite_catalog
 from tests.manifests import plain_manifest
 from tests.programs import current_program
 from tests.property.counting import COUNTS, GROUPS, Changes, rows_after, write_changes
@@ -62,8 +62,7 @@ class World:
     def __init__(self, settings: Settings, compact_after: int) -> None:
         self.settings = settings
         settings.artifact_cache_directory.mkdir(parents=True)
-        self.database = Database(settings.database_url)
-        migrate_database(self.database)
+        self.database = Database(new_sqlite_catalog(settings.data / "catalog.sqlite"))
         self.store = LineageStore(settings.store_url, CatalogLineages(self.database))
         compacting = ApplicationConfiguration(compact_after_epochs=compact_after, compact_after_bytes=1 << 40)
         self.program = current_program(compacting)

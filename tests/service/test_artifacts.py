@@ -23,7 +23,6 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin
-from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Artifact, StoreFile
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
@@ -36,6 +35,7 @@ from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration
+from tests.catalogs import new_sqlite_catalog
 from tests.service.conftest import Plane, http_client
 
 CODE = b"x = 1\n"
@@ -95,10 +95,11 @@ class House:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    url = None if request.param == "sqlite" else str(request.getfixturevalue("postgresql_url"))
+    url = None if request.param == "sqlite" else str(request.getfixturevalue("postgresql_catalog_url"))
     settings = Settings(data=tmp_path / "data", database=url, store=str(tmp_path / "store"))
+    if url is None:
+        new_sqlite_catalog(settings.data / "catalog.sqlite")
     database = Database(settings.database_url)
-    migrate_database(database)
     yield House(settings, database)
     database.close()
 

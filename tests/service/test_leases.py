@@ -17,7 +17,6 @@ from epochal.errors import CatalogUnavailable
 from epochal.service.catalog import models
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.leases import Leases
-from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.types import database_now
 from epochal.service.domain.leases import LEADER, Grant, Holder, Lease, LeaseSettings
 from epochal.service.domain.ports import Leading
@@ -26,6 +25,7 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
+from tests.catalogs import new_sqlite_catalog
 from tests.waiting import eventually
 
 FIRST = Holder("first", "one", "boot", "1@1")
@@ -36,14 +36,13 @@ LONG = 1000.0
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
 def url(request: pytest.FixtureRequest) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{request.getfixturevalue('tmp_path') / 'catalog.sqlite'}"
-    return str(request.getfixturevalue("postgresql_url"))
+        return new_sqlite_catalog(request.getfixturevalue("tmp_path") / "catalog.sqlite")
+    return str(request.getfixturevalue("postgresql_catalog_url"))
 
 
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
     database = Database(url)
-    migrate_database(database)
     yield database
     database.close()
 
@@ -335,9 +334,7 @@ def test_a_task_that_fails_keeps_no_other_from_being_done() -> None:
 
 def test_on_sqlite_a_data_folder_is_for_one_control_plane(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
-    migrated = Database(settings.database_url)
-    migrate_database(migrated)
-    migrated.close()
+    new_sqlite_catalog(tmp_path / "catalog.sqlite")
     first, second = leadership_of(settings), leadership_of(settings)
     first.open()
     second.step()

@@ -29,6 +29,7 @@ from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
 from epochal.wire.scopes import Scope
+from tests.catalogs import new_sqlite_catalog
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -177,8 +178,7 @@ def test_another_connection_leaves_the_locks_of_the_catalog(tmp_path: Path) -> N
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
-    migrate_database(database)
+    database = Database(new_sqlite_catalog(tmp_path / "catalog.sqlite"))
     yield database
     database.close()
 
@@ -199,8 +199,7 @@ def test_an_admin_token_survives_a_new_catalog(database: Database, tmp_path: Pat
     file = tmp_path / "admin.token"
     ensure_admin_token(database, file)
     first = file.read_text()
-    other = Database(f"sqlite:///{tmp_path / 'other.sqlite'}")
-    migrate_database(other)
+    other = Database(new_sqlite_catalog(tmp_path / "other.sqlite"))
     ensure_admin_token(other, file)
 
     assert file.read_text() == first

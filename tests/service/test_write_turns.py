@@ -11,17 +11,16 @@ import pytest
 from epochal.errors import CatalogUnavailable
 from epochal.service.catalog import turns as turns_module
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.catalog.turns import WriteTurns, turns_of
 from epochal.service.catalog.types import now
+from tests.catalogs import new_sqlite_catalog
 from tests.waiting import eventually
 
 
 def test_a_heartbeat_does_not_wait_behind_a_flood_of_other_writes(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
     common, drivers = Database(url), Database(url, urgent=True)
-    migrate_database(common)
     turns = turns_of(tmp_path / "catalog.sqlite")
 
     def write(database: Database, name: str) -> None:
