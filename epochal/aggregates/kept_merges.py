@@ -5,11 +5,12 @@ Only of built-in aggregates: what an author's own merges by is the author's code
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from epochal.aggregates.collected import CollectedList, CollectedSet, DistinctSum, ExactDistinctCount
 from epochal.aggregates.mergeable import Average, Extreme, MergeableAggregate, Simple
@@ -17,7 +18,7 @@ from epochal.aggregates.moments import Correlation, Covariance, Variance
 from epochal.aggregates.plan import Part
 from epochal.aggregates.sketches import DistinctCount, Percentile
 from epochal.declarations.expressions import Expression, call
-from epochal.state.table import MergedColumns
+from epochal.state.table import ANY, SUM_OR_NULL, MergedColumns
 
 _FUNCTIONS: Final[dict[str, type[MergeableAggregate]]] = {
     "simple": Simple,
@@ -52,12 +53,13 @@ def merges_of(parts: Sequence[Part]) -> tuple[MergedColumns, ...] | None:
 
 
 def merged(columns: Sequence[MergedColumns], old: pa.Table, new: pa.Table) -> pa.Table:
-    """Row i of both tables as one. Raises ``OverflowError`` for a value that leaves its type."""
+    """Row i of both tables as one. Raises ``OverflowError`` for a value that leaves its type, of which nothing else is
+    said."""
     found: dict[str, Any] = {}
     for each in columns:
         kept, names = list(each.columns.values()), list(each.columns)
         sides = (side.select(kept).rename_columns(names) for side in (old, new))
-        result = _aggregate(each).merge(*sides).select(names)
+        result = _merge(each)(*sides).select(names)
         found |= {name: result[own] for own, name in each.columns.items()}
     schema = pa.schema([new.schema.field(name) for name in new.column_names])
     return pa.table([found[name] for name in new.column_names], names=new.column_names).cast(schema)
@@ -68,6 +70,29 @@ def _options(aggregate: MergeableAggregate) -> dict[str, Any]:
     values = {field.name: getattr(aggregate, field.name) for field in fields(aggregate)}  # type: ignore[arg-type]
     plain = {name: value for name, value in values.items() if not isinstance(value, Expression) and value is not None}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def _merge(columns: MergedColumns) -> Callable[[pa.Table, pa.Table], pa.Table]:
+    own = {ANY: _one, SUM_OR_NULL: _sum_or_null}
+    return own.get(columns.function) or _aggregate(columns).merge
+
+
+def _one(old: pa.Table, new: pa.Table) -> pa.Table:
+    return old
+
+
+def _sum_or_null(old: pa.Table, new: pa.Table) -> pa.Table:
+    """Null where one of them is, or the sum leaves its type. Of rows that are both there."""
+    sums = {}
+    for name in old.column_names:
+        one, other = (side[name].combine_chunks() for side in (old, new))
+        total = pc.add(one, other)
+        if pa.types.is_integer(total.type):
+            # It has wrapped around where both have the sign that it has not.
+            wrapped = pc.bit_wise_and(pc.bit_wise_xor(one, total), pc.bit_wise_xor(other, total))
+            total = pc.if_else(pc.less(wrapped, 0), pa.scalar(None, total.type), total)
+        sums[name] = total
+    return pa.table(sums)
 
 
 def _aggregate(columns: MergedColumns) -> MergeableAggregate:

@@ -11,7 +11,7 @@ import ast
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.keys import key_columns
 from epochal.declarations.names import listed
-from epochal.declarations.reconcile import Reconcile
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import nullable
@@ -29,8 +28,8 @@ from epochal.programs.dataflow import Dataflow, Dispatch, Edge, Stage
 from epochal.programs.declaration import StateElement
 from epochal.programs.distribution import Distribution as Distributed
 from epochal.programs.execution import Executable
-from epochal.programs.merging import Instances, as_one, instances_of
-from epochal.state.table import BY_PROGRAM, GROUP, Column, StateKind, StateScope, StateTable
+from epochal.programs.merging import Instances, instances_of
+from epochal.state.table import ANY, GROUP, SUM_OR_NULL, Column, MergedColumns, StateKind, StateScope, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 from epochal.tasks.calls import INPUT, KEY_GROUP, TO
@@ -45,6 +44,8 @@ from epochal.tasks.values import column_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_MERGES = {Instances.PARTS: SUM_OR_NULL, Instances.ALIKE: ANY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,7 @@ class ProgramOperator(Operator):
     here; ``carried``: whether there is a stage before."""
 
     kind: ClassVar[str] = "program"
+    internal_rows: ClassVar[bool] = True
     name: str
     graph: ProgramGraph
     stage: int
@@ -165,7 +167,7 @@ class ProgramOperator(Operator):
         kept = (column for frame in frames for column in carried_schema(frame.schema) if column.name.startswith(KEPT))
         output = nullable(pa.schema([*self.graph.ports.schema, *kept]))
         tables = () if table is None else (table,)
-        return OperatorPlan(self.name, self.inputs, key, tables, work, output, reconcile=self._reconcile)
+        return OperatorPlan(self.name, self.inputs, key, tables, work, output)
 
     def details(self) -> dict[str, Any]:
         tasks = [self.graph.dataflow.tasks[number].id for number in self._stage.tasks]
@@ -205,12 +207,6 @@ class ProgramOperator(Operator):
         return instances_of(self.graph.dataflow, self.element)
 
     @property
-    def _reconcile(self) -> dict[str, Reconcile]:
-        if self.element is None or self._instances is None:
-            return {}
-        return {self.name: partial(as_one, self.element, self._instances)}
-
-    @property
     def _keys(self) -> dict[tuple[int, str | None], str]:
         """By edge, and the method of a fan-out, the name of the value that state is accessed by."""
         found: dict[tuple[int, str | None], str] = {}
@@ -246,7 +242,9 @@ def state_table(operator: str, element: StateElement, instances: Instances | Non
             key=(GROUP,),
             sub_key=(*key, *sub_key),
             value=value,
-            reconcile=None if instances is None else BY_PROGRAM,
+            reconcile=None
+            if instances is None
+            else tuple(MergedColumns(function=_MERGES[instances], columns={"value": column.name}) for column in value),
         )
     kind = StateKind.MAP if sub_key else StateKind.VALUE
     return StateTable(id=operator, operator=operator, kind=kind, key=key, sub_key=sub_key, value=value)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
 from epochal.programs.dataflow import AccessKind, Dataflow
 from epochal.programs.declaration import StateElement
-from epochal.programs.state import OVERFLOWED, total
 from epochal.programs.task_code import STATE
 from epochal.programs.value_types import FLOAT, INT
 
@@ -34,16 +32,6 @@ def instances_of(dataflow: Dataflow, element: StateElement) -> Instances | None:
     if local <= _ADDING and everywhere <= {*_ADDING, "clear"} and element.model.value[0].type in (INT, FLOAT):
         return Instances.PARTS
     return None
-
-
-def as_one(element: StateElement, instances: Instances, one: Any, other: Any) -> Any:
-    """The values that two instances have under one key, as they stand in rows, as one. Null: a sum has overflowed."""
-    if instances is Instances.ALIKE:
-        return one
-    if one is None or other is None:
-        return None
-    value = total(element.model.value[0].type, one, other)
-    return None if value is OVERFLOWED else value
 
 
 def _writes(dataflow: Dataflow, element: StateElement) -> Iterator[tuple[AccessKind | None, str]]:

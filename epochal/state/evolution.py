@@ -17,7 +17,7 @@ from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.json_form import from_json, to_json
-from epochal.state.table import Column, StateTable
+from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type, decimal_of
 
@@ -80,7 +80,7 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
 
 
 def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
-    problems = [*_other_shape(old, new), *_other_expiry(old, new)]
+    problems = [*_other_shape(old, new), *_other_instances(old, new), *_other_expiry(old, new)]
     had = {column.name: column for column in old.value}
     has = {column.name: column for column in new.value}
     widened: dict[str, tuple[str, str]] = {}
@@ -267,6 +267,27 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             f"State table {new.id!r}: {old.kind.value} state cannot become {new.kind.value} state. "
             "Give the state a new name."
         )
+
+
+def _other_instances(old: StateTable, new: StateTable) -> Iterable[str]:
+    """What each instance holds of the whole: all of it, or a part."""
+    was, now = _function(old), _function(new)
+    if (was, now) == (ANY, SUM_OR_NULL):
+        what = "each of its instances holds all of it, and they would be added up"
+    elif (was, now) == (SUM_OR_NULL, ANY):
+        what = "each of its instances holds a part of a sum, and would be taken for all of it"
+    else:
+        return
+    yield (
+        f"State table {new.id!r}: {what}. Write it as before, only by Global or only by adding to any instance, or "
+        "give the state element a new name."
+    )
+
+
+def _function(table: StateTable) -> str | None:
+    """How its instances merge, where all columns do so alike, as those of a program."""
+    functions = {each.function for each in table.reconcile or () if not isinstance(each, str)}
+    return functions.pop() if len(functions) == 1 else None
 
 
 def _windows(table: StateTable) -> str:

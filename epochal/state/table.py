@@ -145,6 +145,12 @@ class Shown(BaseModel):
         return FUNCTIONS[self.function]([rows[name] for name in self.columns], self.type, self.options)
 
 
+ANY: Final = "any"
+"""The function of columns that are the same in all instances: one of them will do."""
+SUM_OR_NULL: Final = "sum_or_null"
+"""The function of columns of which instances hold parts of a sum; null, in one of them too: it has left its type."""
+
+
 class MergedColumns(BaseModel):
     """Value columns that merge as one, by their names within an aggregate: ``function`` with ``options`` of
     :mod:`epochal.aggregates.kept_merges`."""

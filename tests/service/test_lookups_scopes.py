@@ -9,11 +9,12 @@ import pytest
 from epochal import Client
 from epochal.cli.main import main
 from epochal.declarations.reconcile import reconciling_of
-from epochal.state.table import StateKind, StateScope
+from epochal.state.table import ANY, SUM_OR_NULL, MergedColumns, StateKind, StateScope
 from tests.service.bundles import exported, imported
 from tests.service.lookups import StateDriver, columns, refused, table
 
 if TYPE_CHECKING:
+    from epochal.state.table import StateTable
     from tests.service.conftest import Plane
 
 WAITING = table(
@@ -138,6 +139,29 @@ def test_partial_state_shows_its_instances_and_what_they_have_together(
     assert looked_up("parts.count", {})["values"] == [{"n": 3}]
     assert "in all keys of a batch, or in none" in looked_up("parts.count", {}, {"_group": 0})["detail"]
     assert "only its program can say" in looked_up("parts.own", {})["detail"]
+
+
+def of_program(id: str, function: str) -> StateTable:
+    """Partial state as a program declares it."""
+    merged = (MergedColumns(function=function, columns={"value": "count"}),)
+    sub_key, scope = "key string", StateScope.PARTIAL
+    return table(id, StateKind.MAP, "_group int", "count bigint", sub_key=sub_key, scope=scope, reconcile=merged)
+
+
+def test_partial_state_of_a_program_shows_what_its_merge_is_built_in_for(plane: Plane) -> None:
+    """Null is a sum that has left 64 bits, in an instance or of all of them, and nothing else."""
+    plane.application()
+    votes, limits = of_program("votes", SUM_OR_NULL), of_program("limits", ANY)
+    driver = StateDriver(plane, tables=(votes, limits))
+    parts = ((0, "a", 2), (1, "a", 3), (0, "b", 2**62), (1, "b", 2**62), (0, "c", None), (1, "c", 1), (1, "d", 5))
+    rows = [{"_group": instance, "key": key, "count": count} for instance, key, count in parts]
+    driver.epoch((votes, rows), (limits, [{"_group": instance, "key": "a", "count": 9} for instance in range(2)]))
+    found = {key: plane.get(f"{STATE}votes/keys/{key}", min_epoch=1) for key in "abcd"}
+    assert {key: answer["value"]["count"] for key, answer in found.items()} == {"a": 5, "b": None, "c": None, "d": 5}
+    assert [each["value"]["count"] for each in found["c"]["instances"]] == [None, 1]
+    assert plane.get(f"{STATE}limits/keys/a")["value"] == {"count": 9}
+    batch = plane.client.post(f"{STATE}votes/lookup", json={"keys": [{"key": key} for key in "dxca"]}).json()
+    assert batch["values"] == [{"count": 5}, None, {"count": None}, {"count": 5}]
 
 
 def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None:

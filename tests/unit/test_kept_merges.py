@@ -13,7 +13,7 @@ from epochal.aggregates.kept_merges import _aggregate, merged, merges_of
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Part
 from epochal.declarations.expressions import Expression
-from epochal.state.table import MergedColumns
+from epochal.state.table import ANY, SUM_OR_NULL, MergedColumns
 from tests.unit.tasks.window_events import PARTIALS, PLAN
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -63,3 +63,20 @@ class Own(MergeableAggregate):
 
 def test_of_an_own_aggregate_only_its_program_knows() -> None:
     assert merges_of([*PLAN.parts, part_of(Own())]) is None
+
+
+def test_a_sum_of_instances_is_null_where_it_leaves_its_type_or_has_left_it() -> None:
+    of_instances = (MergedColumns(function=SUM_OR_NULL, columns={"value": "n"}),)
+    least, most = -(2**63), 2**63 - 1
+    one = pa.table({"n": pa.array([1, most, most, least, least, None, 7], pa.int64())})
+    other = pa.table({"n": pa.array([2, 0, 1, -1, most, 1, None], pa.int64())})
+    assert merged(of_instances, one, other)["n"].to_pylist() == [3, most, None, None, -1, None, None]
+    assert merged(of_instances, one.slice(0, 0), other.slice(0, 0)).num_rows == 0
+    floats = [pa.table({"n": pa.array(values, pa.float64())}) for values in ([0.5, 1e308], [0.25, 1e308])]
+    assert merged(of_instances, *floats)["n"].to_pylist() == [0.75, float("inf")]
+
+
+def test_of_instances_that_are_alike_one_will_do() -> None:
+    alike = (MergedColumns(function=ANY, columns={"value": "names"}),)
+    one = pa.table({"names": [["a"], None]})
+    assert merged(alike, one, one) == one

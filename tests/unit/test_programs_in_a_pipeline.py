@@ -215,6 +215,35 @@ def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
             life.restart(2)
 
 
+@program
+class Raised:
+    """As ``Votes``, but for how limits are written: any instance, and never all of them."""
+
+    cast: Partial[Counter[str]]
+    limits: Partial[Map[str, int]]
+
+    @entry
+    def vote(self, word: str, n: int) -> None:
+        self.cast.add(word, n)
+
+    @entry
+    def limit(self, word: str, n: int) -> None:
+        self.limits.add(word, n)
+
+
+def test_instances_that_are_alike_are_never_added_up() -> None:
+    """Nor is a part of a sum taken for all of it: an upgrade that would do so is refused by name."""
+    entries = ("vote", "limit")
+    for before, after, message in (
+        (Votes, Raised, r"'limits': each of its instances holds all of it, and they would be added up"),
+        (Raised, Votes, r"'limits': each of its instances holds a part of a sum, and would be taken for all of it"),
+    ):
+        with Life(votes(*entries, of=before), dict.fromkeys(entries, CALLS), parallelism=2) as life:
+            life.epoch(vote=[row("a", 1, 1)], limit=[row("a", 7, 2)])
+            with pytest.raises(IncompatibleState, match=message):
+                life.upgrade(votes(*entries, of=after))
+
+
 def test_what_an_instance_raises_is_the_answer_behind_the_barrier() -> None:
     """Only one instance of the counts has overflowed."""
     entries = ("vote", "counted")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from epochal.errors import InvalidInput, InvalidKey
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.codec import RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
-from epochal.state.table import BY_PROGRAM, GROUP, StateKind, StateScope, StateTable
+from epochal.state.table import BY_PROGRAM, GROUP, MergedColumns, StateKind, StateScope, StateTable
 
 Object = dict[str, Any]
 MOST_ROWS: Final = 100_000
@@ -113,15 +114,8 @@ class InstanceFormat:
         if not found or columns is None or columns == BY_PROGRAM:
             return [None] * len(rows)
         there = np.array([[row is not None for row in of_key] for of_key in rows], bool)
-        places = np.cumsum(there.ravel()).reshape(there.shape) - 1
-        values = RowCodec(self.table.value_schema).decode(found)
-        by_instance = (
-            values.take(pa.array(places[:, number], mask=~there[:, number])).combine_chunks()
-            for number in np.flatnonzero(there.any(axis=0))
-        )
         try:
-            # A row that is not there is null in every column, which gives way to others.
-            total: pa.Table = reduce(partial(merged, columns), by_instance)
+            total = _merged(columns, RowCodec(self.table.value_schema).decode(found), there)
         except OverflowError as error:
             raise InvalidInput(
                 f"State {self.table.id!r}: what its instances have does not merge: {error}. Name an instance to see "
@@ -131,6 +125,21 @@ class InstanceFormat:
         objects = ({name: to_json(row[name], type) for name, type in visible} for row in total.to_pylist())
         has_some: list[bool] = np.any(there, axis=1).tolist()
         return [each if some else None for each, some in zip(objects, has_some, strict=True)]
+
+
+def _merged(columns: Sequence[MergedColumns], values: pa.Table, there: npt.NDArray[np.bool_]) -> pa.Table:
+    """``values``: the rows that are ``there``, of each key those of all instances. A row of each key; null where none
+    is there."""
+    places = np.cumsum(there.ravel()).reshape(there.shape) - 1
+    so_far = np.full(len(there), -1)
+    for number in np.flatnonzero(there.any(axis=0)):
+        mine = there[:, number]
+        both = mine & (so_far >= 0)
+        sides = (values.take(pa.array(each[both])).combine_chunks() for each in (so_far, places[:, number]))
+        so_far = np.where(mine, places[:, number], so_far)
+        so_far[both] = values.num_rows + np.arange(np.count_nonzero(both))
+        values = pa.concat_tables([values, merged(columns, *sides)])
+    return values.take(pa.array(so_far, mask=so_far < 0))
 
 
 def instance_format(table: StateTable) -> InstanceFormat | None:
