@@ -8,6 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from epochal.cli import words
+from epochal.cli.programs_shown import shown_programs, signature
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.state.table import Column, StateTable
 
@@ -27,31 +28,51 @@ def graph_tree(graph: GraphDescription) -> Tree:
     """Names, kinds and options, kinds of stream; columns and state tables where an analysis has found them."""
     root = Tree(Text(graph.name, style="bold"), guide_style="dim")
     names = {node.id: node.name for node in graph.nodes}
+    programs = shown_programs(graph)
 
     def draw(node: NodeDescription, below: Tree, reader_of: int | None = None) -> None:
         if reader_of is not None and node.inputs[0] != reader_of:
             below.add(Text(f"→ {node.name}", style="dim"))
             return
-        branch = below.add(_label(node, [names[other] for other in node.inputs[1:]]))
+        if node.id in programs.fed:
+            below.add(_entry(signature(node.description), f"entry of {programs.fed[node.id]}"))
+            return
+        branch = below.add(_label(node, [names[other] for other in node.inputs[1:]], node.id in programs.results))
         if node.type not in _STYLES:
             for table in graph.tables or ():
                 if table.operator == node.name:
                     branch.add(_state(table))
         for consumer in graph.nodes:
-            if node.id in consumer.inputs:
+            if node.id in consumer.inputs and consumer.id not in programs.hidden:
                 draw(consumer, branch, node.id)
 
     for node in graph.nodes:
-        if not node.inputs:
+        if not node.inputs and node.id not in programs.hidden:
             draw(node, root)
+    for program in programs.all:
+        branch = root.add(Text.assemble((program.name, _OPERATOR), "  program"))
+        stages = {stage.name for stage in program.stages}
+        for table in graph.tables or ():
+            if table.operator in stages:
+                branch.add(_state(table))
+        for entry in program.served:
+            branch.add(_entry(entry, "entry, called from outside"))
+        for node in graph.nodes:
+            if node.id in programs.results and node.inputs[0] in {stage.id for stage in program.stages}:
+                draw(node, branch)
     return root
 
 
-def _label(node: NodeDescription, others: Sequence[str]) -> Text:
+def _entry(signature: str, kind: str) -> Text:
+    return Text.assemble((signature, "bold green"), f"  {kind}")
+
+
+def _label(node: NodeDescription, others: Sequence[str], with_columns: bool) -> Text:
+    """``with_columns``: also of a verb."""
     text = Text.assemble((node.name, _STYLES.get(node.type, _OPERATOR)))
     if node.type == "transform":
         text.append(f"  with {', '.join(others)}" if others else "", "dim")
-        return _with_stream(text, node)
+        return _with_columns(_with_stream(text, node), node) if with_columns else _with_stream(text, node)
     kind = _KINDS.get(node.type, node.type)
     if node.type in _STYLES:
         options = {name: value for name, value in node.description.items() if name != "kind"}
@@ -61,7 +82,10 @@ def _label(node: NodeDescription, others: Sequence[str]) -> Text:
         keys = ", ".join(node.description.get("keys", ()))
         text.append(f"  {kind} by {keys}" if keys else f"  {kind}")
         text.append(f"  with {', '.join(others)}" if others else "", "dim")
-    _with_stream(text, node)
+    return _with_columns(_with_stream(text, node), node)
+
+
+def _with_columns(text: Text, node: NodeDescription) -> Text:
     if node.columns:
         text.append("  " + ", ".join(f"{name} {type}" for name, type in node.columns.items()), "dim")
     return text

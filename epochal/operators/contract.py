@@ -46,6 +46,8 @@ class Operator(ABC):
 
     kind: ClassVar[str]
     """``aggregate``, ``process``, ..: what people read in descriptions."""
+    internal_rows: ClassVar[bool] = False
+    """Whether its output is for verbs of its own alone, so that nobody is shown its columns."""
     name: str
 
     @property

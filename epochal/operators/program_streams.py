@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +30,10 @@ _WIDENED: Mapping[str, tuple[str, ...]] = {"bigint": _INTEGERS, "double": ("floa
 
 @dataclass(frozen=True, eq=False)
 class CallsOf:
-    """The calls of ``entry``, which is that of this ``number``. ``parameter_types``: of its parameters; ``order``:
-    the columns that say when a row is a call, ``kept``: those that come out again with the result; ``key``: the number
-    of a parameter that calls are distributed by, or a constant and its type; ``None``: it does not matter.
+    """The calls of ``entry``, which is that of this ``number``. ``parameter_types``: of its parameters; ``returns``:
+    that of its answers, where it has any; ``order``: the columns that say when a row is a call, ``kept``: those that
+    come out again with the result; ``key``: the number of a parameter that calls are distributed by, or a constant and
+    its type; ``None``: it does not matter.
 
     Raises ``PipelineError`` that names the entry, the column and the fix.
     """
@@ -40,9 +41,15 @@ class CallsOf:
     entry: str
     number: int
     parameter_types: Mapping[str, str]
+    returns: str | None
     order: tuple[str, ...]
     kept: tuple[str, ...]
     key: int | tuple[Any, str] | None
+    internal_rows: ClassVar[bool] = True
+
+    def details(self) -> dict[str, Any]:
+        """What a description says, as JSON."""
+        return {"entry": self.entry, "parameters": dict(self.parameter_types), "returns": self.returns}
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

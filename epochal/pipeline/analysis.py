@@ -23,6 +23,7 @@ from epochal.pipeline.event_time_checks import check_declared_once, check_event_
 from epochal.pipeline.graph import (
     EventTimeNode,
     Graph,
+    Node,
     NodeId,
     OperatorNode,
     SinkNode,
@@ -51,7 +52,8 @@ class Analysis:
     def description(self) -> GraphDescription:
         """The graph with columns and state tables, as plain data."""
         plain = describe(self.graph)
-        nodes = tuple(node.model_copy(update={"columns": self.columns.get(node.id)}) for node in plain.nodes)
+        shown = {id: columns for id, columns in self.columns.items() if not _has_internal_rows(self.graph.node(id))}
+        nodes = tuple(node.model_copy(update={"columns": shown.get(node.id)}) for node in plain.nodes)
         return plain.model_copy(update={"nodes": nodes, "tables": self.tables})
 
 
@@ -111,6 +113,12 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             _check_sink(node, frames[node.id])
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
     return Analysis(graph=graph, columns=columns, tables=tuple(tables))
+
+
+def _has_internal_rows(node: Node) -> bool:
+    if isinstance(node, OperatorNode):
+        return node.operator.internal_rows
+    return isinstance(node, TransformNode) and getattr(node.function, "internal_rows", False)
 
 
 def _check_inputs(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:

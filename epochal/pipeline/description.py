@@ -35,8 +35,8 @@ class _Value(BaseModel):
 class NodeDescription(_Value):
     """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink``, an operator's kind, such as
     ``aggregate``, or, of the two ends of a loop, which have one name, ``feedback`` and ``close``. ``columns`` (name ->
-    Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives; ``null`` for tables and
-    sinks, and in versions from before there were kinds."""
+    Spark type) are known after an analysis only, and not of rows that are a program's own. ``stream``: the kind of
+    stream that it gives; ``null`` for tables and sinks, and in versions from before there were kinds."""
 
     id: int
     name: str
@@ -132,7 +132,9 @@ def _details(node: Node) -> dict[str, Any]:
             return dict(node.description)
         case FeedbackNode():
             return node.feedback.details()
-        case TransformNode() | SideNode() | CloseNode():
+        case TransformNode():
+            return dict(node.function.details()) if hasattr(node.function, "details") else {}
+        case SideNode() | CloseNode():
             return {}
         case EventTimeNode():
             return node.event_time.details()

@@ -169,8 +169,11 @@ class Program:
 
     def _calls(self, entry: str) -> NodeId:
         feed, edge = self._fed[entry], self._graph.edge_of(entry)
-        types = {name: spark_type(type) for name, type in self._graph.dataflow.entries[entry].parameter_types.items()}
-        calls = CallsOf(entry, self._number(entry), types, feed.order, feed.kept, self._key_of(edge, list(types)))
+        declared = self._graph.dataflow.entries[entry]
+        types = {name: spark_type(type) for name, type in declared.parameter_types.items()}
+        returns = None if declared.answer is NOTHING else spark_type(declared.answer)
+        key = self._key_of(edge, list(types))
+        calls = CallsOf(entry, self._number(entry), types, returns, feed.order, feed.kept, key)
         label = f"calls of {entry}"
         return self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, verb_kinds.kept))
 

@@ -8,10 +8,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
 
+from epochal.cli.graph_view import graph_tree
 from epochal.cli.main import main
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.description import GraphDescription, describe
+from epochal.pipeline.pipeline import served
 from epochal.programs import translate
 from epochal.programs.layout import Box, layout
+from examples.sdg import collaborative_filtering
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.logistic_regression import LogisticRegression
@@ -95,3 +102,47 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pyte
             main(["sdg", "explain", *arguments])
         assert end.value.code == 1
         assert re.search(said, capsys.readouterr().err)
+
+
+def drawn(graph: GraphDescription) -> str:
+    """As ``epochal check`` does."""
+    console = Console(width=2000)
+    with console.capture() as captured:
+        console.print(graph_tree(graph))
+    return captured.get()
+
+
+def test_check_shows_what_the_author_of_a_program_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    """Entries where they are fed, state elements, results: no stages, and no columns of what goes between them."""
+    for name in ("ratings", "asked"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.json").touch()
+    parameters = collaborative_filtering.Parameters(input=str(tmp_path), output=str(tmp_path / "out"))
+    description = analyse(collaborative_filtering.build(parameters).graph(), spark).description
+    own = [node for node in description.nodes if node.type == "program" or "parameters" in node.description]
+    assert len(own) == 5 and {node.columns for node in own} == {None}
+    lines = [line.strip(" │├└─") for line in drawn(description).splitlines()]
+    vector = "struct<indices:array<bigint>,values:array<bigint>>"
+    answered = f"user bigint, at timestamp, value {vector}, error string"
+    assert lines[2] == "add_rating(user bigint, item bigint, rating bigint)  entry of CollaborativeFiltering"
+    assert lines[4:] == [
+        f"recommend(user bigint) → {vector}  entry of CollaborativeFiltering",
+        "CollaborativeFiltering  program",
+        "state user_item  map: row bigint, column bigint → value bigint",
+        "state co_occurrence  partial map: _group int, row bigint, column bigint → value bigint",
+        f"results of recommend  append  {answered}",
+        f"recommendations  files sink  path={parameters.output}, format=json  {answered}",
+    ]
+
+
+def test_check_shows_entries_that_are_called_from_outside() -> None:
+    lines = [line.strip(" │├└─") for line in drawn(describe(served(KeyValueStore).graph())).splitlines()]
+    called = "entry, called from outside"
+    assert lines == [
+        "key_value_store",
+        "KeyValueStore  program",
+        f"put(key string, value string)  {called}",
+        f"get(key string) → string  {called}",
+        f"delete(key string) → boolean  {called}",
+        f"compare_and_set(key string, expected string, value string) → boolean  {called}",
+    ]
