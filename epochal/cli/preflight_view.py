@@ -35,6 +35,7 @@ def _table(report: Preflight) -> Table:
         ("operator", report.comparison.operators),
         ("source", report.comparison.sources),
         ("sink", report.comparison.sinks),
+        ("entry", report.comparison.entries),
     )
     for kind, changes in parts:
         for part in changes:

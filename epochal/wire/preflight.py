@@ -40,7 +40,8 @@ class TrialArguments(BaseModel):
 
 
 class PartChange(Answer):
-    """An operator, a source or a sink. ``before`` and ``after``: its type, or where a sink writes."""
+    """An operator, a source, a sink or an entry. ``before`` and ``after``: its type, where a sink writes, or what an
+    entry takes and returns."""
 
     name: str
     verdict: Open[Literal["same", "added", "removed", "changed"]]
@@ -68,6 +69,7 @@ class Comparison(Answer):
     tables: tuple[StateChange, ...]
     sources: tuple[PartChange, ...]
     sinks: tuple[PartChange, ...]
+    entries: tuple[PartChange, ...] = ()
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from epochal.pipeline.description import GraphDescription
+from epochal.service.domain.entry_changes import entry_changes
 from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
 from epochal.wire.preflight import Comparison, PartChange, StateChange
@@ -21,13 +22,24 @@ def compared(before: GraphDescription | None, after: GraphDescription, state: Co
     sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
     sinks = _parts({} if before is None else before.sinks, after.sinks)
     operators = _parts(_operators(before), _operators(after))
+    entries = entry_changes(before, after)
+    refused = {change.table for change in changes if change.verdict == "dropped" and change.problems}
+    gone = tuple(text for table, text in entries.removed.items() if table in refused)
     return Comparison(
         operators=operators,
         tables=tuple(StateChange.model_validate(change.model_dump(mode="json")) for change in changes),
         sources=sources,
         sinks=sinks,
-        problems=() if state is None else state.problems,
-        warnings=(*_warnings(operators, changes, sources, sinks), *_event_times(before, after)) if before else (),
+        entries=entries.parts,
+        problems=() if state is None else (*gone, *state.problems),
+        warnings=(
+            *(text for table, text in entries.removed.items() if table not in refused),
+            *entries.said,
+            *_warnings([part for part in operators if part.name not in entries.tables], changes, sources, sinks),
+            *_event_times(before, after),
+        )
+        if before
+        else (),
     )
 
 

@@ -40,10 +40,10 @@ def finished(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def exported(plane: Plane, **request: Any) -> bytes:
-    done = finished(plane, plane.post(EXPORT, **request))
+def exported(plane: Plane, application: str = "flights", **request: Any) -> bytes:
+    done = finished(plane, plane.post(f"/v1/applications/{application}/export", **request))
     assert done["state"] == "succeeded", done["error"]
-    answer = plane.client.get(f"/v1/applications/flights/exports/{done['id']}")
+    answer = plane.client.get(f"/v1/applications/{application}/exports/{done['id']}")
     assert answer.status_code == 200
     assert hashlib.sha256(answer.content).hexdigest() == done["result"]["sha256"]
     assert len(answer.content) == done["result"]["bytes"]
