@@ -1,8 +1,7 @@
 """Word count by size of window (figure 8 of the paper): each window is an epoch, as fine as its state is updated.
 
 Lines come at a rate by their own time; they lie in files already, one for each window, so that an epoch takes as long
-as it needs. A window size is sustained where that is less than the window. The program's windows have a fixed length in
-its own time: the times of lines are stretched to it, so that a window of any size is one of the program's.
+as it needs. A window size is sustained where that is less than the window.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from benchmarks.result import percentile
 from benchmarks.sdg.figure import Figure, Panel
 from epochal import Pipeline
 from epochal.connectors import files
-from examples.sdg.word_count import WINDOW_MILLISECONDS, WordCount
+from examples.sdg.word_count import WordCount
 
 WORDS, WORDS_OF_A_LINE = 10_000, 10
 COLD_EPOCHS = 3
@@ -74,21 +73,22 @@ def measure(folder: Path, window: int, sizes: Sizes) -> Sequence[EpochTime]:
     for number in range(sizes.epochs):
         words = random.zipf(1.3, (lines, WORDS_OF_A_LINE)) % WORDS
         texts = [" ".join(f"word{word}" for word in row) for row in words]
-        times = (number * lines + np.arange(lines, dtype=np.int64)) * WINDOW_MILLISECONDS // lines
+        times = (number * lines + np.arange(lines, dtype=np.int64)) * window // lines
         pq.write_table(pa.table({"line": texts, "at": times}), folder / "lines" / f"{number:05}.parquet")
     settings = engine.configuration(folder)
     with engine.engine_session(settings) as spark:
-        epochs = engine.run_epochs(pipeline(folder), spark, folder, settings, sizes.epochs)
+        epochs = engine.run_epochs(pipeline(folder, window), spark, folder, settings, sizes.epochs)
     if wrong := [epoch.rows for epoch in epochs if epoch.rows != lines]:
         raise RuntimeError(f"epochs have read {wrong} lines, and not the {lines} of a window each")
     return epochs[COLD_EPOCHS:]
 
 
-def pipeline(folder: Path) -> Pipeline:
-    """The example's class; one file an epoch."""
+def pipeline(folder: Path, window: int) -> Pipeline:
+    """The example's class, with windows of so many milliseconds; one file an epoch."""
     pipeline = Pipeline("word-count")
     words = pipeline.program(WordCount)
     columns = "line string, at bigint"
     source = files.source(str(folder / "lines"), format="parquet", schema=columns, max_files=1)
-    words.feed("add_line", pipeline.read("lines", source), order_by="at")
+    lines = pipeline.read("lines", source).with_columns(window=f"CAST({window} AS BIGINT)")
+    words.feed("add_line", lines, order_by="at")
     return pipeline

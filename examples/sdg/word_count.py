@@ -11,38 +11,38 @@ from epochal import Pipeline
 from epochal.connectors import files
 from epochal.programs import Counter, Partitioned, entry, program
 
-WINDOW_MILLISECONDS = 1000
-
 
 @program
 class WordCount:
-    """How often each word has come in each window of a second."""
+    """How often each word has come in each window of time. Windows of one size do not overlap; a call says which size
+    it means, in milliseconds."""
 
     counts: Partitioned[Counter[str]]
 
     @entry
-    def add_line(self, line: str, at: int) -> int:
+    def add_line(self, line: str, at: int, window: int) -> int:
         """Count the words of a line; returns how many there are."""
-        start = at - at % WINDOW_MILLISECONDS
+        start = at - at % window
         words = line.lower().split()
         for word in words:
-            self.counts.add(self.in_window(word, start))
+            self.counts.add(self.in_window(word, start, window))
         return len(words)
 
     @entry
-    def count(self, word: str, start: int) -> int:
+    def count(self, word: str, start: int, window: int) -> int:
         """How often a word has come in the window that begins then."""
-        key: str = self.in_window(word, start)
+        key: str = self.in_window(word, start, window)
         return self.counts.count(key)
 
-    def in_window(self, word: str, start: int) -> str:
+    def in_window(self, word: str, start: int, window: int) -> str:
         """The key of a word in a window."""
-        return f"{start} {word}"
+        return f"{window} {start} {word}"
 
 
 class Parameters(BaseModel):
     input: str = Field(description="a folder with folders of calls: lines (JSON: line, at), asked (word, start, at)")
     output: str = Field(description="a folder for the counts that were asked for")
+    window: int = Field(default=1000, gt=0, description="the size of a window, in milliseconds")
 
 
 def build(parameters: Parameters) -> Pipeline:
@@ -53,6 +53,7 @@ def build(parameters: Parameters) -> Pipeline:
         ("count", "asked", "word string, start bigint, at bigint"),
     ):
         calls = files.source(f"{parameters.input}/{source}/*.json", format="json", schema=columns)
-        words.feed(name, pipeline.read(source, calls), order_by="at", keep="word" if name == "count" else ())
+        stream = pipeline.read(source, calls).with_columns(window=f"CAST({parameters.window} AS BIGINT)")
+        words.feed(name, stream, order_by="at", keep=("word", "start") if name == "count" else ())
     words.results("count").write("counts", files.sink(parameters.output, format="json"))
     return pipeline

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ import pytest
 
 from epochal.testing import Harness
 from examples.flights import batch, pipeline
+from examples.sdg import word_count
 from tests.end_to_end.blocks import ROOT
 
 if TYPE_CHECKING:
@@ -83,3 +86,25 @@ def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
     assert "attempt 2 goes on" in done.stdout
     assert done.stdout.count("rows, equal") == 7
     assert "everything stopped" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("window", [10_000, 1_000, 100])
+def test_words_are_counted_in_windows_of_the_size_that_is_asked_for(
+    window: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    chance = random.Random(window)
+    parameters = word_count.Parameters(input=str(tmp_path), output=str(tmp_path), window=window)
+    lines = [
+        {"line": " ".join(chance.choices(("to", "be", "or", "not"), k=6)), "at": chance.randrange(25_000)}
+        for _ in range(200)
+    ]
+    counts = Counter((word, line["at"] // window * window) for line in lines for word in line["line"].split())
+    asked = [*counts, ("never", 0), ("be", 30_000)]
+    with Harness(word_count.build(parameters), spark) as test:
+        test.epoch(lines=lines[:120])
+        test.restart(parallelism=3)
+        test.epoch(lines=lines[120:])
+        outputs = test.epoch(asked=[{"word": word, "start": start, "at": 25_000} for word, start in asked])
+    found = {(row["word"], row["start"]): row["value"] for row in outputs["counts"].to_pylist()}
+    assert found == {call: counts[call] for call in asked}

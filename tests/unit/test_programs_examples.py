@@ -105,14 +105,28 @@ def test_the_key_value_store_is_a_dictionary() -> None:
     assert dict(running.rows("values")) == {(key,): value for key, value in values.items()}
 
 
-def test_words_are_counted_by_window() -> None:
-    lines = [("to be or not to be", 10), ("To be", 999), ("be", 1000), ("", 1500), ("or be", 2100)]
-    expected = Counter((word, at // 1000 * 1000) for line, at in lines for word in line.lower().split())
+WINDOWS = (10_000, 1_000, 100)
+
+
+def test_words_are_counted_in_windows_of_three_sizes() -> None:
+    """Also of the lines that come exactly where a window begins, or one millisecond before."""
+    chance = random.Random(8)
+    times = [chance.randrange(25_000) for _ in range(120)] + [
+        begin + before for window in WINDOWS for begin in (window, 2 * window) for before in (0, -1)
+    ]
+    lines = [(" ".join(chance.choices(("to", "be", "or", "Not"), k=chance.randrange(5))), time) for time in times]
     running, plain = Interpreter(WordCount, 4), WordCount()
-    calls = [Call("add_line", {"line": line, "at": at}) for line, at in lines]
-    assert running.epoch(calls) == [plain.add_line(line, at) for line, at in lines] == [6, 2, 1, 0, 2]
-    for (word, start), count in expected.items():
-        assert running.epoch([Call("count", {"word": word, "start": start})]) == [plain.count(word, start)] == [count]
+    for window in WINDOWS:
+        counts = Counter((word, at // window) for line, at in lines for word in line.lower().split())
+        calls = [Call("add_line", {"line": line, "at": at, "window": window}) for line, at in lines]
+        asked = [(word, number * window) for word in ("be", "not", "never") for number in range(26_000 // window + 1)]
+        answers = running.epoch(calls)
+        assert answers == [plain.add_line(**call.arguments) for call in calls]
+        assert answers == [len(line.split()) for line, _ in lines]
+        calls = [Call("count", {"word": word, "start": start, "window": window}) for word, start in asked]
+        answers = running.epoch(calls)
+        assert answers == [plain.count(**call.arguments) for call in calls]
+        assert answers == [counts[word, start // window] for word, start in asked]
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
