@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pytest
 
 from epochal.testing import Harness
 from examples.flights import batch, pipeline
-from examples.sdg import word_count
+from examples.sdg import logistic_rounds, word_count
 from tests.end_to_end.blocks import ROOT
 
 if TYPE_CHECKING:
@@ -108,3 +109,34 @@ def test_words_are_counted_in_windows_of_the_size_that_is_asked_for(
         outputs = test.epoch(asked=[{"word": word, "start": start, "at": 25_000} for word, start in asked])
     found = {(row["word"], row["start"]): row["value"] for row in outputs["counts"].to_pylist()}
     assert found == {call: counts[call] for call in asked}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_logistic_regression_goes_round_until_it_is_that_of_scikit_learn(spark: SparkSession, tmp_path: Path) -> None:
+    """Restarted between rounds; the weights differ by less than 1e-4."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    chance = np.random.default_rng(3)
+    features = np.column_stack([np.ones(80), chance.normal(size=(80, 2))])
+    labels = (chance.random(80) < 1 / (1 + np.exp(-features @ [0.3, 1.0, -0.8]))).astype(int)
+    expected = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000).fit(features, labels).coef_[0]
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    examples = [
+        {"at": at, "example": number, "features": {"indices": [0, 1, 2], "values": row}, "label": label}
+        for number, (row, label) in enumerate(zip(features.tolist(), labels.tolist(), strict=True))
+    ]
+    rate = float(4 / (np.linalg.eigvalsh(features.T @ features)[-1] + 4))
+    parameters = logistic_rounds.Parameters(input=str(tmp_path), output=str(tmp_path))
+    with Harness(logistic_rounds.build(parameters), spark) as test:
+        test.epoch(examples=examples)
+        test.epoch(asked=[{"at": at, "rate": rate, "penalty": 1.0}])
+        assert test.in_flight == {"rounds": 1}
+        test.restart()
+        outputs = [rows for epoch in test.settle() for rows in epoch["weights"].to_pylist()]
+        assert not test.in_flight
+    (found,) = outputs
+    assert found["error"] is None and 5 < found["round"] < logistic_rounds.MOST_ROUNDS
+    assert found["weights"]["indices"] == [0, 1, 2]
+    assert found["weights"]["values"] == pytest.approx(expected.tolist(), abs=1e-4)

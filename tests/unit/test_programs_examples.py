@@ -16,6 +16,7 @@ from examples.sdg import collaborative_filtering
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.logistic_regression import LogisticRegression
+from examples.sdg.logistic_rounds import LogisticRounds
 from examples.sdg.word_count import WordCount
 from tests.lives import TIMESTAMP, Life, Step, at
 
@@ -155,6 +156,32 @@ def test_logistic_regression_is_that_of_numpy(parallelism: int) -> None:
     assert [plain_weights.get(n) for n in range(3)] == pytest.approx(reference.tolist(), rel=1e-9)
     (probability,) = running.epoch([Call("probability", {"features": rows[0]})])
     assert probability == pytest.approx(plain.probability(rows[0]))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_rounds_of_logistic_regression_are_those_of_numpy(parallelism: int) -> None:
+    chance = np.random.default_rng(2)
+    features = np.column_stack([np.ones(40), chance.normal(size=(40, 2))])
+    labels = (chance.random(40) < 1 / (1 + np.exp(-features @ [0.3, 1.0, -0.8]))).astype(int)
+    rate, penalty, reference, weights = 0.05, 0.5, np.zeros(3), Vector[float]()
+    running = Interpreter(LogisticRounds, parallelism)
+    rows = [Vector.dense(row) for row in features.tolist()]
+    calls = [
+        Call("learn", {"example": number, "features": row, "label": label})
+        for number, (row, label) in enumerate(zip(rows, labels.tolist(), strict=True))
+    ]
+    assert running.epoch(calls) == [None] * len(calls)
+    refused = [{"features": rows[0], "label": 2}, {"features": Vector({-1: 1.0}), "label": 1}]
+    answers = running.epoch([Call("learn", {"example": 99, **arguments}) for arguments in refused])
+    assert [answer.message for answer in answers] == [
+        "example 99 has label 2, and not 0 or 1",
+        "example 99 has a feature -1, where its label would be",
+    ]
+    for _ in range(6):
+        (weights,) = running.epoch([Call("descend", {"weights": weights, "rate": rate, "penalty": penalty})])
+        gradient = features.T @ (1 / (1 + np.exp(-features @ reference)) - labels)
+        reference -= rate * (gradient + penalty * reference)
+        assert [weights.get(n) for n in range(3)] == pytest.approx(reference.tolist(), rel=1e-9)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
