@@ -30,6 +30,7 @@ from benchmarks.result import Result
 MEASURES = (
     "aggregate",
     "process",
+    "programs",
     "event_time",
     "state_views",
     "snapshot",
@@ -54,7 +55,7 @@ MEASURES = (
     "kafka",
     "hdfs",
 )
-IN_TURNS = ("event_time",)
+IN_TURNS = ("event_time", "programs")
 """Those whose rounds may be more, or fewer, than they say themselves."""
 LIMIT_SECONDS = 1800
 

@@ -51,11 +51,12 @@ _MERGES = {Instances.PARTS: SUM_OR_NULL, Instances.ALIKE: ANY}
 @dataclass(frozen=True, eq=False)
 class ProgramGraph:
     """A program as all of its stages know it. ``orders``: by entry the types that its calls are ordered by, found when
-    the stages are planned."""
+    the stages are planned; ``read``: the entries whose answers somebody reads."""
 
     program: type[Any]
     dataflow: Dataflow
     orders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
 
     @cached_property
     def ports(self) -> Ports:
@@ -163,6 +164,7 @@ class ProgramOperator(Operator):
             columns,
             self._keys,
             self.element,
+            frozenset(self.graph.read),
         )
         kept = (column for frame in frames for column in carried_schema(frame.schema) if column.name.startswith(KEPT))
         output = nullable(pa.schema([*self.graph.ports.schema, *kept]))
@@ -272,6 +274,8 @@ class ProgramWork:
     columns: tuple[InputColumns, ...]
     keys: Mapping[tuple[int, str | None], str]
     element: StateElement | None
+    read: frozenset[str]
+    """The entries whose answers somebody reads."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -292,14 +296,14 @@ class ProgramWork:
                 state.load([part.key(self.keys[place]) for part in chunk.parts if (place := part.place) in self.keys])
             else:
                 state.load_instance()
-        output = StageOutput(self.ports, subtask.output, self.leaving, chunk, subtask.subtask, subtask.max_parallelism)
-        instances = subtask.ownership.parallelism
+        output = StageOutput(
+            self.ports, subtask.output, self.leaving, self.read, chunk, subtask.subtask, subtask.max_parallelism
+        )
         held = None if state is None else state.state
         if program.gathers(self.stage):
-            for result in program.run(self.stage, chunk.arrivals(), held, instances):
-                output.add(result)
+            program.gather(chunk.arrivals(), held, output, subtask.ownership.parallelism)
         else:
-            program.serve(self.stage, chunk.rows(), held, output.add)
+            program.serve([(part.edge, part.method) for part in chunk.parts], chunk.rows(), held, output)
         if state is not None:
             state.stage()
         yield from output.batches()

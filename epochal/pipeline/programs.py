@@ -122,6 +122,7 @@ class Program:
                 f"Nothing feeds entry {entry!r} of program {self._graph.dataflow.name}, so that it answers nothing: "
                 f"feed({entry!r}, stream, order_by=..) or serve({entry!r}) first."
             )
+        self._graph.read.add(entry)
         chosen = ResultsOf(self._graph.ports.answers[entry], self._number(entry), self._fed[entry].kept)
         last = self.complete()
         label = f"results of {entry}"
@@ -150,6 +151,7 @@ class Program:
         return last
 
     def _answer(self, name: str, last: NodeId) -> None:
+        self._graph.read.add(name)
         chosen = AnswersOf(self._graph.ports.answers[name], self._number(name))
         label = f"answers of {name}"
         node = self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))

@@ -19,11 +19,10 @@ from epochal.programs.distribution import Several
 from epochal.programs.flow import ends
 from epochal.programs.rules import RULES
 from epochal.programs.source import assigned_names, evaluated, place_of, tree_of
-from epochal.programs.value_types import NotAValueType, ValueType, answer_type, value_type
+from epochal.programs.value_types import Conform, NotAValueType, ValueType, answer_type, value_type
 
-TYPES = "__types__"
-CHECK = "__conform__"
-"""The names by which the code of entries finds its types, and the check."""
+CHECKS = "__checks__"
+"""The name by which the code of entries finds the checks, by the name of the variable; ``return``: of the answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +66,12 @@ class Conforming:
         """Run the entry as it is written."""
         return self._compiled(program, **arguments)
 
+    @property
+    def checks(self) -> dict[str, Conform]:
+        """What the code calls with the values of its variables, and with its answer."""
+        found = {name: type.conforming(name) for name, type in self.types.items()}
+        return {**found, "return": self.answer.conforming("the answer")}
+
     @cached_property
     def body(self) -> list[ast.stmt]:
         """The statements, with a check after each that assigns a typed variable, and the answer checked; at its end
@@ -85,7 +90,7 @@ class Conforming:
         return compiled(
             definition,
             self.file,
-            {**self.function.__globals__, CHECK: conform, TYPES: {**self.types, "return": self.answer}},
+            {**self.function.__globals__, CHECKS: {name: _of_each(check) for name, check in self.checks.items()}},
         )
 
 
@@ -104,11 +109,9 @@ def compiled(definition: ast.FunctionDef, file: str, names: dict[str, Any]) -> A
     return names[definition.name]
 
 
-def conform(types: Mapping[str, ValueType], name: str, value: Any) -> Any:
-    """What the checks call."""
-    type = types[name]
-    what = "the answer" if name == "return" else name
-    return value.conform(type.conform, what) if isinstance(value, Several) else type.conform(value, what)
+def _of_each(check: Conform) -> Conform:
+    """In a plain run a variable may have several values, one of each instance."""
+    return lambda value: value.conform(check) if isinstance(value, Several) else check(value)
 
 
 class _Checking(ast.NodeTransformer):
@@ -155,7 +158,7 @@ class _Checking(ast.NodeTransformer):
 
 
 def _check(name: str, value: ast.expr, node: ast.stmt) -> ast.expr:
-    call = ast.Call(_name(CHECK, node), [_name(TYPES, node), ast.Constant(name), value], [])
+    call = ast.Call(ast.Subscript(_name(CHECKS, node), ast.Constant(name), ast.Load()), [value], [])
     return ast.fix_missing_locations(ast.copy_location(call, node))
 
 

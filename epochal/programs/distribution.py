@@ -80,5 +80,5 @@ class Several:
     def __mul__(self, other: Any) -> Several:
         return self._each(lambda value: operator.mul(value, other))
 
-    def conform(self, conform: Callable[[Any, str], Any], what: str) -> Several:
-        return self._each(lambda value: conform(value, what))
+    def conform(self, conform: Callable[[Any], Any]) -> Several:
+        return self._each(conform)

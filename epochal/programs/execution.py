@@ -14,17 +14,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from epochal.programs.conforming import CHECK, TYPES, compiled, conform
+from epochal.programs.conforming import CHECKS, compiled
 from epochal.programs.dataflow import Dataflow, Dispatch, Edge, Stage, TaskElement
 from epochal.programs.declaration import declared
 from epochal.programs.rows import Answer as Answer
-from epochal.programs.rows import Answered, Crossing
 from epochal.programs.rows import Arrival as Arrival
+from epochal.programs.rows import Crossing, Outlet, Results
 from epochal.programs.rows import Departure as Departure
 from epochal.programs.rows import Failed as Failed
-from epochal.programs.stage_rows import Emit, StageRows
+from epochal.programs.stage_rows import StageRows
 from epochal.programs.state import State
-from epochal.programs.task_code import ANSWER, CROSS
+from epochal.programs.task_code import CROSS
 
 
 class Executable:
@@ -56,24 +56,37 @@ class Executable:
     ) -> list[Departure | Answer]:
         """All rows of an epoch that come to one instance of a stage. ``state``: what the instance has of the state
         element, changed by this; ``instances``: how many send what is gathered."""
-        rows = sorted(arrivals, key=attrgetter("sequence", "index", "instance"))
-        results: list[Departure | Answer] = []
+        rows, results = sorted(arrivals, key=attrgetter("sequence", "index", "instance")), Results()
         if self.gathers(stage):
-            work = StageRows(self.dataflow, self._functions, self._self, state, results.append)
-            for sequence, together in groupby(rows, key=attrgetter("sequence")):
-                work.gather(sequence, list(together), instances)
-            return results
-        self.serve(stage, ((row.edge, row.sequence, row.sent) for row in rows), state, results.append)
-        return results
+            self.gather(rows, state, results, instances)
+        else:
+            kinds = sorted({(row.edge, row.method or "") for row in rows})
+            numbers = {kind: number for number, kind in enumerate(kinds)}
+            numbered = ((numbers[row.edge, row.method or ""], row.sequence, row.sent) for row in rows)
+            self.serve(
+                [(self.dataflow.edges[edge], method or None) for edge, method in kinds], numbered, state, results
+            )
+        return results.all
+
+    def gather(self, rows: Iterable[Arrival], state: State | None, outlet: Outlet, instances: int) -> None:
+        """As :meth:`run`, of a stage where rows of several instances come together; ``rows`` are in order."""
+        work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
+        for sequence, together in groupby(rows, key=attrgetter("sequence")):
+            work.gather(sequence, list(together), instances)
 
     def serve(
-        self, stage: Stage, rows: Iterable[tuple[int, int, Sequence[Any]]], state: State | None, emit: Emit
+        self,
+        kinds: Sequence[tuple[Edge, str | None]],
+        rows: Iterable[tuple[int, int, Sequence[Any]]],
+        state: State | None,
+        outlet: Outlet,
     ) -> None:
-        """As :meth:`run`, of a stage that gathers nothing. ``rows``: edge, sequence and values of each, in order."""
-        work = StageRows(self.dataflow, self._functions, self._self, state, emit)
-        handlers = {edge.number: work.handler(edge) for edge in self._edges_into(stage)}
-        for edge, sequence, values in rows:
-            handlers[edge](sequence, values)
+        """As :meth:`run`, of a stage that gathers nothing. ``kinds``: edges, with the methods that fan-outs write by;
+        ``rows``: which of these kinds each is of, its sequence and its values, in order."""
+        work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
+        handlers = [work.handler(edge, method) for edge, method in kinds]
+        for kind, sequence, values in rows:
+            handlers[kind](sequence, values)
 
     def gathers(self, stage: Stage) -> bool:
         """Whether rows of several instances come together there."""
@@ -84,8 +97,7 @@ class Executable:
 
     def _compiled(self, task: TaskElement, program: type[Any]) -> Any:
         entry = declared(program).entries[task.entry]
-        types = {**entry.types, "return": entry.answer}
-        names = {CHECK: conform, TYPES: types, CROSS: Crossing, ANSWER: Answered}
+        names = {CHECKS: entry.checks, CROSS: Crossing}
         assert task.function is not None
         return compiled(task.function, self.dataflow.file, {**entry.function.__globals__, **names})
 

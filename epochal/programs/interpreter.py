@@ -107,7 +107,7 @@ class Interpreter:
         edge = self.dataflow.edges[result.edge]
         stage = next(n for n, each in enumerate(self.dataflow.stages) if edge.target in each.tasks)
         inbox = inboxes.setdefault(stage, [[] for _ in range(self._parallelism)])
-        row = Arrival(result.edge, result.sequence, result.values, result.index, instance)
+        row = Arrival(result.edge, result.sequence, result.values, result.index, instance, result.method)
         for target in self._targets(edge.dispatch, result):
             inbox[target].append(row)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from epochal.programs.state import Column, ElementModel, Key, State, legible, reads, total, writes
+from epochal.programs.state import OVERFLOWED, Column, ElementModel, Key, State, legible, reads, total, writes
 from epochal.programs.value_types import FLOAT, INT, NotAValueType, Scalar, ValueType, value_type
 
 K = TypeVar("K")
@@ -34,6 +34,7 @@ class _Keyed(State, Generic[K]):
         self._key: ValueType = Scalar(str, "string")
         self._value: ValueType = INT
         self._elements: dict[Any, Any] = {}
+        self._checked, self._conformed = self._key.conforming("a key"), self._value.conforming("a value")
 
     @reads(key="key")
     def contains(self, key: K) -> bool:
@@ -69,13 +70,11 @@ class _Keyed(State, Generic[K]):
 
     def _declare(self, model: ElementModel) -> None:
         self._key, self._value = model.key[0].type, model.value[0].type
-
-    def _checked(self, key: K) -> K:
-        checked: K = self._key.conform(key, "a key")
-        return checked
+        self._checked, self._conformed = self._key.conforming("a key"), self._value.conforming("a value")
 
     def _shown(self, key: Any) -> Any:
-        return legible(self._elements[key], f"{self._name}, key {key!r}")
+        value = self._elements[key]
+        return legible(value, f"{self._name}, key {key!r}") if value is OVERFLOWED else value
 
     def _items(self) -> Iterator[tuple[K, Any]]:
         return iter([(key, self._shown(key)) for key in sorted(self._elements)])
@@ -115,7 +114,7 @@ class Map(_Keyed[K], Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Set the value of a key."""
         self._checked(key)
-        conformed = self._value.conform(value, "a value")
+        conformed = self._conformed(value)
         if conformed is None:
             raise TypeError("a map holds no None: remove the key")
         self._touch((key,))

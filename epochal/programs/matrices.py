@@ -223,13 +223,13 @@ class DenseMatrix(State):
             products[row] = float(np.add.reduce(values[indices] * factors))
         return Vector(products)
 
-    @writes(row="row")
+    @writes(row="row", any_value=False)
     def set_element(self, row: int, column: int, value: float) -> None:
         """Put a value there."""
         INT.conform(row, "a row")
         self._long_enough(row, _column(column))[column] = FLOAT.conform(value, "a value")
 
-    @writes(row="row")
+    @writes(row="row", any_value=False)
     def add(self, row: int, column: int, amount: float) -> None:
         """Add to the element."""
         INT.conform(row, "a row")

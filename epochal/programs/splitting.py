@@ -38,7 +38,7 @@ from epochal.programs.statements import (
     returns,
     single_use,
 )
-from epochal.programs.task_code import answering, crossing, fanning, task_function
+from epochal.programs.task_code import crossing, fanning, task_function
 from epochal.programs.writes import writes_of
 
 MAX_TASKS = 64
@@ -368,7 +368,7 @@ class EntrySplitter:
         name += f" {len(same) + 1}" if same else ""
         function = None
         if not task.writes:
-            code = [answering(statement) for statement in task.code]
+            code = copy.deepcopy(task.code)  # another task element may have the same statements
             function = task_function(self._name, task.parameters, code, self._accesses)
         return TaskElement(
             task.number,

@@ -64,11 +64,13 @@ class ElementModel:
 @dataclass(frozen=True)
 class Access:
     """What a method does to state. ``key``: which parameter says the partition, by how the state is partitioned;
-    ``blind``: it writes, gives nothing back, and fails for its arguments only, whatever the state is."""
+    ``blind``: it writes, gives nothing back, and fails for its arguments only, whatever the state is; ``any_value``:
+    whether it fails for them depends on their types alone, where these are scalars."""
 
     key: dict[str, str]
     writes: bool
     blind: bool
+    any_value: bool = True
 
 
 def reads(**key: str) -> Callable[[Method], Method]:
@@ -76,9 +78,9 @@ def reads(**key: str) -> Callable[[Method], Method]:
     return _marked(Access(key, writes=False, blind=False))
 
 
-def writes(**key: str) -> Callable[[Method], Method]:
+def writes(*, any_value: bool = True, **key: str) -> Callable[[Method], Method]:
     """Marks a method that writes blindly (:class:`Access`)."""
-    return _marked(Access(key, writes=True, blind=True))
+    return _marked(Access(key, writes=True, blind=True, any_value=any_value))
 
 
 def _marked(access: Access) -> Callable[[Method], Method]:

@@ -1,7 +1,7 @@
 """The code of task elements: the author's statements, in which state, ways out and answers have other names.
 
-The function of a task element returns what :func:`crossing` and :func:`answering` call, and is run by
-:mod:`epochal.programs.execution`.
+The function of a task element returns what the author's statements return, which is the call's answer, or what
+:func:`crossing` gives; it is run by :mod:`epochal.programs.execution`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from epochal.programs.accesses import Accesses
 from epochal.programs.conforming import function_of
 
-STATE, CROSS, ANSWER, FAN_OUT = "__state__", "__cross__", "__answer__", "__fan_out__"
+STATE, CROSS, FAN_OUT = "__state__", "__cross__", "__fan_out__"
 
 
 def crossing(at: ast.stmt, edge: int, key: ast.expr | None, names: Sequence[str]) -> ast.stmt:
@@ -29,11 +29,6 @@ def fanning(loop: ast.For, edge: int, methods: Mapping[ast.Call, str]) -> ast.st
     for call, method in methods.items():
         call.__dict__["sent"] = (edge, method)
     return _Sending().visit(copy.deepcopy(loop))  # type: ignore[no-any-return]
-
-
-def answering(statement: ast.stmt) -> ast.stmt:
-    """The statement with each ``return`` of the author's made the call's answer."""
-    return _Answering().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
 
 
 def task_function(
@@ -61,16 +56,6 @@ class _Sending(ast.NodeTransformer):
         function = ast.copy_location(ast.Name(FAN_OUT, ast.Load()), node)
         head = [ast.copy_location(ast.Constant(each), node) for each in (edge, method)]
         return ast.copy_location(ast.Call(function, [*head, *node.args], node.keywords), node)
-
-
-class _Answering(ast.NodeTransformer):
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        match node.value:
-            case ast.Call(func=ast.Name(id=name)) if name == CROSS:
-                return node
-        value = node.value or ast.copy_location(ast.Constant(None), node)
-        function = ast.copy_location(ast.Name(ANSWER, ast.Load()), node)
-        return ast.copy_location(ast.Return(ast.copy_location(ast.Call(function, [value], []), node)), node)
 
 
 class _OnState(ast.NodeTransformer):

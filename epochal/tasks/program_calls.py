@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.programs.dataflow import Dispatch, Edge
-from epochal.programs.execution import Arrival, Failed
+from epochal.programs.rows import Arrival, Failed
 from epochal.state.codec import KeyCodec
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import CHUNK_ROWS
@@ -84,18 +84,15 @@ class Arrived:
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> Arrived:
         chosen = pa.array(mask)
-        return Arrived(
-            self.edge,
-            self.entry,
-            self.method,
-            self.names,
-            self.sequence.filter(chosen),
-            self.index[mask],
-            self.instance[mask],
-            self.group[mask],
-            tuple(column.filter(chosen) for column in self.values),
-            {name: column.filter(chosen) for name, column in self.kept.items()},
-            None if self.errors is None else self.errors.filter(chosen),
+        return replace(
+            self,
+            sequence=self.sequence.filter(chosen),
+            index=self.index[mask],
+            instance=self.instance[mask],
+            group=self.group[mask],
+            values=tuple(column.filter(chosen) for column in self.values),
+            kept={name: column.filter(chosen) for name, column in self.kept.items()},
+            errors=None if self.errors is None else self.errors.filter(chosen),
         )
 
     @property
@@ -110,7 +107,7 @@ class Arrived:
         return pa.array([ast.literal_eval(name)])
 
     def rows(self) -> Sequence[tuple[Any, ...] | Failed]:
-        """The values of each row, as Python has them; a fan-out's begin with the method. Or that it has failed."""
+        """The values of each row, as Python has them. Or that it has failed."""
         if self.errors is None or self.errors.null_count == len(self):
             return self._rows()
         return [
@@ -120,8 +117,6 @@ class Arrived:
 
     def _rows(self) -> list[tuple[Any, ...]]:
         columns = [column.to_pylist() for column in self.values]
-        if self.method is not None:
-            columns.insert(0, [self.method] * len(self))
         return list(zip(*columns, strict=True)) if columns else [()] * len(self)
 
 
@@ -143,12 +138,12 @@ def called(entry: FedEntry, edge: Edge, rows: pa.Table) -> Arrived:
 
 
 def _told_apart(prefix: pa.BinaryArray) -> pa.BinaryArray:
-    order = pc.sort_indices(prefix)
-    in_order = prefix.take(order)
-    begins = _changes(in_order)
-    starts = np.maximum.accumulate(np.where(begins, np.arange(len(prefix)), 0))
-    ordinals = np.empty(len(prefix), ">u4")
-    ordinals[order.to_numpy()] = np.arange(len(prefix)) - starts
+    ordinals = np.zeros(len(prefix), ">u4")
+    if pc.count_distinct(prefix).as_py() < len(prefix):
+        order = pc.sort_indices(prefix)
+        begins = _changes(prefix.take(order))
+        starts = np.maximum.accumulate(np.where(begins, np.arange(len(prefix)), 0))
+        ordinals[order.to_numpy()] = np.arange(len(prefix)) - starts
     suffix = pa.Array.from_buffers(pa.binary(4), len(prefix), [None, pa.py_buffer(ordinals.tobytes())])
     return pc.binary_join_element_wise(prefix, suffix.cast(pa.binary()), pa.scalar(b"", pa.binary()))
 
@@ -221,17 +216,18 @@ class Ordered:
         return cls(kept, order.to_numpy().astype(np.int64), calls)
 
     def rows(self) -> Iterator[tuple[int, int, Any]]:
-        """Of each row its edge, the number of its call, and its values."""
+        """Of each row the number of its part, that of its call, and its values."""
         rows = [row for part in self.parts for row in part.rows()]
-        edges = np.concatenate([np.full(len(part), part.edge.number) for part in self.parts])[self.order].tolist()
-        return zip(edges, self.calls.tolist(), map(rows.__getitem__, self.order.tolist()), strict=True)
+        lengths = list(map(len, self.parts))
+        parts = np.repeat(np.arange(len(lengths)), lengths)[self.order].tolist()
+        return zip(parts, self.calls.tolist(), map(rows.__getitem__, self.order.tolist()), strict=True)
 
     def arrivals(self) -> Iterator[Arrival]:
         """The rows, with the number of its call as the sequence of each."""
         index = np.concatenate([part.index for part in self.parts])[self.order].tolist()
         instance = np.concatenate([part.instance for part in self.parts])[self.order].tolist()
-        for (edge, call, values), number, sender in zip(self.rows(), index, instance, strict=True):
-            yield Arrival(edge, call, values, number, sender)
+        for (part, call, values), number, sender in zip(self.rows(), index, instance, strict=True):
+            yield Arrival(self.parts[part].edge.number, call, values, number, sender, self.parts[part].method)
 
     @property
     def first_rows(self) -> Numbers:

@@ -68,6 +68,8 @@ class Ports:
 
     all: tuple[Port, ...]
     schema: pa.Schema
+    entries: tuple[str, ...]
+    """Of each task element the entry that it is of."""
 
     @classmethod
     def of(cls, dataflow: Dataflow) -> Ports:
@@ -91,7 +93,7 @@ class Ports:
         for name, entry in dataflow.entries.items():
             answer = {} if entry.answer is NOTHING else {"value": entry.answer}
             add(name, None, None, answer)
-        return cls(tuple(ports), pa.schema([*CONTROL, *slots.fields]))
+        return cls(tuple(ports), pa.schema([*CONTROL, *slots.fields]), tuple(task.entry for task in dataflow.tasks))
 
     @cached_property
     def answers(self) -> dict[str, Port]:

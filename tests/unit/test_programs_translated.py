@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from epochal.programs import Collection, Counter, Global, Map, Partial, Partitioned, entry, program, translate
+from epochal.programs import (
+    Collection,
+    Counter,
+    DenseMatrix,
+    Global,
+    Map,
+    Partial,
+    Partitioned,
+    entry,
+    program,
+    translate,
+)
 from epochal.programs.execution import Arrival, Departure, Executable, Failed
 from epochal.programs.interpreter import Call, Interpreter
 from examples.sdg import collaborative_filtering
@@ -89,6 +100,46 @@ class Ways:
         return n
 
 
+@program
+class Written:
+    """Writes of fan-outs whose arguments are of the same types, and right or wrong by their values."""
+
+    cells: Partitioned[DenseMatrix]
+    numbers: Partitioned[Map[str, int]]
+    words: Partitioned[Counter[str]]
+
+    @entry
+    def fill(self, places: tuple[tuple[int, int], ...]) -> None:
+        for row, column in places:
+            self.cells.set_element(row, column, 1.0)
+
+    @entry
+    def scale(self, many: tuple[tuple[str, int], ...]) -> None:
+        for key, factor in many:
+            self.numbers.put(key, None if factor == 7 else factor * 2)
+
+    @entry
+    def count(self, many: tuple[str, ...], times: int) -> None:
+        for word in many:
+            if times:
+                self.words.add(word, times * 2)
+            else:
+                self.words.add(word)
+
+
+WRITTEN = [
+    Call("fill", {"places": ((1, 0), (2, 3), (3, -1), (1, 2))}),
+    Call("fill", {"places": ((2, 1), (2, 2**40))}),
+    Call("fill", {"places": ((3, 4), (1, 1))}),
+    Call("scale", {"many": (("a", 1), ("b", 2), ("a", 2**62), ("c", 5))}),
+    Call("scale", {"many": (("b", 3), ("c", 7), ("d", 5))}),
+    Call("scale", {"many": (("c", -(2**62)), ("e", -(2**62) - 1))}),
+    Call("count", {"many": ("x", "y"), "times": 0}),
+    Call("count", {"many": ("y", "z"), "times": 3}),
+    Call("count", {"many": ("x",), "times": 2**62}),
+]
+
+
 def random_call(chance: random.Random) -> Call:
     k, x = chance.randint(0, 4), chance.randint(0, 4)
     many = tuple(chance.choice(["a", "b", "stop", "ax"]) for _ in range(chance.randrange(5)))
@@ -128,6 +179,18 @@ def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
     assert kinds == {"KeyError", "TypeError", "ValueError"} | ({"ZeroDivisionError"} & kinds)
 
 
+def test_a_write_of_a_fan_out_is_refused_as_the_class_refuses_it_after_others_of_its_types() -> None:
+    plain, running = Written(), Interpreter(Written, 2, random.Random(1))
+    expected = [answered(plain, call) for call in WRITTEN]
+    assert sum(edge.fan_out for edge in translate(Written).edges) == 3
+    assert running.epoch(WRITTEN) == expected
+    kinds = [answer.kind if isinstance(answer, Failed) else None for answer in expected]
+    large = "OverflowError"
+    assert kinds == ["IndexError", "IndexError", None, large, "TypeError", large, None, None, large]
+    for name in ("cells", "numbers", "words"):
+        assert list(running.rows(name)) == list(getattr(plain, name).rows())
+
+
 def test_task_elements_run_where_there_is_no_source(tmp_path: Path) -> None:
     """As in an executor, which has the class by value."""
     path = tmp_path / "shipped_ways.py"
@@ -149,7 +212,7 @@ def test_task_elements_run_where_there_is_no_source(tmp_path: Path) -> None:
     assert isinstance(call, Departure) and call.key == 1
     state = there.elements["user_item"].make()
     (sent,) = executable.run(there.stages[0], [Arrival(call.edge, 0, call.values)], state)
-    assert isinstance(sent, Departure) and sent.values == (2, {"indices": [2], "values": [3]})
+    assert isinstance(sent, Departure) and tuple(sent.values) == (2, {"indices": [2], "values": [3]})
     assert list(state.changes()) == [((1, 2), 3)]
 
 
