@@ -120,7 +120,7 @@ class QueryService:
 def _check_owner(query: StandingQuery, kind: QueryCommandKind, by: Principal) -> None:
     if query.owner != by.name and not by.scope.includes(Scope.ADMIN):
         raise Forbidden(
-            f"Standing query {query.id} is {query.owner!r}'s, and the token {by.name!r} may not {kind} it. Ask "
+            f"Standing query {query.id} belongs to {query.owner!r}, and the token {by.name!r} may not {kind} it. Ask "
             f"{query.owner!r}, or somebody with a token of scope admin."
         )
 

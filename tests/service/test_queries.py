@@ -61,6 +61,7 @@ def epoch(driver: Driver, queries: ActiveQueries) -> int:
         execution=driver.execution,
         attempt=driver.attempt,
         artifact=driver._artifact,
+        max_parallelism=128,
         conditions=EpochConditions(clock=Clock(epoch_time=0), queries=chosen),
     )
     reference = SnapshotStore(store.url).write_manifest(manifest)
@@ -188,7 +189,7 @@ def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Pla
         carried_out(driver, ActiveQueries())
         refused = bob.post(f"{PATH}/1/{kind}")
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:epochal:problem:forbidden")
-        assert f"query 1 is 'ada's, and the token 'bob' may not {kind} it" in refused.json()["detail"]
+        assert f"query 1 belongs to 'ada', and the token 'bob' may not {kind} it" in refused.json()["detail"]
         assert driver.running() == []
         assert ada.post(f"{PATH}/1/{kind}").status_code == 202
         assert plane.client.post(f"{PATH}/1/{kind}").status_code == 202
