@@ -10,7 +10,7 @@ from epochal.snapshots.store import SnapshotStore
 
 def manifest_paths(store: SnapshotStore, key: EpochKey) -> list[str]:
     """The whole manifests of an epoch, decided or not."""
-    paths = layout.manifests_by_epoch(store.list(layout.manifests(key.branch))).get(key.epoch, [])
+    paths = layout.by_epoch(store.list(layout.manifests(key.branch))).get(key.epoch, [])
     return [path for path in paths if not path.endswith(layout.TEMPORARY)]
 
 

@@ -37,6 +37,7 @@ from epochal.service.api.http_protocol import HttpProtocol
 from epochal.service.api.lineage import router as lineage
 from epochal.service.api.load import router as load
 from epochal.service.api.nodes import router as nodes
+from epochal.service.api.queries import router as standing_queries
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
@@ -51,6 +52,7 @@ from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.query_composition import QueryOrders
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.kept_process import Keeper
@@ -59,6 +61,7 @@ from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.service.runtime.service_logs import configure_logs
+from epochal.service.runtime.standing_queries import StandingQueriesInForce
 from epochal.service.runtime.undumpable import close_process
 from epochal.snapshots.lineage_bounds import LineageStore
 
@@ -79,6 +82,7 @@ SERVED = (
     lineage,
     load,
     nodes,
+    standing_queries,
 )
 """Of these, what changes nothing."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -110,6 +114,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         epochs=EpochService(database, store),
         manifests=SnapshotService(database, directory, store),
         lineage=LineageService(database, store),
+        standing_queries=StandingQueryDirectory(StandingQueriesInForce(database, store)),
     )
     return node, replicas
 

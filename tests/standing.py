@@ -154,5 +154,12 @@ class Grammar:
         selected += [f"{aggregate} AS a{n}" for n, aggregate in enumerate(aggregates)]
         where = f" WHERE {self.condition()}" if self._random.random() < 0.7 else ""
         grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+        having = ""
+        if self._random.random() < 0.4:
+            n, aggregate = self._random.choice(list(enumerate(aggregates)))
+            having = f" HAVING {choose((f'a{n} IS NOT NULL', f'a{n} IS NULL', f'{aggregate} IS NOT NULL'))}"
+            if aggregate.startswith(("count", "sum", "avg")):
+                literal = choose(("0", "1", "2.5", "40", "1e1"))
+                having = f" HAVING {choose((aggregate, f'a{n}'))} {choose(('>', '<=', '=', '<>'))} {literal}"
         window = choose(("'5 minutes'", "'1 hour'", "'10 minutes' SLIDE '5 minutes'", "'7 minutes'"))
-        return f"SELECT {', '.join(selected)}{where}{grouped} WINDOW {window}"
+        return f"SELECT {', '.join(selected)}{where}{grouped}{having} WINDOW {window}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -14,9 +16,12 @@ from epochal.cli.listing import Column, Listing
 from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import Session, connected
 from epochal.client.models import Operation, QueryResult, StandingQuery
+from epochal.errors import NotFound
 
 app = typer.Typer(help="Ask standing queries of an application, and see what they answer.", no_args_is_help=True)
 
+COMMIT_SECONDS: Final = 10.0
+"""So long the commit of a query's first epoch is waited for."""
 Id = Annotated[int, typer.Argument(metavar="QUERY", help="The query's id.", min=1)]
 Sql = Annotated[
     str, typer.Argument(metavar="SQL", help="SELECT device, count(*) AS n GROUP BY device WINDOW '5 minutes'")
@@ -44,7 +49,7 @@ def add(
     with connected(url, as_json) as session:
         queries = session.client.application(name).queries
         operation = queries.add(sql, operator=operator, expires_after=expires_after)
-        _finish(session, operation, wait, "Query {query} of " + name + " runs from epoch {epoch} on.")
+        _begun(session, name, operation, wait)
 
 
 @app.command("list")
@@ -84,7 +89,7 @@ def resume(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: J
     """Answer a paused query again, beginning with the next whole window."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).queries.resume(query)
-        _finish(session, operation, wait, "Query {query} of " + name + " runs from epoch {epoch} on.")
+        _begun(session, name, operation, wait)
 
 
 @app.command()
@@ -126,14 +131,57 @@ def result_table(results: Sequence[QueryResult]) -> RenderableType:
         answer = Text(json.dumps(result.values, ensure_ascii=False)) if result.values is not None else Text("")
         if result.error:
             answer.append(f" {result.error}" if result.values is not None else result.error, style="red")
-        window = f"{result.window_start:%Y-%m-%d %H:%M:%S} – {result.window_end:%H:%M:%S}"
+        window = _window(result.window_start, result.window_end)
         table.add(window, Text(json.dumps(result.group, ensure_ascii=False)), answer)
     return table
 
 
+def _begun(session: Session, name: str, operation: Operation, wait: bool) -> None:
+    """Says from when on a query answers."""
+    done = _carried_out(session, operation, wait)
+    if done is None:
+        return
+    result = done.result or {}
+    said = f"Query {result.get('query')} of {name} runs from epoch {result.get('epoch')} on. "
+    session.output.result(done, lambda: Text(said + _first_answer(session, name, result["query"])))
+
+
+def _first_answer(session: Session, name: str, query: int) -> str:
+    """The query is shown as soon as its epoch has committed, which takes as long as sinks take."""
+    queries, end = session.client.application(name).queries, time.monotonic() + COMMIT_SECONDS
+    while True:
+        try:
+            found = queries.get(query)
+            break
+        except NotFound:
+            if time.monotonic() > end:
+                return f"That epoch is being committed; `epochal query show {name} {query}` says its first window then."
+            time.sleep(0.2)
+    if found.first_window is None:
+        return "It answers every window, when the watermark has reached its end."
+    window = _window(found.first_window.start, found.first_window.end)
+    return f"It answers windows from {window} (UTC) on, each when the watermark has reached its end{_now(found)}."
+
+
+def _now(query: StandingQuery) -> str:
+    return "" if query.watermark is None else f"; the watermark is {query.watermark:%Y-%m-%d %H:%M:%S}"
+
+
+def _window(start: datetime, end: datetime) -> str:
+    return f"{start:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S}"
+
+
 def _finish(session: Session, operation: Operation, wait: bool, said: str) -> None:
+    done = _carried_out(session, operation, wait)
+    if done is not None:
+        session.output.result(done, Text(said.format_map(done.result or {})))
+
+
+def _carried_out(session: Session, operation: Operation, wait: bool) -> Operation | None:
+    """``None``: nobody waits for it."""
     if not wait:
         session.output.result(operation, Text(f"The driver is asked to, by operation {operation.id}."))
-        return
-    operation = session.wait(operation, "Waiting for an epoch")
-    session.output.result(operation, Text(said.format_map(operation.result or {})))
+        return None
+    if not session.output.animated and operation.progress:
+        session.output.note(Text(f"{operation.progress[:1].upper()}{operation.progress[1:]} ..", style="dim"))
+    return session.wait(operation, "Waiting for an epoch")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,7 +18,6 @@ from epochal.contracts.catalog import (
     Change,
     EpochState,
     EpochTerms,
-    Failure,
     ManifestReference,
     ShownDue,
     ShownWatermarks,
@@ -42,7 +40,8 @@ from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.punctuation import punctuated_together
 from epochal.engine.standing import StandingQueries
 from epochal.engine.triggers import NextDue, left_over, next_due
-from epochal.errors import Conflict, EpochAborted, EpochalError, Fenced, OutcomeUnknown
+from epochal.engine.undecided import Undecided
+from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown
 from epochal.logs import about
 from epochal.snapshots import layout
 from epochal.snapshots.cached_state import began_empty
@@ -217,26 +216,27 @@ class Coordinator:
             ", ".join(opened_for),
             ", ".join(slices) or "no source",
         )
-        collected: Collected | None = None
-        reference: ManifestReference | None = None
+        undecided = Undecided(scope, chosen)
         try:
             points.E1_OPENED.hit(number)
-            chosen.write(self.store)
+            if chosen.write(self.store):
+                points.E1_QUERIES_WRITTEN.hit(number)
             plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data)
-            collected = self._run_and_collect(plan)
+            undecided.collected = collected = self._run_and_collect(plan)
             with self.meter.step("E4"):
                 manifest = self._manifest(plan, collected, chosen.changes)
                 with storage_errors(self.store.location(layout.manifests(scope.branch))):
                     points.E4_BEFORE_MANIFEST.hit(number)
-                reference = self.store.write_manifest(manifest)
+                undecided.reference = reference = self.store.write_manifest(manifest)
                 points.E4_MANIFEST_WRITTEN.hit(number)
                 self._decide(scope, manifest, reference)
         except Fenced:
-            self._forget(scope, collected, reference)
+            undecided.forget(self.store, self._participants)
             raise
         except Exception as error:
             failure = failure_of(error)
-            self._abort(scope, collected, reference, failure)
+            undecided.abort(self.store, self._participants, self.catalog, failure)
+            self.aborted.append(scope)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
         self._accept(scope, manifest, reference, began)
         self.queries.decided(chosen)
@@ -324,75 +324,6 @@ class Coordinator:
         self.bases.published(manifest)
         self.changes.clear()
         self.commits.submit(scope, manifest, began)
-
-    def _abort(
-        self,
-        scope: EpochScope,
-        collected: Collected | None,
-        reference: ManifestReference | None,
-        failure: Failure,
-    ) -> None:
-        """Remove the attempt's own files and say so in the catalog.
-
-        Before E4 the files go first, so that a crash between the two leaves a ``started`` row for R4. Once the
-        compare-and-set was tried, ``abort_epoch`` goes first: it refuses a prepared epoch, and nothing may be removed
-        before that is certain.
-        """
-        log.warning("abort: epoch %s: %s", scope.key, failure.message)
-        points.ABORT_BEFORE.hit(scope.epoch)
-        if reference is not None:
-            try:
-                self.catalog.abort_epoch(scope.epoch, failure)
-            except Fenced:
-                self._forget_if_undecided(scope, collected, reference)
-                raise
-            self._forget_now_or_later(scope, collected, reference)
-            points.ABORT_SWEPT.hit(scope.epoch)
-        else:
-            self._forget_now_or_later(scope, collected, reference)
-            points.ABORT_SWEPT.hit(scope.epoch)
-            self.catalog.abort_epoch(scope.epoch, failure)
-        self.aborted.append(scope)
-
-    def _forget_now_or_later(
-        self, scope: EpochScope, collected: Collected | None, reference: ManifestReference | None
-    ) -> None:
-        """What failed the epoch may also hinder the removal of its files; E7 of a later epoch, or R4, does it then."""
-        try:
-            self._forget(scope, collected, reference)
-        except Fenced:
-            raise
-        except EpochalError as error:
-            log.warning("abort: epoch %s: its files cannot be removed yet: %s", scope.key, error)
-
-    def _forget_if_undecided(
-        self, scope: EpochScope, collected: Collected | None, reference: ManifestReference
-    ) -> None:
-        """Of a zombie whose compare-and-set may have landed before it was fenced: from then on none lands, so the row
-        says for certain. When it cannot be read, the files are left to garbage collection."""
-        with suppress(EpochalError):
-            record = self.catalog.epoch(scope.epoch)
-            if record is None or record.manifest != reference:
-                self._forget(scope, collected, reference)
-
-    def _forget(
-        self,
-        scope: EpochScope,
-        collected: Collected | None,
-        reference: ManifestReference | None,
-    ) -> None:
-        """Undo what this attempt alone wrote for the epoch. Also right for a zombie: these files are only its own."""
-        if collected is not None:
-            for operator, handles in collected.operators.items():
-                self._participants.operators[operator].abort(scope, handles)
-            for sink, handles in collected.sinks.items():
-                self._participants.sinks[sink].abort(scope, handles)
-            for loop, handles in collected.loops.items():
-                self._participants.loops[loop].abort(scope, handles)
-        if reference is not None:
-            self.store.delete(reference.path)
-        for backend in self._participants.backends:
-            backend.sweep(scope, keep=())
 
 
 def _shown(due: NextDue | None) -> ShownDue | None:

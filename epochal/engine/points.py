@@ -7,6 +7,7 @@ from epochal.faults import declare
 E1_BEFORE = declare("E1.before", "before the slices of an epoch are chosen")
 E1_SLICES_CHOSEN = declare("E1.slices-chosen", "slices chosen, no catalog row yet")
 E1_OPENED = declare("E1.opened", "catalog row is started")
+E1_QUERIES_WRITTEN = declare("E1.queries-written", "the standing queries of the epoch are durable, no task has them")
 E1_ASSEMBLED = declare("E1.assembled", "another version is ready, the one before still runs")
 E1_DRAINED = declare("E1.drained", "everything decided is committed, the other version is not in place yet")
 E1_TAKEN_OVER = declare("E1.taken-over", "the other version's sinks are taken over, the one before is still in place")

@@ -114,14 +114,15 @@ class Recovery:
         """
         decided = self._decided_since_bases(point)
         first = min(decided, default=point.first_epoch)
-        written = layout.manifests_by_epoch(self.store.list(layout.manifests(point.branch)))
+        folders = (layout.manifests(point.branch), layout.queries(point.branch))
+        written = layout.by_epoch(path for folder in folders for path in self.store.list(folder))
         for epoch in range(first, point.next_epoch):
             self._sweep(
                 EpochScope(point.application, EpochKey(point.branch, epoch), point.attempt, None), decided.get(epoch)
             )
-            named = decided[epoch].path if epoch in decided else None
+            named = self._named(decided.get(epoch))
             for path in written.get(epoch, ()):
-                if path != named:
+                if path not in named:
                     self.store.delete(path)
             points.R4_SWEPT.hit(epoch)
         self._sweep_bases(point.branch, decided.values())
@@ -130,6 +131,13 @@ class Recovery:
             self.catalog.abort_epoch(record.epoch, Failure(type="attempt-lost", message=reason, step="R4"))
             log.info("R4 abort: epoch %s", record.key)
         points.R4_ABORTED.hit()
+
+    def _named(self, decided: ManifestReference | None) -> set[str]:
+        """The manifest of a decided epoch, and the file of the standing queries that it runs with."""
+        if decided is None:
+            return set()
+        queries = self.store.read_manifest(decided).queries
+        return {decided.path} | ({queries.path} if queries is not None else set())
 
     def _decided_since_bases(self, point: RecoveryPoint) -> dict[int, ManifestReference]:
         """This branch's decided epochs back to the last bases, whose manifests R2 has just read."""

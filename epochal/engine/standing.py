@@ -38,9 +38,16 @@ class Chosen:
     changes: tuple[Change, ...] = ()
     outcomes: dict[int, Failure | None] = field(default_factory=dict)
 
-    def write(self, store: SnapshotStore) -> None:
+    def write(self, store: SnapshotStore) -> bool:
+        """Whether there was something to write, which is durable now."""
         if self.is_new and self.conditions.queries is not None:
             store.write(self.conditions.queries.path, self.data)
+        return self.is_new
+
+    def forget(self, store: SnapshotStore) -> None:
+        """The epoch is not decided: its file, which may not have been written yet, is nobody's."""
+        if self.is_new and self.conditions.queries is not None:
+            store.delete(self.conditions.queries.path)
 
 
 @dataclass

@@ -45,8 +45,8 @@ def manifest(key: EpochKey, attempt: int) -> str:
     return f"{manifests(key.branch)}/{key.epoch:010}-{attempt}-{uuid4().hex}.json"
 
 
-def manifests_by_epoch(paths: Iterable[str]) -> dict[int, list[str]]:
-    """Manifests' paths by epoch, unfinished ones too."""
+def by_epoch(paths: Iterable[str]) -> dict[int, list[str]]:
+    """Paths of manifests, or of standing queries, by epoch, unfinished ones too."""
     found: dict[int, list[str]] = defaultdict(list)
     for path in paths:
         number = path.rpartition("/")[2].lstrip(".").partition("-")[0]
@@ -80,9 +80,14 @@ def loops(key: EpochKey) -> str:
     return f"{key.branch}/loops/{key.epoch:010}"
 
 
+def queries(branch: str) -> str:
+    """The folder of the standing queries that a branch's epochs ran with."""
+    return f"{branch}/queries"
+
+
 def standing_queries(key: EpochKey) -> str:
-    """The queries that an epoch, and those after it, run with."""
-    return f"{key.branch}/queries/{key.epoch:010}-{uuid4().hex}.json"
+    """A new path for the queries that an epoch, and those after it, run with."""
+    return f"{queries(key.branch)}/{key.epoch:010}-{uuid4().hex}.json"
 
 
 def records_of_loop(key: EpochKey, loop: str, subtask: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from epochal.contracts.conditions import BEGINNING
 from epochal.standing.query import Query
 
 State = Literal["active", "paused"]
@@ -32,6 +33,15 @@ class StandingQuery:
     epoch: int
     state: State = "active"
     expires_at: int | None = None
+
+    @property
+    def first_window(self) -> tuple[int, int] | None:
+        """Begin and end, in microseconds, of the first window that it answers since it was added or resumed; ``None``:
+        there had been no row before it, so that it answers all."""
+        if self.since == BEGINNING:
+            return None
+        begin = -(-self.since // self.query.slide) * self.query.slide
+        return begin, begin + self.query.size
 
     @property
     def json(self) -> dict[str, Any]:

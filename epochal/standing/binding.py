@@ -32,7 +32,7 @@ _WRITTEN: Final = {
     "sort": "SORT BY",
     "pivots": "PIVOT",
 }
-_CLAUSES: Final = frozenset({"expressions", "where", "group", "kind", "operation_modifiers"})
+_CLAUSES: Final = frozenset({"expressions", "where", "group", "having", "kind", "operation_modifiers"})
 
 
 def bound(text: str, columns: Mapping[str, str], limits: Limits = DEFAULT) -> Query:
@@ -59,7 +59,8 @@ class _Binder:
         condition = None if where is None else self._scalars.condition(where.this)
         groups = self._groups(select)
         shown, aggregates = self._selected(select, groups)
-        found = Query(shown, aggregates, conjuncts(condition), size, slide)
+        having = self._having(select.args.get("having"), aggregates)
+        found = Query(shown, aggregates, conjuncts(condition), size, slide, conjuncts(having))
         if found.cost > self._limits.cost:
             raise refused("cost", found.cost, self._limits.cost, at=0)
         return found
@@ -85,6 +86,28 @@ class _Binder:
                 raise refused("group-by", written.sql(dialect="spark"), at=position_of(node))
             found.append((node, bound))
         return found
+
+    def _having(self, clause: exp.Having | None, aggregates: tuple[Aggregate, ...]) -> Expression | None:
+        """Over the results: an aggregate is called by its name, or written as it is selected."""
+        if clause is None:
+            return None
+        named = {(each.function, _key(each.argument)): each.name for each in reversed(aggregates)}
+
+        def as_selected(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, (exp.AggFunc, exp.Filter)):
+                return node
+            found = self._aggregate(node)
+            name = None if found is None else named.get((found[0], _key(found[1])))
+            if name is None:
+                raise refused("having", f"{node.sql(dialect='spark')}, which is not selected", at=position_of(node))
+            return exp.column(exp.to_identifier(name))
+
+        condition = clause.this.transform(as_selected)
+        for column in condition.find_all(exp.Column):
+            if "start" in column.this.meta and self._is_column(column):
+                raise refused("having", f"{column.name}, which is a column of the stream", at=position_of(column))
+        results = {each.name: each.type for each in aggregates}
+        return Scalars(results, self._limits, of_results=True).condition(condition)
 
     def _is_column(self, node: exp.Column) -> bool:
         return self._scalars.has_column(node.name)
@@ -184,6 +207,10 @@ class _Binder:
             return fixed_interval("the window", text.text, least=1)
         except PipelineError:
             raise refused("window-interval", repr(text.text), at=text.position) from None
+
+
+def _key(argument: Expression | None) -> str | None:
+    return None if argument is None else argument.key
 
 
 def _only_where(condition: Expression | None, argument: Expression | None) -> Expression | None:

@@ -40,7 +40,8 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Query:
-    """``where``: conditions that all must hold. ``size``, ``slide``: of the windows, in microseconds; the grid begins
+    """``where``: conditions that all must hold. ``having``: conditions on results, whose columns are the names of
+    aggregates. ``size``, ``slide``: of the windows, in microseconds; the grid begins
     at the Unix epoch, and ``slide`` divides ``size``."""
 
     groups: tuple[Group, ...]
@@ -48,6 +49,7 @@ class Query:
     where: tuple[Expression, ...]
     size: int
     slide: int
+    having: tuple[Expression, ...] = ()
 
     @property
     def windows_of_a_row(self) -> int:
@@ -65,16 +67,16 @@ class Query:
 
     @property
     def cost(self) -> int:
-        """A measure of the work for a row: 1 for each distinct operation, 1 for each 10 values of a list, 2 for each
-        group column, 4 for each aggregate, and the windows that a row is in."""
-        nodes = {each.key: each for expression in self.expressions for each in expression.walk()}
+        """A measure of the work for a row, or a result: 1 for each distinct operation, 1 for each 10 values of a list,
+        2 for each group column, 4 for each aggregate, and the windows that a row is in."""
+        nodes = {each.key: each for expression in (*self.expressions, *self.having) for each in expression.walk()}
         operations = sum(each.operation not in ("column", "literal") for each in nodes.values())
         lists = sum(len(each.value) // 10 for each in nodes.values() if each.operation == "in")
         return operations + lists + 2 * len(self.groups) + 4 * len(self.aggregates) + self.windows_of_a_row
 
     @property
     def json(self) -> dict[str, Any]:
-        return {
+        said = {
             "groups": [[group.name, group.expression.json] for group in self.groups],
             "aggregates": [
                 [one.name, one.function, None if one.argument is None else one.argument.json] for one in self.aggregates
@@ -83,6 +85,8 @@ class Query:
             "size": self.size,
             "slide": self.slide,
         }
+        having = {"having": [condition.json for condition in self.having]} if self.having else {}
+        return {**said, **having}
 
     @classmethod
     def of(cls, json: dict[str, Any]) -> Query:
@@ -96,4 +100,5 @@ class Query:
             tuple(map(Expression.of, json["where"])),
             json["size"],
             json["slide"],
+            tuple(map(Expression.of, json.get("having", ()))),
         )

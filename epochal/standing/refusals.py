@@ -66,7 +66,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "clause",
         "{0} has no place in a standing query",
-        "It has SELECT, WHERE, GROUP BY and WINDOW, and reads the stream that it is asked of.",
+        "It has SELECT, WHERE, GROUP BY, HAVING and WINDOW, and reads the stream that it is asked of.",
         f"SELECT count(*) AS n FROM »events« {_W}",
     ),
     Reason(
@@ -139,9 +139,16 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "distinct",
-        "DISTINCT needs a set of all values",
-        "Count groups instead: GROUP BY the column.",
+        "DISTINCT needs a set of all values of a group, which has no bound",
+        "Group by the column, and count the results of a window; or keep approx_count_distinct in the application.",
         f"SELECT »count«(DISTINCT user) AS users {_W}",
+    ),
+    Reason(
+        "having",
+        "HAVING reads {0}",
+        "It reads aggregates that are selected, by their names: select it, with a name that no column has. Conditions "
+        "on columns belong into WHERE.",
+        f"SELECT device, count(*) AS n GROUP BY device HAVING »sum«(items) > 10 {_W}",
     ),
     Reason(
         "group-by",

@@ -15,7 +15,8 @@ from epochal.standing.limits import Limits
 from epochal.standing.literals import cast, fits, number, time
 from epochal.standing.parsing import position_of
 from epochal.standing.refusals import refused
-from epochal.standing.types import FLOATS, INTEGERS, common_type, decimal_of, is_integer, is_number, is_readable
+from epochal.standing.types import FLOATS, INTEGERS, common_type, is_integer, is_number, is_readable
+from epochal.state.decimals import decimal_of
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "eq",
@@ -52,12 +53,14 @@ _REGULAR: Final = (exp.RegexpLike, exp.RegexpILike, exp.SimilarTo)
 
 
 class Scalars:
-    """``columns``: of the stream, name -> Spark's type. Names are found as Spark finds them, whatever their case."""
+    """``columns``: of the stream, name -> Spark's type; or ``of_results``, whose decimals are wider. Names are found as
+    Spark finds them, whatever their case."""
 
-    def __init__(self, columns: Mapping[str, str], limits: Limits) -> None:
+    def __init__(self, columns: Mapping[str, str], limits: Limits, of_results: bool = False) -> None:
         self._columns = {name.casefold(): (name, type.lower()) for name, type in columns.items()}
         self._names = ", ".join(columns)
         self._limits = limits
+        self._of_results = of_results
 
     def has_column(self, name: str) -> bool:
         return name.casefold() in self._columns
@@ -91,7 +94,7 @@ class Scalars:
         if known is None:
             raise refused("unknown-column", repr(node.name), self._names, at=at)
         name, type = known
-        if not is_readable(type):
+        if not is_readable(type) and not (self._of_results and decimal_of(type)):
             raise refused("column-type", repr(name), type, at=at)
         return Expression("column", type, value=name)
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from epochal.state.decimals import decimal_of
 
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 FLOATS: Final = ("float", "double")
 GREATEST_PRECISION: Final = 18
 """Of decimals: their digits fit into 64 bits."""
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _WIDEST: Final = 38
-
-
-def decimal_of(type: str) -> tuple[int, int] | None:
-    """Precision and scale; ``None`` for what is no decimal."""
-    found = _DECIMAL.fullmatch(type)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def is_integer(type: str) -> bool:
@@ -31,7 +25,7 @@ def is_number(type: str) -> bool:
 def is_readable(type: str) -> bool:
     """Whether a query may use the values of a column of this type."""
     if (decimal := decimal_of(type)) is not None:
-        return decimal[0] <= GREATEST_PRECISION and decimal[1] >= 0
+        return decimal[0] <= GREATEST_PRECISION
     return is_number(type) or type in ("boolean", "string", "date", "timestamp")
 
 

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
+from epochal.state.decimals import decimal_of
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
-from epochal.state.types import INTEGER_BITS, arrow_type, decimal_of
+from epochal.state.types import INTEGER_BITS, arrow_type
 
 Verdict = Literal["same", "added", "dropped", "evolved"]
 

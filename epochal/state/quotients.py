@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.state.types import arrow_type, decimal_of
+from epochal.state.decimals import decimal_of
+from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
 """``pyarrow.Array`` or ``ChunkedArray``."""

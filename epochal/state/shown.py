@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.state.decimals import decimal_of
 from epochal.state.lists import lengths, totals
 from epochal.state.type_names import nested_type
-from epochal.state.types import arrow_type, decimal_of
+from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
 Options: TypeAlias = Mapping[str, Any]

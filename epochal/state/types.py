@@ -11,6 +11,7 @@ import re
 import pyarrow as pa
 
 from epochal.errors import SchemaError
+from epochal.state.decimals import decimal_of
 from epochal.state.type_names import NestedType, array_name, map_name, nested_type, struct_name
 
 _ARROW: dict[str, pa.DataType] = {
@@ -50,7 +51,6 @@ _VARIANT_ARROW = pa.struct(
 )
 """How Spark hands over a variant: the metadata says that the struct is one."""
 
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _REFUSED = {
     "interval year": "keep the number of months as int",
     "interval month": "keep the number of months as int",
@@ -130,17 +130,6 @@ def nullable_within(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_list(arrow):
         return pa.list_(arrow.value_field.with_type(nullable_within(arrow.value_type)).with_nullable(True))
     return arrow
-
-
-def decimal_of(name: str) -> tuple[int, int] | None:
-    """Precision and scale of ``decimal(p,s)``; ``None`` for any other type."""
-    match = _DECIMAL.fullmatch(name)
-    if match is None:
-        return None
-    precision, scale = int(match[1]), int(match[2])
-    if not (1 <= precision <= 38 and scale <= precision):
-        raise SchemaError(f"Type {name} is not valid: the precision is 1 to 38 and the scale at most the precision.")
-    return precision, scale
 
 
 def check_column(table: str, column: str, type: str, *, key: bool) -> None:

@@ -17,29 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.standing.expression import Expression
-from epochal.standing.types import FLOATS, decimal_of, is_integer
+from epochal.standing.types import FLOATS, GREATEST_PRECISION, is_integer
+from epochal.state import types
+from epochal.state.decimals import decimal_of
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_ARROW: Final = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "date": pa.date32(),
-    "timestamp": _TIMESTAMP,
-}
 
 
 def arrow_type(type: str) -> pa.DataType:
-    """How values of a type of the language are held."""
+    """How values of a type of the language are held: decimals as wide as they can be."""
     decimal = decimal_of(type)
-    return _ARROW[type] if decimal is None else pa.decimal128(38, decimal[1])
+    return types.arrow_type(type) if decimal is None else pa.decimal128(38, decimal[1])
 
 
 class Rows:
@@ -195,10 +184,11 @@ def _cast(expression: Expression, arguments: list[pa.Array]) -> pa.Array:
         days = np.floor_divide(_integers(values), 86_400_000_000).astype(np.int32)
         return _with_nulls(pa.array(days).view(pa.date32()), values)
     if (was, type) == ("date", "timestamp"):
-        return pc.multiply(values.cast(pa.int32()).cast(pa.int64()), 86_400_000_000).cast(_TIMESTAMP)
+        return pc.multiply(values.cast(pa.int32()).cast(pa.int64()), 86_400_000_000).cast(types.arrow_type("timestamp"))
     decimal = decimal_of(was)
     if decimal is not None and type in FLOATS:
-        return _doubles(values, decimal[1])
+        is_wide = decimal[0] > GREATEST_PRECISION
+        return values.cast(pa.string()).cast(pa.float64()) if is_wide else _doubles(values, decimal[1])
     return values.cast(arrow_type(type), safe=False) if type in FLOATS else values.cast(arrow_type(type))
 
 

@@ -24,9 +24,11 @@ import pyarrow as pa
 
 from epochal.contracts.conditions import as_datetime
 from epochal.standing.query import AVERAGED, COUNTED, GREATEST, LEAST, SUMMED, Aggregate, Query
-from epochal.standing.types import FLOATS, decimal_of
-from epochal.state.json_form import to_json
-from epochal.tasks.standing_expressions import whole_numbers
+from epochal.standing.types import FLOATS
+from epochal.state.decimals import decimal_of
+from epochal.state.json_form import from_json, to_json
+from epochal.state.table import Column
+from epochal.tasks.standing_expressions import Mask, Rows, arrow_type, whole_numbers
 
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -103,6 +105,24 @@ def results(query: Query, integers: Integers, doubles: Doubles, least: Integers)
         columns.append(_values(place, integers, doubles, least, wrong))
     rows = list(map(list, zip(*columns, strict=True))) if len(integers) else []
     return rows, ["; ".join(found) or None for found in wrong]
+
+
+def fulfils(query: Query, values: Sequence[Sequence[Any]], errors: Sequence[str | None]) -> Mask:
+    """The groups that ``HAVING`` leaves, and those of which something could not be told. As :func:`results` gives."""
+    if not query.having or not values:
+        return np.ones(len(values), np.bool_)
+    columns = {
+        aggregate.name: pa.array(
+            [from_json(row[place], Column(name=aggregate.name, type=aggregate.type)) for row in values],
+            arrow_type(aggregate.type),
+        )
+        for place, aggregate in enumerate(query.aggregates)
+    }
+    found = Rows(pa.RecordBatch.from_pydict(columns))
+    holds = np.ones(len(values), np.bool_)
+    for condition in query.having:
+        holds &= found.mask(condition)
+    return holds | np.array([error is not None for error in errors], np.bool_)
 
 
 def _values(

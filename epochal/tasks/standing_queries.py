@@ -25,7 +25,7 @@ from epochal.state.watermarks import BEGINNING, END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import delta_rows, gathered
-from epochal.tasks.standing_layout import NOTHING, Integers, layout_of, results
+from epochal.tasks.standing_layout import NOTHING, Integers, fulfils, layout_of, results
 from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, QUERY, WINDOW_END
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
@@ -240,6 +240,9 @@ class _Epoch:
         ]
         groups = column_of(answered, GROUP).to_pylist()
         closed = ends[known & ~too_many].tolist()
+        if query.query.having:
+            kept = np.flatnonzero(fulfils(query.query, values, errors)).tolist()
+            closed, groups, texts, errors = ([each[row] for row in kept] for each in (closed, groups, texts, errors))
         for end in np.unique(ends[known & too_many]).tolist():
             closed.append(end)
             groups.append(NO_GROUP)

@@ -136,6 +136,7 @@ def orphans(history: History) -> list[str]:
     for reference, manifest in history.snapshots:
         named.add(reference.path)
         named |= {delta.file.path for delta in manifest.deltas} | {base.file.path for base in manifest.bases}
+        named |= {manifest.queries.path} if manifest.queries is not None else set()
     lost = [path for branch in sorted(branches) for path in history.store.list(branch) if path not in named]
     return [f"{path} is named by no manifest" for path in lost] + [
         f"{path} was left in the folder of sink {sink}"

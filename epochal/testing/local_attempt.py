@@ -87,12 +87,15 @@ def attempt(
     tasks: LocalTasks = FAULTLESS,
     epochs: int | None = None,
     now: Callable[[], datetime] = CLOCK,
+    begun: Callable[[Coordinator], None] = lambda coordinator: None,
 ) -> None:
-    """One attempt, until there is nothing to do ``now``, or of so many ``epochs``.
+    """One attempt, until there is nothing to do ``now``, or of so many ``epochs``. ``begun`` is called before the first
+    one: to give it what a control plane would.
 
     Raises what ends it: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
     """
     running = LocalAttempt(local_program(orders, pipeline, participants, tasks), catalog, now)
+    begun(running.coordinator)
     ran = failed = 0
     while epochs is None or ran < epochs:
         try:

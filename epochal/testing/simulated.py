@@ -18,6 +18,7 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.catalog import QueryCommand
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -121,6 +122,8 @@ class World:
     commit: Literal["asynchronous", "synchronous"] = "asynchronous"
     bounded: bool = False
     """Nothing comes after the log."""
+    commands: list[QueryCommand] = field(default_factory=list)
+    """On standing queries: all that were ever given."""
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import Failure, ManifestReference
@@ -33,6 +33,7 @@ from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
+from epochal.snapshots.manifest import Manifest
 from epochal.state.watermarks import behind
 from epochal.testing.local_attempt import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog
@@ -59,6 +60,7 @@ from epochal.testing.simulated import (
     follows,
     in_flight_at,
 )
+from epochal.testing.simulated_queries import COMMANDS_PER_EPOCH, NODES, another, deliver, wrong_queries
 from epochal.testing.simulated_runner import SimulatedRunner, read_totals, read_waiting
 from epochal.testing.simulated_time import DELAY, LATE, Alarms, alarms_after, from_outside, left, time_plan
 
@@ -69,6 +71,8 @@ class Plan:
 
     chance: random.Random
     faults_left: int
+    asks: random.Random
+    """Of its own, so that a seed does otherwise what it did before there were standing queries."""
     fired: Counter[str] = field(default_factory=Counter)
 
 
@@ -76,7 +80,7 @@ def run(seed: int, events: int = 12, faults: int = 4) -> tuple[World, Plan]:
     """Run one seed to the end of its log, through crashes, zombies and lost answers."""
     chance = random.Random(seed)
     world = World.new(chance, events)
-    plan = Plan(chance, chance.randint(0, faults))
+    plan = Plan(chance, chance.randint(0, faults), random.Random(f"queries of {seed}"))
     while not _attempt(world, plan):
         pass
     return world, plan
@@ -130,7 +134,11 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
     )
     runner = SimulatedRunner(world, sink, tail, plan.chance)
     program = Program(
-        orders, Graph(orders.application, ()), PipelinePlan({}, {}, time_plan(SOURCE, OPERATOR)), participants, runner
+        orders,
+        Graph(orders.application, NODES),
+        PipelinePlan({}, {}, time_plan(SOURCE, OPERATOR)),
+        participants,
+        runner,
     )
     current = CurrentProgram(program)
     commits = CommitQueue(_Insisting(catalog), current)
@@ -149,8 +157,12 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         if not commits.has_room:
             continue
         world.clock += timedelta(seconds=plan.chance.random())
+        if plan.asks.random() < COMMANDS_PER_EPOCH:
+            world.commands.append(another(plan.asks, world.commands))
+        deliver(coordinator.queries, world.commands, position.snapshot)
+        commanded = coordinator.queries.waits and not coordinator.drained
         slices = coordinator.plan_slices(SliceLimits(None))
-        situation = situation_of(coordinator, slices)
+        situation = replace(situation_of(coordinator, slices), commanded=commanded)
         decision = decide(situation)
         if decision.step is not Step.OPEN and situation.until_due is not None:
             world.clock += timedelta(seconds=situation.until_due)
@@ -208,7 +220,7 @@ def violations(world: World) -> list[str]:
     marks, latest = NO_WATERMARKS, BEGINNING
     in_flight: Rows = []
     decided = world.catalog.decided
-    seen, clock, drains = 0, BEGINNING, False
+    seen, clock, drains, through = 0, BEGINNING, False, 0
     before = datetime.min.replace(tzinfo=UTC)
     for record in decided:
         if record.state != "committed" or record.manifest is None:
@@ -226,13 +238,16 @@ def violations(world: World) -> list[str]:
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
         if drains:
             found.append(f"epoch {record.epoch} was opened after the last one")
-        drains = world.bounded and at_end and not taken
+        commanded = _through(manifest) > through
+        found += wrong_queries(world.store, manifest, through, world.commands)
+        through = _through(manifest)
+        drains = world.bounded and at_end and not taken and not commanded
         reached = max(marks.fire, behind(latest, DELAY))
         marks = Watermarks(late=marks.fire, fire=END if drains else reached)
         if manifest.clock.places[OPERATOR] != marks:
             found.append(f"epoch {record.epoch} ran with {manifest.clock.places[OPERATOR]}, not with {marks}")
         due = any(at <= clock for at in reminders.values()) or any(at <= reached for at in alarms.values())
-        reasons = _reasons(slice is not None, due, bool(taken), drains)
+        reasons = _reasons(slice is not None, due, bool(taken), commanded, drains)
         if record.opened_for != reasons:
             found.append(f"epoch {record.epoch} was opened for {record.opened_for}, not for {reasons}")
         outside = from_outside(slice, world.log, marks.late)
@@ -263,6 +278,8 @@ def violations(world: World) -> list[str]:
         found.append(
             f"{seen} of {len(world.log)} events were processed; left are {in_flight}, {reminders} and {alarms}"
         )
+    if through < len(world.commands) and not drains:
+        found.append(f"{through} of {len(world.commands)} commands on standing queries were carried out")
     if extra := set(world.target.visible) - {record.epoch for record in decided}:
         found.append(f"the sink shows epochs that were never decided: {sorted(extra)}")
     return found
@@ -273,14 +290,27 @@ def leftovers(world: World) -> list[str]:
     referenced: set[str] = set()
     for record in world.catalog.decided:
         if record.manifest is not None:
-            referenced.add(record.manifest.path)
-            referenced |= {delta.file.path for delta in world.store.read_manifest(record.manifest).deltas}
+            manifest = world.store.read_manifest(record.manifest)
+            referenced |= {record.manifest.path, *(delta.file.path for delta in manifest.deltas)}
+            referenced |= {manifest.queries.path} if manifest.queries is not None else set()
     orphans = [path for path in world.store.list(world.catalog.branch) if path not in referenced]
     return orphans + [f"staged {unique}" for unique in world.target.staged]
 
 
-def _reasons(input: bool, due: bool, in_flight: bool, drain: bool) -> tuple[Trigger, ...]:
-    held: dict[Trigger, bool] = {"input": input, "due": due, "in_flight": in_flight, "drain": drain}
+def _through(manifest: Manifest) -> int:
+    """The last command on standing queries that has been carried out."""
+    queries = None if manifest.conditions is None else manifest.conditions.queries
+    return 0 if queries is None else queries.through
+
+
+def _reasons(input: bool, due: bool, in_flight: bool, command: bool, drain: bool) -> tuple[Trigger, ...]:
+    held: dict[Trigger, bool] = {
+        "input": input,
+        "due": due,
+        "in_flight": in_flight,
+        "command": command,
+        "drain": drain,
+    }
     return tuple(trigger for trigger, holds in held.items() if holds)
 
 

@@ -26,6 +26,13 @@ class AddQuery(Body):
     )
 
 
+class QueryWindow(Answer):
+    """A window of event time, without its end."""
+
+    start: datetime
+    end: datetime
+
+
 class StandingQueryAnswer(Answer):
     """A query as the latest committed epoch runs with it."""
 
@@ -38,6 +45,12 @@ class StandingQueryAnswer(Answer):
     state: Open[QueryState]
     epoch: int = Field(description="The first epoch that ran with it.")
     since: datetime | None = Field(description="Windows that begin earlier are not answered; null: all are.")
+    first_window: QueryWindow | None = Field(
+        default=None, description="The first that begins then; it is answered when the watermark has reached its end."
+    )
+    watermark: datetime | None = Field(
+        default=None, description="Windows that end by then have been answered; null: none yet, or all."
+    )
     expires_at: datetime | None
     cost: int
 

@@ -18,6 +18,7 @@ from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotService
+from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.serving import ServedReplicas
@@ -49,7 +50,6 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
     from epochal.service.queries.entries import Answers, EntryQueries
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
-    from epochal.service.queries.standing_queries import StandingQueryDirectory
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping
@@ -81,6 +81,7 @@ class QueryNode:
     epochs: EpochService
     manifests: SnapshotService
     lineage: LineageService
+    standing_queries: StandingQueryDirectory
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,6 @@ class ControlPlane(QueryNode):
     savepoints: SavepointService
     transactions: TransactionService
     queries: QueryService
-    standing_queries: StandingQueryDirectory
     annotations: AnnotationService
     collections: CollectionService
     backups: BackupService

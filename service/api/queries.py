@@ -11,7 +11,7 @@ from epochal.contracts.catalog import QueryCommandKind
 from epochal.errors import Conflict, InvalidInput, OptionError, QueryRefused
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, answers
-from epochal.service.api.context import Control
+from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.histories import Scanning
 from epochal.service.api.paging import Paging
@@ -35,9 +35,9 @@ router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 @router.get("")
 @requires(Scope.READ)
 @answers(*FILES)
-def list_queries(name: str, control: Control) -> StandingQueriesAnswer:
+def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
     """The standing queries that the latest committed epoch ran with, by id."""
-    return control.standing_queries.all(name)
+    return node.standing_queries.all(name)
 
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
@@ -55,15 +55,18 @@ def add_query(name: str, request: AddQuery, control: Control, caller: Caller) ->
 @router.get("/{query}")
 @requires(Scope.READ)
 @answers(*FILES)
-def get_query(name: str, query: QueryNumber, control: Control) -> StandingQueryAnswer:
-    return control.standing_queries.one(name, query)
+def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
+    return node.standing_queries.one(name, query)
 
 
 @router.post("/{query}/drop", status_code=status.HTTP_202_ACCEPTED)
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """End a query; its results are gone with that epoch. Its id is never used again."""
+    """End a query; its results are gone with that epoch. Its id is never used again.
+
+    A query is changed by the token that has added it, by its name, and by tokens of scope `admin`; others get 403.
+    """
     return _change(control, name, query, "drop", caller)
 
 
@@ -71,7 +74,7 @@ def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) 
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Stop answering; windows that have not closed are forgotten, results stay."""
+    """Stop answering; windows that have not closed are forgotten, results stay. See `drop` for who may."""
     return _change(control, name, query, "pause", caller)
 
 
@@ -79,7 +82,7 @@ def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller)
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Answer again, beginning with the first window of which every row is still to come."""
+    """Answer again, beginning with the first window of which every row is still to come. See `drop` for who may."""
     return _change(control, name, query, "resume", caller)
 
 
@@ -87,10 +90,10 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 @requires(Scope.READ)
 @answers(*LOOKUP)
 async def get_results(
-    name: Name, query: QueryNumber, control: Control, scans: Scanning, read: Reading, page: Paging
+    name: Name, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
 ) -> QueryResults:
     """Results of windows that have closed, by window and group, for as long as the application keeps them."""
-    operator = (await asyncio.to_thread(control.standing_queries.one, name, query)).operator
+    operator = (await asyncio.to_thread(node.standing_queries.one, name, query)).operator
     found = await scans.scan(name, operator, str(query), read, page)
     return QueryResults(
         query=query,
@@ -102,7 +105,7 @@ async def get_results(
 
 
 def _change(control: Control, name: str, query: int, kind: QueryCommandKind, caller: Caller) -> OperationAnswer:
-    return control.queries.change(name, query, kind, caller.name)
+    return control.queries.change(name, query, kind, caller)
 
 
 def _result(row: ScannedRow) -> QueryResult:

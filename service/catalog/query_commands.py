@@ -6,7 +6,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import QueryCommand
-from epochal.service.catalog.models import Application, Operation, QueryCommandRow
+from epochal.engine.epoch import State
+from epochal.service.catalog.models import Application, Epoch, Execution, Operation, QueryCommandRow
 from epochal.service.catalog.types import now
 
 
@@ -19,6 +20,12 @@ class QueryCommandRepository:
         out, which of a fork was another application's."""
         query = select(func.max(QueryCommandRow.number)).where(QueryCommandRow.application == application.id)
         return max(self._session.scalar(query) or 0, inherited) + 1
+
+    def under_way(self, execution: Execution) -> int | None:
+        """The epoch that its driver has opened and not decided, if there is one."""
+        query = select(Epoch.epoch, Epoch.state).where(Epoch.branch == execution.branch).order_by(Epoch.epoch.desc())
+        newest = self._session.execute(query.limit(1)).first()
+        return newest.epoch if newest is not None and newest.state == State.STARTED else None
 
     def add(self, application: Application, command: QueryCommand, operation: Operation) -> None:
         self._session.add(

@@ -13,7 +13,7 @@ from typing import Any
 from epochal.contracts.catalog import QueryCommand, QueryCommandKind
 from epochal.contracts.conditions import microseconds
 from epochal.declarations.intervals import fixed_interval
-from epochal.errors import Conflict, InvalidInput, NotFound, OptionError, PipelineError
+from epochal.errors import Conflict, Forbidden, InvalidInput, NotFound, OptionError, PipelineError
 from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
@@ -22,10 +22,13 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.query_commands import QueryCommandRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.standing_queries import StandingQueriesInForce, found_in
+from epochal.standing.active import StandingQuery
 from epochal.standing.limits import DEFAULT, Limits
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.queries import AddQuery
+from epochal.wire.scopes import Scope
 
 OPERATOR = "standing_queries"
 
@@ -58,7 +61,7 @@ class QueryService:
             graph = VersionRepository(session).numbered(row, execution.version).graph
         place = _place(application, graph or {}, request.operator)
         query = bound(request.query, place.columns, place.limits)
-        active = self._in_force.of(application)[0]
+        active = self._in_force.of(application).queries
         if sum(each.operator == place.operator for each in active.queries) >= place.limits.queries:
             raise Conflict(
                 f"Application {application!r} has {place.limits.queries:,} standing queries in {place.operator!r}, as "
@@ -80,15 +83,15 @@ class QueryService:
 
         return self._order(application, active.through, command, by)
 
-    def change(self, application: str, query: int, kind: QueryCommandKind, by: str) -> OperationAnswer:
-        """Raises ``NotFound``, ``Conflict`` where nothing runs."""
-        active, _ = self._in_force.of(application)
-        found_in(active, application, query)
+    def change(self, application: str, query: int, kind: QueryCommandKind, by: Principal) -> OperationAnswer:
+        """Raises ``NotFound``, ``Forbidden`` where the query is somebody else's, ``Conflict`` where nothing runs."""
+        active = self._in_force.of(application).queries
+        _check_owner(found_in(active, application, query), kind, by)
 
         def command(number: int) -> QueryCommand:
-            return QueryCommand(number=number, kind=kind, query=query, by=by)
+            return QueryCommand(number=number, kind=kind, query=query, by=by.name)
 
-        return self._order(application, active.through, command, by)
+        return self._order(application, active.through, command, by.name)
 
     def _order(
         self, application: str, inherited: int, command: Callable[[int], QueryCommand], by: str
@@ -102,7 +105,9 @@ class QueryService:
             commands = QueryCommandRepository(session)
             order = command(commands.next_number(row, inherited))
             arguments = {"command": order.kind, "query": order.query, "number": order.number}
-            operation = operations.add("query", row, execution, arguments, by, "waiting for an epoch")
+            operation = operations.add(
+                "query", row, execution, arguments, by, _waits_for(commands.under_way(execution))
+            )
             commands.add(row, order, operation)
             operations.direct(execution, operation, "query", order.model_dump(mode="json"))
             answer = operation_answer(operation, application)
@@ -110,6 +115,14 @@ class QueryService:
             waiting = operation.execution
         self._lifecycle.wake(waiting)
         return answer
+
+
+def _check_owner(query: StandingQuery, kind: QueryCommandKind, by: Principal) -> None:
+    if query.owner != by.name and not by.scope.includes(Scope.ADMIN):
+        raise Forbidden(
+            f"Standing query {query.id} belongs to {query.owner!r}, and the token {by.name!r} may not {kind} it. Ask "
+            f"{query.owner!r}, or somebody with a token of scope admin."
+        )
 
 
 def _place(application: str, graph: Mapping[str, Any], named: str | None) -> Place:
@@ -142,6 +155,10 @@ def _after(text: str) -> int:
         return microseconds(datetime.now(UTC) + timedelta(microseconds=length))
     except (PipelineError, OverflowError) as error:
         raise OptionError(str(error)) from None
+
+
+def _waits_for(epoch: int | None) -> str:
+    return "waiting for an epoch" if epoch is None else f"waiting for the epoch after {epoch}, which is under way"
 
 
 def _not_running(application: str) -> Conflict:

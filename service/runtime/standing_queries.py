@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from epochal.contracts.conditions import Watermarks
 from epochal.errors import NotFound
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
@@ -10,22 +14,32 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery
 
 
+@dataclass(frozen=True)
+class InForce:
+    """``epoch``: the one that runs with them; ``None`` before the first. ``watermarks``: its, by operator."""
+
+    queries: ActiveQueries = field(default_factory=ActiveQueries)
+    epoch: int | None = None
+    watermarks: Mapping[str, Watermarks] = field(default_factory=dict)
+
+
 class StandingQueriesInForce:
     def __init__(self, database: Database, store: SnapshotStore) -> None:
         self._database = database
         self._store = store
 
-    def of(self, application: str) -> tuple[ActiveQueries, int | None]:
-        """With the epoch, ``None`` before the first. Raises ``NotFound``; what reading a snapshot raises."""
+    def of(self, application: str) -> InForce:
+        """Raises ``NotFound``; what reading a snapshot raises."""
         with self._database.reading() as session:
             ApplicationRepository(session).named(application)
             head = next(iter(heads(session, application))).committed
         if head is None:
-            return ActiveQueries(), None
-        file = self._store.read_manifest(head).queries
-        if file is None:
-            return ActiveQueries(), head.epoch
-        return ActiveQueries.decode(self._store.read_file(file, f"snapshot {head.key}")), head.epoch
+            return InForce()
+        manifest = self._store.read_manifest(head)
+        if manifest.queries is None:
+            return InForce(epoch=head.epoch)
+        data = self._store.read_file(manifest.queries, f"snapshot {head.key}")
+        return InForce(ActiveQueries.decode(data), head.epoch, manifest.clock.places)
 
 
 def found_in(active: ActiveQueries, application: str, id: int) -> StandingQuery:

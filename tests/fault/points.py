@@ -25,6 +25,7 @@ CONTROL_PLANE = "tests/fault/test_control_plane.py"
 
 ELSEWHERE: Mapping[str, str] = {
     "T3.loop.records-durable": "tests/simulation/test_loops.py",
+    "E1.queries-written": "tests/fault/test_event_time_kills.py",
     # Only an administrator brings an epoch there.
     "E5.given-up": "tests/unit/test_engine_transactions.py",
     "E1.assembled": RECONFIGURATION,

@@ -1,5 +1,5 @@
 """Drivers of an application with event time are killed (SIGKILL), one after the other: what its sinks show in the end,
-late rows and timers among it, is what they show where none was killed."""
+late rows, timers and the answers of a standing query among it, is what they show where none was killed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ from tests.simulation.test_event_time_deaths import EPOCHS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-KILLED_AT = ("E2.ran", "E4.manifest-written", "E4.prepared", "E5.files.renamed", "E1.opened")
-"""One point in each epoch with new rows."""
+KILLED_AT = (
+    ("E2.ran",),
+    ("E4.manifest-written",),
+    ("E1.opened", "E1.queries-written", "E4.prepared"),
+    ("E5.files.renamed",),
+    ("E1.opened",),
+)
+"""One point or more in each epoch with new rows."""
+ASKED = 2
+"""The epoch from which on there is a standing query."""
 
 
-def live(drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faults: Fault) -> int:
+def live(drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faults: Fault, asked: bool = False) -> int:
     assert drivers.server is not None
     environment = without_faults(dict(os.environ)) | planned(faults)
-    arguments = [json.dumps({"folder": str(folder), "seconds": seconds, "parallelism": parallelism})]
+    life = {"folder": str(folder), "seconds": seconds, "parallelism": parallelism, "asked": asked}
+    arguments = [json.dumps(life)]
     log = folder / "driver.log"
     code = WatchedProcess(drivers.server.start(TIME_LIFE, arguments, environment, log), log).wait()
     assert faults or code == 0, log.read_text()[-3000:]
@@ -40,12 +49,14 @@ def run(drivers: Drivers, folder: Path, killed: bool) -> dict[str, Any]:
     """What the sinks show of all epochs."""
     (folder / "input").mkdir(parents=True)
     new_sqlite_catalog(folder / "catalog.sqlite")
-    for number, (seconds, point) in enumerate(zip(EPOCHS, KILLED_AT, strict=True)):
+    for number, (seconds, killed_at) in enumerate(zip(EPOCHS, KILLED_AT, strict=True)):
+        asked = number == ASKED
         rows = [{"key": "ab"[n % 2], "at": microseconds(at(n)), "n": n} for n in seconds]
         (folder / "input" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        if killed:
-            assert live(drivers, folder, number, 2, Fault(point, "kill")) < 0, f"nobody was killed at {point}"
-        live(drivers, folder, number, 3 if killed and number % 2 else 2)
+        for point in killed_at if killed else ():
+            code = live(drivers, folder, number, 2, Fault(point, "kill"), asked=asked)
+            assert code < 0, f"nobody was killed at {point}"
+        live(drivers, folder, number, 3 if killed and number % 2 else 2, asked=asked)
     live(drivers, folder, 100, 2)
     return {sink.name: Counter(map(repr, shown(sink))) for sink in (folder / "output").iterdir()}
 
@@ -56,8 +67,11 @@ def shown(sink: Path) -> list[Any]:
     return [row["what"] for row in rows] if sink.name == "alarms" else rows
 
 
-def test_killed_drivers_leave_windows_late_rows_and_timers_as_they_are(without_spark: Drivers, tmp_path: Path) -> None:
+def test_killed_drivers_leave_windows_timers_and_answers_as_they_are(without_spark: Drivers, tmp_path: Path) -> None:
     undisturbed = run(without_spark, tmp_path / "undisturbed", killed=False)
     assert {name: rows.total() for name, rows in undisturbed.items() if name == "late"} == {"late": 1}
     assert undisturbed["alarms"].total() > 12 and undisturbed["windows"] and undisturbed["longer"]
+    assert undisturbed["answers"].total() == 2
     assert run(without_spark, tmp_path / "killed", killed=True) == undisturbed
+    for folder in (tmp_path / "undisturbed", tmp_path / "killed"):
+        assert len(list((folder / "store").glob("*/queries/*"))) == 1, "a file of standing queries that nobody names"

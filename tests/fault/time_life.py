@@ -1,7 +1,7 @@
 """One life of a driver without Spark, in a process of its own, over the application with event time of the simulation.
 
-What is to be run comes as JSON, the first argument: the ``folder``, with its input in ``input``, and the time that it
-is, in seconds from when the application began.
+What is to be run comes as JSON, the first argument: the ``folder``, with its input in ``input``, the time that it is,
+in seconds from when the application began, and whether a standing query is asked of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.local_attempt import attempt
 from epochal.testing.local_plans import local_pipeline
 from tests.lives import at
-from tests.simulation.test_event_time_deaths import ROWS, pipeline
+from tests.simulation.test_event_time_deaths import ROWS, asks, pipeline
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     run(**json.loads(sys.argv[1]))
 
 
-def run(folder: str, seconds: float, parallelism: int) -> None:
+def run(folder: str, seconds: float, parallelism: int, asked: bool) -> None:
     graph = pipeline(lambda name: files.sink(f"{folder}/output/{name}")).graph()
     local = local_pipeline(graph, {"rows": ROWS})
     catalog = standalone_catalog(f"sqlite:///{folder}/catalog.sqlite", "deaths", "local")
@@ -52,4 +52,5 @@ def run(folder: str, seconds: float, parallelism: int) -> None:
         sinks={node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks},
         tables=local.tables,
     )
-    attempt(orders, local, participants, catalog, now=lambda: at(seconds))
+    begun = asks if asked else lambda coordinator: None
+    attempt(orders, local, participants, catalog, now=lambda: at(seconds), begun=begun)

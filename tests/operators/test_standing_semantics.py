@@ -42,7 +42,8 @@ def test_expressions_and_aggregates_are_those_of_spark(spark: SparkSession) -> N
 
 def _of_spark(spark: SparkSession, text: str, groups: list[str], size: int, slide: int) -> dict[Any, Any]:
     """The same query as one batch, with Spark's own windows."""
-    selected, _, rest = text.removeprefix("SELECT ").rpartition(" WINDOW ")[0].partition(" WHERE ")
+    text, _, having = text.removeprefix("SELECT ").rpartition(" WINDOW ")[0].partition(" HAVING ")
+    selected, _, rest = text.partition(" WHERE ")
     where, _, grouped = rest.partition(" GROUP BY ")
     if not rest:
         selected, _, grouped = selected.partition(" GROUP BY ")
@@ -52,7 +53,8 @@ def _of_spark(spark: SparkSession, text: str, groups: list[str], size: int, slid
     if where:
         statement += f" WHERE {where}"
     found = {}
-    for row in spark.sql(f"{statement} GROUP BY {by}").toArrow().to_pylist():
+    having = f" HAVING {having}" if having else ""
+    for row in spark.sql(f"{statement} GROUP BY {by}{having}").toArrow().to_pylist():
         end = row.pop("_end")
         shown = {name: _json(value) for name, value in row.items()}
         group = json.dumps({name: shown.pop(name) for name in groups}, ensure_ascii=False, separators=(",", ":"))

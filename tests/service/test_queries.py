@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery
 from epochal.standing.query import Query
 from tests.manifests import plain_manifest
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -59,6 +61,7 @@ def epoch(driver: Driver, queries: ActiveQueries) -> int:
         execution=driver.execution,
         attempt=driver.attempt,
         artifact=driver._artifact,
+        max_parallelism=128,
         conditions=EpochConditions(clock=Clock(epoch_time=0), queries=chosen),
     )
     reference = SnapshotStore(store.url).write_manifest(manifest)
@@ -68,8 +71,8 @@ def epoch(driver: Driver, queries: ActiveQueries) -> int:
     return number
 
 
-def carried_out(driver: Driver, before: ActiveQueries) -> ActiveQueries:
-    """As the engine does it: all commands that wait, in one epoch."""
+def carried_out(driver: Driver, before: ActiveQueries, since: int = BEGINNING) -> ActiveQueries:
+    """As the engine does it: all commands that wait, in one epoch. ``since``: of the queries that begin with it."""
     found, commands = before, []
     for directive in driver.running():
         assert directive.kind == "query"
@@ -78,7 +81,7 @@ def carried_out(driver: Driver, before: ActiveQueries) -> ActiveQueries:
         if command.kind == "add":
             assert command.bound is not None and command.operator is not None and command.text is not None
             query = Query.of(command.bound)
-            added = StandingQuery(command.query, command.operator, command.text, query, command.by, BEGINNING, 1)
+            added = StandingQuery(command.query, command.operator, command.text, query, command.by, since, 1)
             found = ActiveQueries(command.number, found.put(added).queries)
         elif command.kind == "drop":
             found = ActiveQueries(command.number, found.without([command.query]).queries)
@@ -176,3 +179,84 @@ def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypat
     assert COUNT in listed.output
     assert runner.invoke(app, ["query", "pause", "flights", "1", "--no-wait"]).exit_code == 0
     assert [directive.arguments["kind"] for directive in driver.running()] == ["pause"]
+
+
+@pytest.mark.parametrize("kind", ["drop", "pause", "resume"])
+def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Plane, driver: Driver, kind: str) -> None:
+    ada, bob = (plane.as_bearer(plane.token("operate", name)) for name in ("ada", "bob"))
+    with ada, bob:
+        assert ada.post(PATH, json={"query": COUNT}).status_code == 202
+        carried_out(driver, ActiveQueries())
+        refused = bob.post(f"{PATH}/1/{kind}")
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:epochal:problem:forbidden")
+        assert f"query 1 belongs to 'ada', and the token 'bob' may not {kind} it" in refused.json()["detail"]
+        assert driver.running() == []
+        assert ada.post(f"{PATH}/1/{kind}").status_code == 202
+        assert plane.client.post(f"{PATH}/1/{kind}").status_code == 202
+        assert [directive.arguments["by"] for directive in driver.running()] == ["ada", "admin"]
+
+
+def test_a_rollback_goes_back_to_the_queries_of_its_snapshot_and_uses_no_id_again(plane: Plane, driver: Driver) -> None:
+    plane.post(PATH, query=COUNT)
+    kept = carried_out(driver, ActiveQueries())
+    plane.post(PATH, query=COUNT)
+    carried_out(driver, kept)
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 2]
+    waiting = plane.post(f"{PATH}/1/drop")
+    rollback = "/v1/applications/flights/rollback"
+    confirm = plane.post(rollback, 200, dry_run=True, epoch=1)["confirm"]
+    plane.post(rollback, epoch=1, confirm=confirm)
+    driver.catalog.finish(None)
+
+    # What its driver was asked to and has not done is not done later, on the other branch.
+    assert plane.get(f"/v1/operations/{waiting['id']}")["state"] == "failed"
+    successor = plane.driver()
+    assert successor.point.branch != driver.point.branch
+    assert successor.running() == []
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
+    # 2 was a query on the branch that was left, and 3 the drop: nobody has ever had 4.
+    plane.post(PATH, query=COUNT)
+    carried_out(successor, kept)
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 4]
+
+
+def test_a_fork_begins_with_the_queries_of_its_snapshot_and_goes_its_own_way(plane: Plane, driver: Driver) -> None:
+    plane.post(PATH, query=COUNT)
+    active = carried_out(driver, ActiveQueries())
+    plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=1)
+    copy = "/v1/applications/copy/queries"
+    (item,) = plane.get(copy)["items"]
+    assert (item["id"], item["query"], item["owner"]) == (1, COUNT, "admin")
+    forked = plane.driver("copy")
+    forked.running()
+    plane.post(f"{copy}/1/drop")
+    plane.post(copy, query=COUNT)
+    carried_out(forked, active)
+    assert [item["id"] for item in plane.get(copy)["items"]] == [3]
+    assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
+
+
+def test_the_command_line_says_from_which_epoch_and_window_on(
+    plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from epochal.cli.main import app
+
+    monkeypatch.setenv("EPOCHAL_URL", str(plane.client.base_url))
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.client.headers["authorization"].removeprefix("Bearer "))
+    epoch(driver, ActiveQueries())
+    driver.catalog.open_epoch(2, driver.head_key)
+    asked = plane.post(PATH, query=COUNT)
+    assert asked["progress"] == "waiting for the epoch after 2, which is under way"
+    driver.catalog.abort_epoch(2, Failure(type="test", message="It is over."))
+    driver._next = 3
+
+    with ThreadPoolExecutor(1) as other:
+        said = other.submit(CliRunner().invoke, app, ["query", "add", "flights", COUNT])
+        eventually(lambda: len(driver.running()) == 2)
+        carried_out(driver, ActiveQueries(), since=1_704_067_201_000_000)
+        done = said.result(30)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert "Query 2 of flights runs from epoch 3 on." in words
+    assert "It answers windows from 2024-01-01 00:05:00 – 00:10:00 (UTC) on" in words
+    assert plane.get(f"{PATH}/2")["first_window"] == {"start": "2024-01-01T00:05:00Z", "end": "2024-01-01T00:10:00Z"}

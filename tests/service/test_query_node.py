@@ -142,6 +142,9 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
             check=True,
         )
         assert json.loads(shown.stdout)["head"]["epoch"] == number
+        assert application.queries.list() == []
+        with pytest.raises(MisdirectedRequest, match=f"query node.*control plane: {plane.settings.public_url}"):
+            application.queries.add("SELECT count(*) AS n WINDOW '5 minutes'")
         with pytest.raises(MisdirectedRequest, match=f"query node.*control plane: {plane.settings.public_url}"):
             client.applications.stop("flights")
     problem = check_problem(node.get("/v1/tokens"), 421, "misdirected-request")

@@ -1,5 +1,5 @@
-"""An application with event time whose driver dies, or whose task fails, at every step: windows, late rows and timers
-come out once each, and the watermarks of the manifests go on as if nothing had happened."""
+"""An application with event time whose driver dies, or whose task fails, at every step: windows, late rows, timers and
+the answers of a standing query come out once each, and the watermarks of manifests go on as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ import pytest
 
 from epochal import KeyedProcess, Pipeline, ValueState, tumbling
 from epochal.connectors import console, generator
+from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.contracts.conditions import BEGINNING, END
 from epochal.engine import points
+from epochal.engine.coordinator import Coordinator
 from epochal.errors import EpochAborted, Fenced
 from epochal.faults import FaultPoint
 from epochal.pipeline.definitions import SinkDefinition
+from epochal.snapshots import layout
+from epochal.standing.binding import bound
 from epochal.tasks import points as task_points
 from tests.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
 
@@ -26,7 +30,9 @@ COLUMNS = {"key": "string(id)", "at": "timestamp_seconds(id)", "n": "id"}
 EPOCHS = [[5, 9, 12], [14, 3, 21], [30, 19], [38, 2, 44], [60]]
 """The times of the rows, in seconds. The delay is 5 s: 3 and 19 are not late for anybody, 2 is."""
 DISTURBED = 3
-"""The epoch in which something happens: with the late row, and with a window and timers that are due."""
+"""The epoch in which something happens: with the late row, with a window and timers that are due, and from which on
+there is a standing query."""
+ASKED = "SELECT key, count(*) AS rows GROUP BY key WINDOW '10 seconds'"
 NOT_MET = {
     "E1.assembled",
     "E1.drained",
@@ -65,9 +71,18 @@ def pipeline(sink: Callable[[str], SinkDefinition] = lambda name: console.sink()
     windows = rows.key_by("key").window(tumbling("10 seconds"), "3 seconds").aggregate("windows", rows="count(*)")
     longer = windows.key_by("key").window(tumbling("20 seconds")).aggregate("longer", rows="sum(rows)")
     alarms = rows.key_by("key").process(Alarms)
-    for name, stream in {"windows": windows, "late": windows.late, "longer": longer, "alarms": alarms}.items():
+    answers = rows.standing_queries("queries", windows=("1 second", "1 minute"))
+    written = {"windows": windows, "late": windows.late, "longer": longer, "alarms": alarms, "answers": answers}
+    for name, stream in written.items():
         stream.write(name, sink(name))
     return found
+
+
+def asks(coordinator: Coordinator) -> None:
+    """The command that adds the standing query, as a driver is given it until it has been carried out."""
+    query = bound(ASKED, {"key": "string", "at": "timestamp", "n": "bigint"}).json
+    command = QueryCommand(number=1, kind="add", query=1, by="ada", operator="queries", text=ASKED, bound=query)
+    coordinator.queries.take(Directive(id="one", kind="query", arguments=command.model_dump()))
 
 
 def run(point: str, error: Exception) -> tuple[Life, bool]:
@@ -82,11 +97,13 @@ def run(point: str, error: Exception) -> tuple[Life, bool]:
         with failing_at(point, error) as fired:
             try:
                 life.restart()
+                asks(life.coordinator)
                 life.epoch(Step(clock=number))
                 life.finish()
             except (Fenced, EpochAborted):
                 pass
         life.restart(3)
+        asks(life.coordinator)
     life.settle()
     life.clock = at(100)
     life.settle()
@@ -97,7 +114,7 @@ def run(point: str, error: Exception) -> tuple[Life, bool]:
 def outcome(life: Life) -> dict[str, Any]:
     """What all sinks show in the end, without the time of the epochs in which they do."""
     alarms = Counter((row["key"], row["what"]) for row in life.all_of("alarms"))
-    windows = {name: Counter(map(repr, life.all_of(name))) for name in ("windows", "late", "longer")}
+    windows = {name: Counter(map(repr, life.all_of(name))) for name in ("windows", "late", "longer", "answers")}
     return {"alarms": alarms, **windows, "late rows": life.late}
 
 
@@ -115,16 +132,19 @@ def undisturbed() -> dict[str, Any]:
         found = outcome(life)
         assert found["late rows"] == {"windows": 1} and sum(found["late"].values()) == 1
         assert sum(found["alarms"].values()) > 12 and found["longer"]
+        assert sum(found["answers"].values()) == 1
         return found
 
 
 @pytest.mark.parametrize("point", [*DRIVER, *TASKS])
-def test_windows_late_rows_and_timers_come_out_once_each(point: str, undisturbed: dict[str, Any]) -> None:
+def test_what_windows_timers_and_queries_give_comes_out_once_each(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     life, met = run(point, error)
     with life:
         assert met or point.startswith(("abort", "R")), "nothing has failed there"
         assert outcome(life) == undisturbed
+        named = {manifest.queries.path for manifest in life.manifests if manifest.queries is not None}
+        assert set(life.store.list(layout.queries(life.manifests[-1].branch))) == named
         before = None
         for manifest in life.manifests:
             for name, place in manifest.clock.places.items():

@@ -29,7 +29,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing.binding import bound
 from epochal.standing.query import Query
-from epochal.tasks.standing_layout import NOTHING, layout_of, results
+from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results
 from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
 from tests.lives import HAPPENINGS, PARALLELISM, Life, Step, examples
 from tests.manifests import plain_manifest
@@ -125,12 +125,13 @@ def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> lis
         merged = np.full((len(places), width), start, of_panes.dtype)
         operation.at(merged, codes, of_panes)
         blocks.append(merged)
-    values, _ = results(query, *blocks)
+    values, errors = results(query, *blocks)
     names = [aggregate.name for aggregate in query.aggregates]
     texts = [
         json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, separators=(",", ":")) for row in values
     ]
-    return sorted(((id, *key, text) for key, text in zip(places, texts, strict=True)), key=repr)
+    told = zip(places, texts, fulfils(query, values, errors).tolist(), strict=True)
+    return sorted(((id, *key, text) for key, text, holds in told if holds), key=repr)
 
 
 def last_row() -> dict[str, Any]:
