@@ -54,7 +54,7 @@ class Figure:
             Panel(each["y"], {label: [(x, y) for x, y in points] for label, points in each["series"].items()})
             for each in data["panels"]
         ]
-        moments = [Moment(**each) for each in data["moments"]]
+        moments = tuple(Moment(**each) for each in data["moments"])
         return Figure(**{**data, "panels": panels, "moments": moments})
 
 

@@ -25,7 +25,7 @@ FIGURE = Figure(
     [Panel("calls/s", {"throughput": [(1000.0, 5000.0), (10.0, 7000.0)]}), Panel("ms", {"median": [(10.0, 12.0)]})],
     "Two sizes.",
 )
-OVER_TIME = replace(FIGURE, x="time, s", moments=[Moment(5.0, "slower"), Moment(20.0, "faster")])
+OVER_TIME = replace(FIGURE, x="time, s", moments=(Moment(5.0, "slower"), Moment(20.0, "faster")))
 
 
 @pytest.mark.parametrize("figure", [FIGURE, OVER_TIME])
