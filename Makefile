@@ -12,6 +12,8 @@ LIVES ?= 10
 SEED ?=
 QUICK ?=
 SAMPLE_SECONDS ?= 840
+REF ?=
+FIGURE ?=
 
 # Tests start hundreds of processes that import the same modules: compiled once is enough.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark figures pictures lock clean
+.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures pictures lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,8 +67,11 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 25 minutes)
 bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)
 	@$(BIN)/python -m benchmarks.nexmark
 
-figures: $(FIGURES) ## The charts of the SDG paper's section 6, of this engine, into benchmarks/RESULTS.md (QUICK=1: only tried)
-	@$(BIN)/python -m benchmarks.figures $(if $(QUICK),--quick)
+bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5)
+	@$(BIN)/python -m benchmarks.compare $(REF)
+
+figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)
+	@$(BIN)/python -m benchmarks.figures $(FIGURE) $(if $(QUICK),--quick)
 
 pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py

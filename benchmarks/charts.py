@@ -20,24 +20,45 @@ def line_chart(
     """
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    _draw_lines(axes, series, logarithmic)
+    _draw_lines(axes, series, logarithmic, "o")
     axes.set(title=title, xlabel=x, ylabel=y)
-    return _saved(pyplot, figure, name)
+    return _saved(pyplot, figure, FOLDER / f"{name}.svg")
 
 
 def line_panels(
-    name: str, title: str, x: str, panels: Mapping[str, Mapping[str, Points]], *, logarithmic: bool
+    file: Path,
+    title: str,
+    x: str,
+    panels: Mapping[str, Mapping[str, Points]],
+    *,
+    logarithmic: bool,
+    moments: Sequence[tuple[float, str]] = (),
 ) -> Path:
-    """Draw panels one above the other over one x axis, as :func:`line_chart` does; ``panels``: series by y label."""
+    """Draw panels one above the other over one x axis, as :func:`line_chart` does; ``panels``: series by y label.
+
+    ``moments``: places on the x axis, in order, and what to write there, above the panels; a line goes from each
+    through all of them. Such a chart is over time, and its points have no marks.
+    """
     pyplot = _pyplot()
-    size = (7.2, 2.6 * len(panels) + 0.6)
-    figure, grid = pyplot.subplots(len(panels), sharex=True, squeeze=False, figsize=size, layout="constrained")
-    for axes, (y, series) in zip(grid[:, 0], panels.items(), strict=True):
-        _draw_lines(axes, series, logarithmic)
+    heights = [*([0.24 * len(moments) + 0.1] if moments else []), *[2.4] * len(panels)]
+    figure, grid = pyplot.subplots(
+        len(heights),
+        sharex=True,
+        squeeze=False,
+        figsize=(7.2, sum(heights) + 0.2 * len(panels) + 0.6),
+        height_ratios=heights,
+        layout="constrained",
+    )
+    rows = list(grid[:, 0])
+    for axes, (y, series) in zip(rows[-len(panels) :], panels.items(), strict=True):
+        _draw_lines(axes, series, logarithmic, "" if moments else "o")
         axes.set(ylabel=y)
-    grid[0, 0].set(title=title)
-    grid[-1, 0].set(xlabel=x)
-    return _saved(pyplot, figure, name)
+    if moments:
+        _write_moments(rows, moments)
+    figure.align_ylabels()
+    rows[0].set(title=title)
+    rows[-1].set(xlabel=x)
+    return _saved(pyplot, figure, file)
 
 
 def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> Path:
@@ -54,22 +75,42 @@ def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapp
     axes.set(title=title, ylabel=y)
     axes.grid(alpha=0.3, axis="y")
     axes.legend(frameon=False)
-    return _saved(pyplot, figure, name)
+    return _saved(pyplot, figure, FOLDER / f"{name}.svg")
 
 
-def _draw_lines(axes: Any, series: Mapping[str, Points], logarithmic: bool) -> None:
-    from matplotlib.ticker import ScalarFormatter
+def _draw_lines(axes: Any, series: Mapping[str, Points], logarithmic: bool, mark: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
 
     for label, points in series.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=4, label=label)
+        axes.plot(*zip(*sorted(points), strict=True), marker=mark, markersize=4, label=label)
     if logarithmic:
         axes.set_xscale("log")
         axes.set_xticks(sorted({value for points in series.values() for value, _ in points}))
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.minorticks_off()
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_with_separators))
+    axes.yaxis.set_major_formatter(FuncFormatter(_with_separators))
     axes.set_ylim(bottom=0)
+    # The upper right may have lines behind it.
+    axes.margins(y=0.1)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize="small")
+
+
+def _write_moments(rows: Sequence[Any], moments: Sequence[tuple[float, str]]) -> None:
+    """In the first row, each text in a line of its own beside its moment: towards the side that has more room."""
+    texts, middle = rows[0], sum(rows[-1].get_xlim()) / 2
+    texts.set_axis_off()
+    texts.set_ylim(len(moments), 0)
+    for line, (at, what) in enumerate(moments):
+        text = f" {what} "
+        texts.text(at, line + 0.5, text, ha="left" if at < middle else "right", va="center", fontsize="small")
+        texts.plot([at, at], [line + 0.1, len(moments)], color="0.4", linewidth=0.9, linestyle="--")
+        for axes in rows[1:]:
+            axes.axvline(at, color="0.4", linewidth=0.9, linestyle="--")
+
+
+def _with_separators(value: float, _: int) -> str:
+    return f"{value:,g}" if value < 1 else f"{value:,.10g}"
 
 
 def _pyplot() -> Any:
@@ -82,9 +123,8 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _saved(pyplot: Any, figure: Any, name: str) -> Path:
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{name}.svg"
+def _saved(pyplot: Any, figure: Any, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Without the date the same numbers give the same file.
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

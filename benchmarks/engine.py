@@ -17,6 +17,7 @@ from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.snapshots.cached_state import began_empty
 from epochal.snapshots.manifest import Manifest
 
 ARTIFACT = "0" * 64
@@ -94,6 +95,8 @@ def _run(
     seen: list[int] = []
 
     def note(manifest: Manifest) -> None:
+        if lost := began_empty(manifest):
+            raise RuntimeError(f"epoch {manifest.epoch}: state that is not durable was lost: {lost}")
         seen.append(manifest.epoch)
         hooks.on_epoch(manifest)
 

@@ -1,41 +1,43 @@
 """``make figures``: charts like those of the SDG paper's section 6, each measured in a process of its own.
 
-python -m benchmarks.figures                        all, and their section of RESULTS.md
-python -m benchmarks.figures state-size             some, printed only
-python -m benchmarks.figures --quick                all in their smallest size, to see that they work; printed only
+python -m benchmarks.figures                        all, each into its part of RESULTS.md once it is measured
+python -m benchmarks.figures state-size recovery    some
+python -m benchmarks.figures --quick                in their smallest size, to see that they work; printed only
+python -m benchmarks.figures --into /tmp/tried      the page and the charts into this folder, not into RESULTS.md
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import charts
-from benchmarks.machine import describe
-from benchmarks.report import write_section
-from benchmarks.sdg import checkpoints, key_value, recovery, windows
+from benchmarks.alone import NotMeasured, run_alone
+from benchmarks.machine import LOAD, describe
+from benchmarks.report import RESULTS, write_part
+from benchmarks.sdg import checkpoints, key_value, page, recovery, straggler, windows
 from benchmarks.sdg.figure import Figure
 
 FIGURES: Mapping[str, Callable[[Path, bool], Figure]] = {
     "read-write-ratio": key_value.read_write_ratio,
     "state-size": key_value.state_size,
     "windows": windows.windows,
+    "straggler": straggler.straggler,
     "recovery": recovery.recovery,
     "checkpoints": checkpoints.checkpoints,
 }
 LIMIT_SECONDS = 900
+FOUND = "figure.json"
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -44,104 +46,75 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__.splitlines()[0])
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"some of {', '.join(FIGURES)}; default: all")
     parser.add_argument("--quick", action="store_true", help="the smallest size, to see that it works; printed only")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that measures one figure
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="where page and charts go, not into RESULTS.md")
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)  # the folder of a process that measures one
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if unknown := set(options.figures) - set(FIGURES):
         parser.error(f"there is no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
     if options.alone:
-        folder = Path(options.alone)
-        figure = FIGURES[options.figures[0]](folder / "work", options.quick)
-        (folder / "figure.json").write_text(json.dumps(figure.encode()))
+        figure = FIGURES[options.figures[0]](options.alone / "work", options.quick)
+        (options.alone / FOUND).write_text(json.dumps(figure.encode()))
         return 0
-    chosen = options.figures or list(FIGURES)
-    machine = describe()
-    figures = [found for name in chosen if (found := measured(name, options.quick)) is not None]
-    for figure in figures:
-        console.print(_table(figure))
-    if len(figures) < len(chosen):
-        return 1
-    if not options.figures and not options.quick:
-        write_section("figures", markdown(figures, [draw(figure) for figure in figures], machine))
-    return 0
+    if (options.into or not options.quick) and find_spec("matplotlib") is None:
+        parser.error("charts need the extra figures; `make figures` installs it")
+    machine, failed = describe(), []
+    for name in options.figures or FIGURES:
+        found = measured(name, options.quick)
+        if found is None:
+            failed.append(name)
+            continue
+        console.print(page.printed(found))
+        if options.into:
+            options.into.mkdir(parents=True, exist_ok=True)
+            write(name, found, machine, options.into / RESULTS.name, options.into / charts.FOLDER.name)
+        elif not options.quick:
+            write(name, found, machine)
+    if failed:
+        console.print(f"[red]Not measured: {', '.join(failed)}[/]")
+    return 1 if failed else 0
 
 
 def measured(name: str, quick: bool) -> Figure | None:
-    """In a fresh JVM, nothing warm from the figure before; ``None`` and a message where that has failed."""
-    folder = Path(tempfile.mkdtemp(prefix=f"epochal-figures-{name}-"))
-    command = [sys.executable, "-m", "benchmarks.figures", name, "--alone", str(folder), *(["--quick"] * quick)]
+    """``None`` and a message where that has failed."""
     started = time.monotonic()
-    try:
-        with (folder / "log").open("wb") as log, console.status(f"[dim]{name}"):
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-            try:
-                code: int | None = process.wait(LIMIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                process.terminate()  # it then stops whatever it has started
-                process.wait()
-        if code != 0:
-            console.print(f"[red]{name} {'failed' if code else f'took longer than {LIMIT_SECONDS} s'}[/]")
-            console.print((folder / "log").read_text(errors="replace")[-3000:], markup=False)
+    with tempfile.TemporaryDirectory(prefix=f"epochal-figures-{name}-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        command = [sys.executable, "-m", "benchmarks.figures", name, "--alone", made, *(["--quick"] * quick)]
+        try:
+            with console.status(f"[dim]{name}"):
+                run_alone(command, folder / "log", LIMIT_SECONDS)
+        except NotMeasured as error:
+            console.print(f"{name} {error}", style="red", markup=False)
             return None
         console.print(f"{name} [dim]{time.monotonic() - started:.0f} s")
-        return Figure.decode(json.loads((folder / "figure.json").read_text()))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return Figure.decode(json.loads((folder / FOUND).read_text()))
 
 
-def draw(figure: Figure) -> Path:
-    """The chart's file. Needs the extra ``figures``."""
-    panels = {panel.y: panel.series for panel in figure.panels}
-    return charts.line_panels(figure.name, figure.title, figure.x, panels, logarithmic=figure.logarithmic)
+def write(
+    name: str,
+    figure: Figure,
+    machine: Mapping[str, str],
+    results: Path = RESULTS,
+    folder: Path = charts.FOLDER,
+) -> None:
+    """The chart, into ``folder``, and the figure's part of the page ``results``."""
+    chart = page.draw(figure, folder)
+    measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}; {LOAD}: {machine[LOAD]}."
+    write_part("figures", name, page.markdown(figure, chart, measured), list(FIGURES), introduction(machine), results)
 
 
-def markdown(figures: Sequence[Figure], drawn: Sequence[Path], described: Mapping[str, str]) -> str:
-    """The section of the page: each figure's chart, and its numbers."""
-    parts = []
-    for figure, chart in zip(figures, drawn, strict=True):
-        header, *rows = _lines(figure)
-        table = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
-        table.insert(1, "|" + "---:|" * len(header))
-        parts.append(
-            f"### {figure.title}\n\n{figure.how}\n\n![{figure.title}](charts/{chart.name})\n\n{chr(10).join(table)}"
-        )
-    machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
+def introduction(machine: Mapping[str, str]) -> str:
+    """What the section of the page begins with."""
+    rows = "\n".join(f"| {name} | {value} |" for name, value in machine.items() if name != LOAD)
     return f"""## Figures of the SDG paper
 
-Written by `make figures` on {datetime.now(UTC):%Y-%m-%d}: what section 6 of the paper measures, on one machine and
-with epochs. A call is answered when its epoch is committed: it waits for the rest of the epoch in which it came, and
-for the next one.
+Written by `make figures`: what section 6 of the paper measures, on one machine and with epochs. A call is answered
+when its epoch is committed: it waits for the rest of the epoch in which it came, and for the next one.
 
-{chr(10).join(f"{part}{chr(10)}" for part in parts)}
 | | |
 |---|---|
-{machine}"""
-
-
-def _table(figure: Figure) -> Table:
-    header, *rows = _lines(figure)
-    table = Table(box=None, header_style="dim", padding=(0, 2), title=figure.title, title_justify="left")
-    for name in header:
-        table.add_column(name, justify="right")
-    for cells in rows:
-        table.add_row(*cells)
-    return table
-
-
-def _lines(figure: Figure) -> Iterator[list[str]]:
-    """The header, then a line for each x."""
-    columns = [
-        (f"{label} ({panel.y})", dict(points)) for panel in figure.panels for label, points in panel.series.items()
-    ]
-    yield [figure.x, *(name for name, _ in columns)]
-    for x in sorted({x for _, points in columns for x in points}):
-        yield [f"{x:,g}", *(_number(points[x]) if x in points else "" for _, points in columns)]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+{rows}"""
 
 
 if __name__ == "__main__":

@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+LOAD = "load before it began"
+QUIET = 0.5
+"""Above this load other work takes part of the cores."""
+
 
 def describe() -> Mapping[str, str]:
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
@@ -19,13 +23,18 @@ def describe() -> Mapping[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "load before it began": f"{os.getloadavg()[0]:.1f} (above 0.5, other work took part of the cores)",
+        LOAD: f"{os.getloadavg()[0]:.1f} (above {QUIET:g}, other work took part of the cores)",
         "Python": sys.version.split()[0],
         "Java": (re.search(r'"(.*?)"', java.stderr) or ["", "unknown"])[1],
         "Spark": version("pyspark"),
         "PyArrow": version("pyarrow"),
         "Epochal": version("epochal"),
     }
+
+
+def is_quiet(described: Mapping[str, str]) -> bool:
+    """Whether the machine was, when it was described."""
+    return float(described[LOAD].split()[0]) <= QUIET
 
 
 def _processor() -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load import BATCH
@@ -17,7 +19,25 @@ POINT_CONNECTIONS, BATCH_CONNECTIONS = 32, 2
 PATH = "/v1/applications/counts/state/counts"
 
 
-def run(folder: Path) -> list[Result]:
+@dataclass(frozen=True)
+class Answers:
+    """What the load generator says of point and of batch look-ups; ``committed``: epochs during the former."""
+
+    point: Mapping[str, float]
+    batch: Mapping[str, float]
+    committed: int
+
+    @property
+    def points_a_second(self) -> float:
+        return self.point["requests"] / self.point["seconds"]
+
+    @property
+    def batch_keys_a_second(self) -> float:
+        return self.batch["requests"] * BATCH / self.batch["seconds"]
+
+
+def asked(folder: Path, seconds: int = SECONDS) -> Answers:
+    """Look-ups of each kind for so many seconds. Raises ``RuntimeError`` where one has failed."""
     with running_control_plane(folder) as (plane, client):
         application = submit(client, "counts", {"keys": KEYS, "rate": RATE})
         wait_for(lambda: has_key(application, KEYS - 1), "every key")
@@ -30,23 +50,30 @@ def run(folder: Path) -> list[Result]:
 
         load(WARM_SECONDS, POINT_CONNECTIONS, "point")
         before = head(application)
-        point = load(SECONDS, POINT_CONNECTIONS, "point")
+        point = load(seconds, POINT_CONNECTIONS, "point")
         committed = head(application) - before
-        batch = load(SECONDS, BATCH_CONNECTIONS, "batch")
+        batch = load(seconds, BATCH_CONNECTIONS, "batch")
     for answers in (point, batch):
         if answers["failures"]:
             raise RuntimeError(f"{answers['failures']:.0f} of {answers['requests']:.0f} look-ups failed")
+    return Answers(point, batch, committed)
+
+
+def run(folder: Path) -> list[Result]:
+    answers = asked(folder)
     how = (
-        f"{KEYS:,} keys; {RATE:,.0f} rows/s come in, {committed} epochs committed meanwhile; "
+        f"{KEYS:,} keys; {RATE:,.0f} rows/s come in, {answers.committed} epochs committed meanwhile; "
         "driver, control plane and load generator share the cores"
     )
     return [
-        at_least("point look-ups", point["requests"] / point["seconds"], 8000, "/s", how, digits=0),
-        number("point look-ups, p50", point["p50"] * 1000, "ms", digits=1),
-        at_most("point look-ups, p99", point["p99"] * 1000, 8, "ms", f"{POINT_CONNECTIONS} connections", digits=1),
+        at_least("point look-ups", answers.points_a_second, 8000, "/s", how, digits=0),
+        number("point look-ups, p50", answers.point["p50"] * 1000, "ms", digits=1),
+        at_most(
+            "point look-ups, p99", answers.point["p99"] * 1000, 8, "ms", f"{POINT_CONNECTIONS} connections", digits=1
+        ),
         at_least(
             "batch look-ups",
-            batch["requests"] * BATCH / batch["seconds"],
+            answers.batch_keys_a_second,
             200_000,
             "keys/s",
             f"{BATCH:,} keys a request, {BATCH_CONNECTIONS} connections",

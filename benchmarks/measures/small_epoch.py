@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number, percentile
+from epochal.engine.settings import Configuration
 
 EPOCHS, ROWS, KEYS, WARM = 120, 1_000, 500, 60
 INTERVAL_SECONDS = 0.5
@@ -23,12 +24,10 @@ INTERVAL_SECONDS = 0.5
 
 def run(folder: Path) -> list[Result]:
     source = inputs.write_files(folder / "input", EPOCHS, ROWS, KEYS)
-    settings = engine.configuration(folder / "epochal", epoch_interval_seconds=INTERVAL_SECONDS)
+    settings = configuration(folder)
     with engine.engine_session(settings) as spark:
-        pipeline = pipelines.aggregate_to_files(source, folder / "output")
-        times = engine.run_epochs(pipeline, spark, folder / "epochal", settings, EPOCHS)
+        milliseconds = epochs(folder, source, EPOCHS, spark, settings)[WARM:]
         plain = _plain_jobs(spark, sorted(source.iterdir())[WARM:])
-    milliseconds = [time.seconds * 1000 for time in times[WARM:]]
     how = (
         f"{ROWS:,} rows an epoch, state and files sink, an epoch every {INTERVAL_SECONDS:g} s; "
         f"the last {EPOCHS - WARM} of {EPOCHS}, trigger to prepared"
@@ -44,6 +43,17 @@ def run(folder: Path) -> list[Result]:
             digits=0,
         ),
     ]
+
+
+def configuration(folder: Path) -> Configuration:
+    return engine.configuration(folder / "epochal", epoch_interval_seconds=INTERVAL_SECONDS)
+
+
+def epochs(folder: Path, source: Path, count: int, spark: SparkSession, settings: Configuration) -> list[float]:
+    """Milliseconds of each, from its trigger to prepared."""
+    pipeline = pipelines.aggregate_to_files(source, folder / "output")
+    times = engine.run_epochs(pipeline, spark, folder / "epochal", settings, count)
+    return [time.seconds * 1000 for time in times]
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

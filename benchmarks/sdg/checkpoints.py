@@ -1,23 +1,27 @@
-"""What checkpoints cost by size of state (figures 12 and 13 of the paper): an epoch's changes, written in its tasks."""
+"""What checkpoints cost by size of state (figures 12 and 13 of the paper): with them, without, and their own part."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
 from benchmarks import engine
 from benchmarks.measures.snapshot import TimedBackend
-from benchmarks.sdg import key_value
+from benchmarks.result import percentile
+from benchmarks.sdg import keyed_store
 from benchmarks.sdg.figure import Figure, Panel
-from benchmarks.sdg.key_value import COLD_EPOCHS, Point
+from benchmarks.sdg.key_value import COLD_EPOCHS
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """As :class:`benchmarks.sdg.key_value.Sizes`, at each of ``calls`` an epoch."""
+    """``keys`` of state, at each of ``calls`` an epoch: ``epochs`` in each of ``turns``, the first of which does not
+    count, nor do the first two epochs of any."""
 
     keys: tuple[int, ...]
     calls: tuple[int, ...]
@@ -26,8 +30,9 @@ class Sizes:
     filled_an_epoch: int
 
 
-FULL = Sizes((10_000, 100_000, 1_000_000), (1_000, 10_000, 50_000), 3, 6, 250_000)
+FULL = Sizes((10_000, 100_000, 1_000_000), (1_000, 50_000), 4, 8, 250_000)
 QUICK = Sizes((500, 2_000), (200,), 2, 3, 1_000)
+WITH, WITHOUT = "with checkpoints", "without"
 
 
 @dataclass(frozen=True)
@@ -37,50 +42,82 @@ class Checkpoint:
     written: float
     epoch: float
 
-    @property
-    def share(self) -> float:
-        return self.written / self.epoch
+
+Found = Mapping[tuple[int, bool], Sequence[Checkpoint]]
+"""By calls an epoch, and whether there were checkpoints."""
 
 
 def checkpoints(folder: Path, quick: bool) -> Figure:
     sizes = QUICK if quick else FULL
     found = {keys: measure(folder / str(keys), keys, sizes) for keys in sizes.keys}
-    milliseconds: dict[str, list[tuple[float, float]]] = {}
-    shares: dict[str, list[tuple[float, float]]] = {}
-    for calls in sizes.calls:
-        label, by_keys = f"{calls:,} calls an epoch", {keys: found[keys][calls] for keys in sizes.keys}
-        milliseconds[label] = [(keys, median(each.written for each in those) * 1000) for keys, those in by_keys.items()]
-        shares[label] = [(keys, median(each.share for each in those) * 100) for keys, those in by_keys.items()]
     return Figure(
         "sdg-checkpoints",
-        "Key/value store: what a checkpoint costs",
+        "Key/value store: what checkpoints cost",
         "keys, of about 100 bytes each",
         True,
-        [Panel("writing an epoch's changes, ms", milliseconds), Panel("of the epoch's time, %", shares)],
-        "Half of the calls write. Every epoch ends with a checkpoint, which holds its changes: to sort, encode and\n"
-        "sync them, in the slowest subtask. Compaction is not in it.",
+        [
+            *(_epochs(calls, found) for calls in sizes.calls),
+            Panel(
+                "writing an epoch's changes, ms",
+                {
+                    f"{calls:,} calls an epoch": [
+                        (float(keys), median(each.written for each in those[calls, True]) * 1000)
+                        for keys, those in found.items()
+                    ]
+                    for calls in sizes.calls
+                },
+            ),
+            Panel(
+                "of the epoch's time, %",
+                {
+                    f"{calls:,} calls an epoch": [
+                        (float(keys), median(each.written / each.epoch for each in those[calls, True]) * 100)
+                        for keys, those in found.items()
+                    ]
+                    for calls in sizes.calls
+                },
+            ),
+        ],
+        "A keyed function that puts and gets by turns. Every epoch ends with a checkpoint, which holds its changes:\n"
+        "to write them is to sort, encode and sync them, in the slowest subtask. Without: its state has\n"
+        "`durable=False`, so that changes go unsynced into this machine's cache, and no snapshot has them. They are\n"
+        "still written, as the next epoch sees them so, and every 32 epochs a subtask merges its own; with\n"
+        "checkpoints a thread of the driver does so, beside the epochs.",
     )
 
 
-def measure(folder: Path, keys: int, sizes: Sizes) -> dict[int, list[Checkpoint]]:
-    """By calls an epoch the epochs that count, of a store of ``keys`` keys below ``folder``."""
+def _epochs(calls: int, found: Mapping[int, Found]) -> Panel:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for label, durable in ((WITH, True), (WITHOUT, False)):
+        for keys, those in found.items():
+            milliseconds = [each.epoch * 1000 for each in those[calls, durable]]
+            lines.setdefault(f"{label}, median", []).append((float(keys), median(milliseconds)))
+            lines.setdefault(f"{label}, 95th percentile", []).append((float(keys), percentile(milliseconds, 0.95)))
+    return Panel(f"epoch of {calls:,} calls, ms", lines)
+
+
+def measure(folder: Path, keys: int, sizes: Sizes) -> Found:
+    """The epochs that count, of two stores of ``keys`` keys below ``folder``, which take turns."""
     settings = engine.configuration(folder)
+    stores = {durable: folder / ("with" if durable else "without") for durable in (True, False)}
+    found: dict[tuple[int, bool], list[Checkpoint]] = {each: [] for each in product(sizes.calls, stores)}
     times = folder / "times"
     times.mkdir(parents=True)
-    found: dict[int, list[Checkpoint]] = {calls: [] for calls in sizes.calls}
     with (
         engine.engine_session(settings) as spark,
         patch("epochal.engine.assembly.find", lambda group, name: partial(TimedBackend, times)),
     ):
-        key_value.fill(folder, keys, sizes.filled_an_epoch, spark, settings)
+        for durable, store in stores.items():
+            keyed_store.fill(store, durable, keys, sizes.filled_an_epoch, spark, settings)
         for turn in range(sizes.turns):
-            for number, calls in enumerate(sizes.calls):
-                part = turn * len(sizes.calls) + number
-                epochs = key_value.called(folder, Point(keys, calls, calls // 2), part, sizes.epochs, spark, settings)
-                written = slowest(times)[-sizes.epochs :]
-                both = [Checkpoint(each, epoch.seconds) for each, epoch in zip(written, epochs, strict=True)]
+            for number, (calls, durable) in enumerate(found):
+                for file in times.iterdir():
+                    file.unlink()
+                seed = turn * len(found) + number
+                epochs = keyed_store.called(stores[durable], durable, keys, calls, sizes.epochs, seed, spark, settings)
+                both = zip(slowest(times), epochs, strict=True)
                 if turn:
-                    found[calls] += both[COLD_EPOCHS:]
+                    found[calls, durable] += [Checkpoint(each, epoch.seconds) for each, epoch in both][COLD_EPOCHS:]
     return found
 
 

@@ -22,8 +22,19 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """Something that happened at ``x``."""
+
+    x: float
+    what: str
+
+
+@dataclass(frozen=True)
 class Figure:
-    """Of name ``name`` in ``charts/``. ``how``: what was measured, in sentences, for the page."""
+    """Of name ``name`` in ``charts/``. ``how``: what was measured, in sentences, for the page.
+
+    ``moments``: of one whose x axis is time, in order.
+    """
 
     name: str
     title: str
@@ -31,6 +42,7 @@ class Figure:
     logarithmic: bool
     panels: Sequence[Panel]
     how: str
+    moments: Sequence[Moment] = ()
 
     def encode(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,7 +54,8 @@ class Figure:
             Panel(each["y"], {label: [(x, y) for x, y in points] for label, points in each["series"].items()})
             for each in data["panels"]
         ]
-        return Figure(**{**data, "panels": panels})
+        moments = tuple(Moment(**each) for each in data["moments"])
+        return Figure(**{**data, "panels": panels, "moments": moments})
 
 
 def throughput_and_latency(times: Mapping[float, Sequence[EpochTime]]) -> list[Panel]:

@@ -15,7 +15,7 @@ from benchmarks.sdg.key_value import Point
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of each way from ``before`` to ``after`` subtasks ``rounds`` recoveries, of ``keys`` keys each."""
+    """Of each way from ``before`` to ``after`` subtasks ``rounds`` recoveries, in turns, of ``keys`` keys each."""
 
     keys: tuple[int, ...]
     before: tuple[int, ...]
@@ -31,42 +31,41 @@ CALLS = 1_000
 
 def recovery(folder: Path, quick: bool) -> Figure:
     sizes = QUICK if quick else FULL
-    ways = [(before, after) for before in sizes.before for after in sizes.after]
     # A JVM learns its code in the first recovery, of a few keys, which is not counted.
-    seconds(folder / "warm", QUICK.keys[0], (1, 1), QUICK)
-    series = {
-        f"{before} to {after}": [
-            (float(keys), seconds(folder / f"{keys}-{before}-{after}", keys, (before, after), sizes) * 1000)
-            for keys in sizes.keys
-        ]
-        for before, after in ways
-    }
+    seconds(folder / "warm", QUICK.keys[0], 1, QUICK)
+    milliseconds: dict[str, list[tuple[float, float]]] = {}
+    for before in sizes.before:
+        for keys in sizes.keys:
+            for after, each in seconds(folder / f"{keys}-{before}", keys, before, sizes).items():
+                milliseconds.setdefault(f"{before} to {after}", []).append((float(keys), median(each) * 1000))
     return Figure(
         "sdg-recovery",
         "Key/value store: recovery by m to n subtasks",
         "keys, of about 100 bytes each",
         True,
-        [Panel("first epoch after a start, ms", series)],
+        [Panel("first epoch after a start, ms", milliseconds)],
         f"State that m subtasks have written is restored by n into empty caches: the first epoch after a start, of\n"
         f"{CALLS:,} calls over all keys, with new Python workers in a JVM that runs already. Median of {sizes.rounds}. "
         "All subtasks share\none machine and one disk.",
     )
 
 
-def seconds(folder: Path, keys: int, way: tuple[int, int], sizes: Sizes) -> float:
-    """Of the first epoch after a start without caches, with as many subtasks as ``way`` says before and after."""
-    before, after = (engine.configuration(folder, parallelism=each) for each in way)
-    with engine.engine_session(before) as spark:
-        key_value.fill(folder, keys, sizes.filled_an_epoch, spark, before)
+def seconds(folder: Path, keys: int, before: int, sizes: Sizes) -> dict[int, list[float]]:
+    """Of the first epochs after a start without caches, by the number of subtasks then; ``before`` have written it."""
+    settings = engine.configuration(folder, parallelism=before)
+    with engine.engine_session(settings) as spark:
+        key_value.fill(folder, keys, sizes.filled_an_epoch, spark, settings)
     # Sources know their files by path, so that each round begins with a copy in the same place.
     filled = folder.rename(folder.with_name(f"{folder.name}-filled"))
-    found = []
+    found: dict[int, list[float]] = {after: [] for after in sizes.after}
     for _ in range(sizes.rounds):
-        shutil.copytree(filled, folder, ignore=shutil.ignore_patterns("cache", "local", "warehouse"))
-        # A session of its own: workers keep the state stores that they have opened.
-        with engine.engine_session(after) as spark:
-            times = key_value.called(folder, Point(keys, CALLS, CALLS // 2), 0, 1, spark, after)
-        found.append(times[0].seconds)
-        shutil.rmtree(folder)
+        for after, those in found.items():
+            shutil.copytree(filled, folder, ignore=shutil.ignore_patterns("cache", "local", "warehouse"))
+            settings = engine.configuration(folder, parallelism=after)
+            # A session of its own: workers keep the state stores that they have opened.
+            with engine.engine_session(settings) as spark:
+                times = key_value.called(folder, Point(keys, CALLS, CALLS // 2), 0, 1, spark, settings)
+            those.append(times[0].seconds)
+            shutil.rmtree(folder)
     shutil.rmtree(filled)
-    return median(found)
+    return found

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from benchmarks import figures
 from benchmarks.engine import EpochTime
-from benchmarks.sdg.figure import Figure, Panel, throughput_and_latency
+from benchmarks.sdg import page
+from benchmarks.sdg.figure import Figure, Moment, Panel, throughput_and_latency
+from benchmarks.sdg.timeline import Count, Timeline, lag, rates
+from epochal.contracts.catalog import Change, EpochRecord
 
 FIGURE = Figure(
     "sdg-try",
@@ -19,10 +25,12 @@ FIGURE = Figure(
     [Panel("calls/s", {"throughput": [(1000.0, 5000.0), (10.0, 7000.0)]}), Panel("ms", {"median": [(10.0, 12.0)]})],
     "Two sizes.",
 )
+OVER_TIME = replace(FIGURE, x="time, s", moments=(Moment(5.0, "slower"), Moment(20.0, "faster")))
 
 
-def test_a_figure_goes_through_json() -> None:
-    assert Figure.decode(json.loads(json.dumps(FIGURE.encode()))) == FIGURE
+@pytest.mark.parametrize("figure", [FIGURE, OVER_TIME])
+def test_a_figure_goes_through_json(figure: Figure) -> None:
+    assert Figure.decode(json.loads(json.dumps(figure.encode()))) == figure
 
 
 def test_throughput_is_of_the_median_epoch() -> None:
@@ -31,12 +39,70 @@ def test_throughput_is_of_the_median_epoch() -> None:
     assert latency.series == {"median": [(5.0, 200)], "95th percentile": [(5.0, 1000)]}
 
 
-def test_the_section_has_each_chart_and_its_numbers() -> None:
-    text = figures.markdown([FIGURE], [figures.charts.FOLDER / "sdg-try.svg"], {"cores": "2"})
-    assert "![A try](charts/sdg-try.svg)" in text
+def test_a_part_of_the_page_has_the_chart_and_its_numbers() -> None:
+    text = page.markdown(FIGURE, Path("charts/sdg-try.svg"), "Measured on a Monday.")
+    assert "![A try](charts/sdg-try.svg)" in text and text.endswith("Measured on a Monday.")
     assert (
         "| keys | throughput (calls/s) | median (ms) |\n|---:|---:|---:|\n| 10 | 7,000 | 12 |\n| 1,000 | 5,000 |  |"
         in text
+    )
+
+
+def test_over_time_there_is_a_line_for_each_moment_with_what_came_of_it() -> None:
+    assert list(page.lines(OVER_TIME)) == [
+        ["time, s", "from then on", "throughput (calls/s), before the next", "median (ms), before the next"],
+        ["0", "", "", ""],
+        ["5", "slower", "7,000", "12"],
+        ["20", "faster", "5,000", "12"],
+    ]
+
+
+def test_a_timeline_has_rates_lag_and_subtasks_by_seconds_since_it_began() -> None:
+    arrivals = [Count(1000 + second, 10 * (second + 1)) for second in range(30)]
+    timeline = Timeline(
+        arrivals,
+        [
+            committed(1, 1010, 1015, 50),
+            committed(2, 1015, 1020, 150, Change(kind="rescale", detail={"parallelism": [1, 2]})),
+        ],
+        subtasks=1,
+    )
+    speed, behind, subtasks = timeline.panels()
+    assert speed.series == {"processed": [(2.5, 10.0)], "arriving": [(2.5, 10.0)]}
+    assert behind.series == {"age of the oldest row that waits": [(5.0, 10.0), (10.0, 0.0)]}
+    assert subtasks.series == {"of the operator": [(0.0, 1), (5.0, 1), (5.0, 2), (10.0, 2)]}
+    named = timeline.moments([Moment(1002.0, "a file"), Moment(1016.0, "named")])
+    assert [(moment.x, moment.what) for moment in named] == [
+        (-8.0, "a file"),
+        (5.0, "2 subtasks instead of 1, by the autoscaler"),
+        (6.0, "named"),
+    ]
+
+
+def test_lag_is_the_age_of_the_oldest_row_that_was_not_taken() -> None:
+    arrivals = [Count(1.0, 10), Count(2.0, 20), Count(3.0, 30)]
+    assert [lag(arrivals, taken, 5.0) for taken in (0, 9, 10, 25, 30)] == [4.0, 4.0, 3.0, 2.0, 0.0]
+
+
+def test_rates_are_of_steps_with_rows_that_come_evenly_between_counts() -> None:
+    assert rates([Count(0.0, 0), Count(10.0, 100), Count(15.0, 100)], 0.0, 15.1) == [
+        (2.5, 10.0),
+        (7.5, 10.0),
+        (12.5, 0.0),
+    ]
+
+
+def committed(epoch: int, began: float, ended: float, rows: int, *changes: Change) -> EpochRecord:
+    times = [datetime.fromtimestamp(at, UTC) for at in (began, ended)]
+    return EpochRecord(
+        branch="main",
+        epoch=epoch,
+        attempt=1,
+        state="committed",
+        rows_in=rows,
+        changes=changes,
+        started_at=times[0],
+        committed_at=times[1],
     )
 
 
@@ -46,5 +112,6 @@ def test_the_section_has_each_chart_and_its_numbers() -> None:
 def test_each_figure_is_measured(name: str) -> None:
     found = figures.measured(name, quick=True)
     assert found is not None, "what it said is above"
-    values = [value for panel in found.panels for points in panel.series.values() for _, value in points]
-    assert values and all(math.isfinite(value) and value > 0 for value in values)
+    series = [points for panel in found.panels for points in panel.series.values()]
+    assert series and all(any(value > 0 for _, value in points) for points in series)
+    assert all(math.isfinite(value) and value >= 0 for points in series for _, value in points)

@@ -1,0 +1,102 @@
+"""Another commit beside this checkout: a work tree with an environment that runs its code with the same libraries."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.comparison.history import HISTORY
+from epochal.errors import EnvironmentProblem
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = "benchmarks"
+LOCK = "requirements.lock"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """``python`` imports Epochal from ``folder``. ``commit`` is a full hash; ``changed``: with changes on top of it."""
+
+    folder: Path
+    python: Path
+    commit: str
+    changed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.commit[:10] + (" with changes" if self.changed else "")
+
+
+def this_checkout() -> Checkout:
+    """What it found before, and has not been committed, is no change of it."""
+    changes = _git("status", "--porcelain", "--", ".", f":!{HISTORY.relative_to(ROOT)}")
+    return Checkout(ROOT, Path(sys.executable), commit_of("HEAD"), bool(changes))
+
+
+def commit_of(reference: str) -> str:
+    """Raises ``EnvironmentProblem`` where there is no such commit."""
+    return _git(
+        "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", otherwise=f"There is no commit {reference!r}."
+    )
+
+
+@contextmanager
+def other_checkout(reference: str) -> Iterator[Checkout]:
+    """The commit in a folder that is removed at the end, with the benchmarks of this checkout: one way to measure both.
+
+    Raises ``EnvironmentProblem``.
+    """
+    commit = commit_of(reference)
+    parent = Path(tempfile.mkdtemp(prefix="epochal-compare-"))
+    folder = parent / "checkout"
+    try:
+        _git("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        shutil.rmtree(folder / BENCHMARKS, ignore_errors=True)
+        shutil.copytree(ROOT / BENCHMARKS, folder / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
+        yield Checkout(folder, _environment(folder), commit)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+        _git("worktree", "prune")
+
+
+def same_libraries(checkout: Checkout) -> bool:
+    return (checkout.folder / LOCK).read_bytes() == (ROOT / LOCK).read_bytes()
+
+
+def _environment(folder: Path) -> Path:
+    """An environment whose libraries are this one's, and whose Epochal is that of ``folder``: its Python.
+
+    Only the path file of an environment's own packages is read, so that this environment's Epochal is not found.
+    """
+    environment = folder / ".venv"
+    _run(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    python = environment / "bin" / "python"
+    packages = Path(_run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    (packages / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    if (archive := Path(sys.prefix) / "var").is_dir():
+        (environment / "var").symlink_to(archive)  # Spark's classes
+    install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(folder))
+    _run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *install)
+    found = _run(str(python), "-c", "import epochal; print(epochal.__file__)")
+    if not Path(found).is_relative_to(folder.resolve()):
+        raise EnvironmentProblem(f"The environment in {folder} has Epochal from {found}.")
+    return python
+
+
+def _git(*arguments: str, otherwise: str | None = None) -> str:
+    return _run("git", "-C", str(ROOT), *arguments, otherwise=otherwise)
+
+
+def _run(*command: str, otherwise: str | None = None) -> str:
+    """Raises ``EnvironmentProblem`` with ``otherwise``, or what the command has said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode:
+        raise EnvironmentProblem(otherwise or f"{' '.join(command[:4])} .. failed:\n{done.stdout}{done.stderr}")
+    return done.stdout.strip()

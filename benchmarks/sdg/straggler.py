@@ -1,0 +1,159 @@
+"""Scale-out and a straggler over time (figure 10 of the paper), on a control plane with autoscaling.
+
+An application with one subtask begins behind a steady stream of rows. It is busy all the time, so that the autoscaler
+gives it a second subtask, and it catches up. Then one of the two becomes slow, as on a less powerful machine. It is
+named a straggler; when the lag has grown, the autoscaler adds subtasks, which leaves the slow one fewer keys.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.running import running_control_plane, wait_for
+from benchmarks.sdg.figure import Figure, Moment
+from benchmarks.sdg.timeline import Count, Timeline, lag
+from epochal.client import Client
+from epochal.client.application import ApplicationHandle
+
+ARTIFACT = Path(__file__).with_name("waiting.py")
+NAME = "waiting"
+GREATEST, SLOW_SUBTASK = 4, 1
+FILES = 4
+"""An epoch takes so many at most, each with the rows of a second."""
+CAUGHT_UP_SECONDS = 4.0
+"""Of lag at most."""
+PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``rate``: rows a second, each of which waits for ``row_seconds``: one subtask just keeps up, two of which one is
+    slow by ``factor`` do not, four of which one is slow do. ``steady_seconds``: of having caught up, before something
+    happens or all is over. ``lag_seconds``, ``cool_down_seconds``: of the policy."""
+
+    rate: int
+    row_seconds: float
+    factor: float
+    steady_seconds: float
+    lag_seconds: float
+    cool_down_seconds: float
+
+
+FULL = Sizes(36, 0.02, 3.5, 20, 10, 45)
+QUICK = Sizes(32, 0.02, 3.5, 1, 4, 30)
+
+
+class Input:
+    """A file of ``rate`` rows each second, until the end of the ``with`` block."""
+
+    def __init__(self, folder: Path, rate: int) -> None:
+        self.folder = folder
+        self.arrivals: list[Count] = []
+        self._rate = rate
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._feed)
+
+    def __enter__(self) -> Input:
+        self.folder.mkdir(parents=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _feed(self) -> None:
+        started, first = time.monotonic(), 0
+        while not self._ended.wait(max(0.0, started + first / self._rate - time.monotonic())):
+            hidden = self.folder / f".{first}"
+            events = range(first, first + self._rate)
+            hidden.write_text("".join(json.dumps({"event": event}) + "\n" for event in events))
+            hidden.rename(self.folder / f"{first:08}.json")
+            first = events.stop
+            self.arrivals.append(Count(time.time(), first))
+
+
+def straggler(folder: Path, quick: bool) -> Figure:
+    sizes = QUICK if quick else FULL
+    with Input(folder / "input", sizes.rate) as input, running_control_plane(folder / "plane") as (_, client):
+        application = _submitted(client, folder, sizes)
+        moments = _watched(application, input, folder / "slow", sizes)
+        timeline = _timeline(application, input)
+    return Figure(
+        "sdg-straggler",
+        "A straggler, and more subtasks by autoscaling",
+        "time since the first epoch began, s",
+        False,
+        timeline.panels(),
+        f"{sizes.rate} rows a second come to an application that begins behind, with one subtask. Each row waits for\n"
+        f"{sizes.row_seconds * 1000:g} ms, as for the answer of a service, so that subtasks do not share the cores of "
+        f"one machine; later subtask\n{SLOW_SUBTASK} waits {sizes.factor:g} times as long, as on a slower one. "
+        f"Autoscaling grows where subtasks were busy for 70 % of ten\nseconds, or the lag was more than "
+        f"{sizes.lag_seconds:g} s, to {GREATEST} subtasks at most. It counts time and lag in samples of ten\n"
+        f"seconds, and waits for {sizes.cool_down_seconds:g} s after a start or a change. A straggler is found by the "
+        "work of the last minute.",
+        timeline.moments(moments),
+    )
+
+
+def _submitted(client: Client, folder: Path, sizes: Sizes) -> ApplicationHandle:
+    artifact = client.artifacts.upload(ARTIFACT).sha256
+    parameters = {
+        "input": str(folder / "input"),
+        "files": FILES,
+        "slow": str(folder / "slow"),
+        "slow_subtask": SLOW_SUBTASK,
+        "factor": sizes.factor,
+        "row_seconds": sizes.row_seconds,
+    }
+    configuration = {
+        "parallelism": 1,
+        "epoch_interval_seconds": 0.5,
+        "master": f"local[{GREATEST}]",
+        "autoscaling": {
+            "greatest": GREATEST,
+            "target_busy_share": 0.3,
+            "lag_seconds": sizes.lag_seconds,
+            "grow_after_seconds": 10,
+            "cool_down_seconds": sizes.cool_down_seconds,
+        },
+    }
+    client.applications.create(NAME, artifact, parameters=parameters, configuration=configuration)
+    return client.application(NAME)
+
+
+def _watched(application: ApplicationHandle, input: Input, slow: Path, sizes: Sizes) -> list[Moment]:
+    """Let it all happen. Raises ``EpochalError`` where something that has to happen does not."""
+
+    def subtasks() -> int:
+        return ([1] + [count for _, count in _timeline(application, input).rescaled])[-1]
+
+    def has_caught_up() -> bool:
+        taken = sum(record.rows_in or 0 for record in _timeline(application, input).epochs)
+        return lag(input.arrivals, taken, time.time()) < CAUGHT_UP_SECONDS
+
+    wait_for(lambda: subtasks() > 1, "a second subtask", PAUSE_SECONDS)
+    wait_for(has_caught_up, "two subtasks to catch up", PAUSE_SECONDS)
+    time.sleep(sizes.steady_seconds)
+    slow.touch()
+    moments = [Moment(time.time(), f"subtask {SLOW_SUBTASK} becomes slow, by {sizes.factor:g} times")]
+    wait_for(lambda: _is_named(application), "the straggler to be named", PAUSE_SECONDS)
+    moments.append(Moment(time.time(), f"subtask {SLOW_SUBTASK} is named a straggler"))
+    wait_for(lambda: subtasks() == GREATEST, f"{GREATEST} subtasks", PAUSE_SECONDS)
+    wait_for(has_caught_up, f"{GREATEST} subtasks to catch up", PAUSE_SECONDS)
+    time.sleep(sizes.steady_seconds)
+    return moments
+
+
+def _is_named(application: ApplicationHandle) -> bool:
+    operator = application.load().operators.get(NAME)
+    return operator is not None and any(found.subtask == SLOW_SUBTASK for found in operator.stragglers)
+
+
+def _timeline(application: ApplicationHandle, input: Input) -> Timeline:
+    epochs = sorted(application.epochs.list(None, "committed"), key=lambda record: record.epoch)
+    return Timeline(list(input.arrivals), epochs, subtasks=1)
