@@ -4,8 +4,7 @@ Half of the suite's time is waiting: for servers, other processes, what has to e
 cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server or a JVM
 which takes long to start, or which they kill, go to one worker together, one after the other.
 
-Every worker imports every test. In a new checkout modules are compiled before the workers begin, and each of these
-begins to collect at another file: what pytest has rewritten for one of them the others read.
+Every worker imports every test. In a new checkout modules are compiled before the workers begin.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
-
-File = TypeVar("File")
 
 ROOT = Path(__file__).parents[1]
 WORKERS_PER_CORE = 2
@@ -68,29 +64,6 @@ def pytest_xdist_setupnodes() -> None:
     for folder in (ROOT / "epochal", *linked, ROOT / "examples", ROOT / "benchmarks", ROOT / "tests"):
         # Tests themselves are compiled by pytest, with what their assertions are to say.
         compileall.compile_dir(folder, quiet=2, workers=cores(), rx=re.compile(r"[/\\](test_|conftest)[^/\\]*$"))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is None or [config.invocation_params.dir / arg for arg in config.args] != [ROOT / "tests"]:
-        return
-    number = int(worker["workerid"].removeprefix("gw"))
-    if number:  # the first one collects as pytest does, and xdist compares what each has found
-        files = sorted({file for name in config.getini("python_files") for file in (ROOT / "tests").rglob(name)})
-        config.args = [str(file) for file in beginning_apart(files, number, worker["workercount"])]
-
-
-def beginning_apart(files: Sequence[File], number: int, workers: int) -> list[File]:
-    """All of ``files``, as the worker of a number, from 0 on, goes through them."""
-    first = len(files) * number // workers
-    return [*files[first:], *files[:first]]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Wherever a worker began."""
-    items.sort(key=lambda item: str(item.path))
 
 
 def pytest_collectstart() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.lengths import written
 from tests.sampling import END, pytest_runtest_setup, sample
-from tests.workers import beginning_apart, unit_of, workers
+from tests.workers import unit_of, workers
 
 LENGTHS = st.lists(st.integers(1, 100), max_size=30)
 
@@ -59,14 +59,6 @@ def test_lengths_that_decide_nothing_are_not_written() -> None:
 @pytest.mark.parametrize(("cores", "gigabytes", "expected"), [(2, 23, 4), (2, 12, 3), (2, 8, 2), (8, 32, 8), (4, 2, 1)])
 def test_workers_are_as_many_as_memory_and_cores_allow(cores: int, gigabytes: int, expected: int) -> None:
     assert workers(cores, gigabytes << 30) == expected
-
-
-def test_workers_begin_apart_and_see_all_files() -> None:
-    assert [beginning_apart("abcdefg", number, 3) for number in range(3)] == [
-        list("abcdefg"),
-        list("cdefgab"),
-        list("efgabcd"),
-    ]
 
 
 def test_files_that_share_a_server_or_a_jvm_go_to_one_worker() -> None:
