@@ -395,9 +395,8 @@ def commands(app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text().partition("## Waiting")[2]
-    waiting = {
-        name for name, code in commands(app) if "session.wait" in code or "_finish(" in code or "_answer(" in code
-    }
+    waits = ("session.wait", "_finish(", "_answer(", "_begun(")
+    waiting = {name for name, code in commands(app) if any(call in code for call in waits)}
     assert waiting >= {"submit", "stop", "transaction retry", "gc", "export"}
     for name, code in commands(app):
         assert ("wait: Wait = True" in code) == (name in waiting), name
