@@ -48,6 +48,8 @@ SPARK_SETTINGS = {
     # As drivers have it: workers that are forked with their imports done, and no call stack kept of every Column.
     "spark.python.daemon.module": worker_daemon.MODULE,
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # A pause of two minutes, or a clock that is set, is not the end of the only executor.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "36500d",
 }
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Of plans that run over a few rows and never again: to generate and compile code for each takes a quarter of the

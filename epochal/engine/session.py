@@ -29,6 +29,9 @@ DEFAULTS = {
 }
 ANSI = {"spark.sql.ansi.enabled": "true"}
 """Whatever a session was configured with: without it a sum that leaves its type wraps around silently."""
+IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
+"""Driver and executor are one: when a suspended machine wakes up, or its clock is set, Spark would take its only
+executor for lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -55,11 +58,16 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
     return (
         DEFAULTS
         | (LOOPBACK if on_this_machine else {})
+        | (IN_ONE_PROCESS if _is_one_process(configuration.master) else {})
         | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
         | configuration.spark
         | ANSI
         | {JAVA_OPTIONS: _java_options(configuration)}
     )
+
+
+def _is_one_process(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 def _java_options(configuration: Configuration) -> str:
