@@ -9,6 +9,7 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.client.models import LineageChange, LineageLabel, LineageNode
+from epochal.standing.outcomes import CARRIED_OUT, REFUSED
 
 
 def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
@@ -35,9 +36,8 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
         case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
             return _assembled(change.kind, _changed(detail["changed"]))
         case "queries":
-            return _assembled(
-                "queries", "; ".join(f"{what} {', '.join(map(str, ids))}" for what, ids in detail.items())
-            )
+            told = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
+            return _assembled("queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in told.items()))
         case kind:
             about = [_parameters(before, node)]
             if before is None or before.artifact != node.artifact:
@@ -48,6 +48,11 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
 
 def _assembled(said: str, about: str) -> Text:
     return Text.assemble(said, (f" {about}" if about else "", "dim"))
+
+
+def _said(what: str) -> str:
+    """Others are said of queries."""
+    return "refused command" if what == REFUSED else what
 
 
 def _changed(changed: Mapping[str, Any]) -> str:

@@ -176,8 +176,8 @@ class EpochLoop:
 
     def _answer_queries(self) -> None:
         position = self.coordinator.position
-        for directive, failure in self.coordinator.queries.answers(position.snapshot):
-            self.catalog.complete(directive, position.head, failure)
+        for directive, head, failure in self.coordinator.queries.answers(position.head, position.snapshot):
+            self.catalog.complete(directive, head, failure)
 
     def _answer(self, directive: Directive) -> bool:
         if directive.kind == "reconfigure":

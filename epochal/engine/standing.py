@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from epochal.contracts.catalog import Change, Directive, Failure, QueryCommand
+from epochal.contracts.catalog import Change, Directive, Failure, ManifestReference, QueryCommand
 from epochal.contracts.conditions import BEGINNING, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
 from epochal.engine.program import Program
@@ -22,6 +22,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery, decoded
+from epochal.standing.outcomes import CARRIED_OUT, CHANGE, REFUSED, outcomes_of
 from epochal.standing.query import Query
 
 log = logging.getLogger(__name__)
@@ -29,14 +30,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Chosen:
-    """``data``: the file's bytes; ``is_new``: it is still to be written. ``outcomes``: of the commands that the epoch
-    carries out, by number; ``None``: it is done."""
+    """``data``: the file's bytes; ``is_new``: it is still to be written. ``changes``: for the manifest, which is where
+    the outcomes of the commands stand that the epoch carries out."""
 
     conditions: EpochConditions
     data: bytes = b""
     is_new: bool = False
     changes: tuple[Change, ...] = ()
-    outcomes: dict[int, Failure | None] = field(default_factory=dict)
 
     def write(self, store: SnapshotStore) -> bool:
         """Whether there was something to write, which is durable now."""
@@ -52,11 +52,10 @@ class Chosen:
 
 @dataclass
 class StandingQueries:
-    """Commands that wait for an epoch, and what became of those that had one. Not thread-safe."""
+    """Commands that wait for an epoch; what became of those that had one, manifests say. Not thread-safe."""
 
     store: SnapshotStore
     _waiting: dict[int, tuple[str, QueryCommand]] = field(default_factory=dict)
-    _done: dict[int, Failure | None] = field(default_factory=dict)
     _read: dict[str, bytes] = field(default_factory=dict)
     _fitting: Program | None = None
     """The program that all queries have been found to fit."""
@@ -66,13 +65,30 @@ class StandingQueries:
         command = QueryCommand.model_validate(directive.arguments, extra="ignore")
         self._waiting.setdefault(command.number, (directive.id, command))
 
-    def answers(self, parent: Manifest | None) -> Iterator[tuple[str, Failure | None]]:
-        """The directives that have been carried out in ``parent`` or before, each once."""
-        through = _through(parent)
-        for number, (directive, _) in sorted(self._waiting.items()):
-            if number <= through:
-                del self._waiting[number]
-                yield directive, self._done.pop(number, None)
+    def answers(
+        self, head: ManifestReference | None, parent: Manifest | None
+    ) -> Iterator[tuple[str, ManifestReference | None, Failure | None]]:
+        """The directives that have been carried out in ``parent``, whose reference is ``head``, or before, each with
+        the snapshot of its epoch, and why it was refused if it was."""
+        done = [number for number in sorted(self._waiting) if number <= _through(parent)]
+        outcomes = self._outcomes(done, head, parent)
+        for number in done:
+            directive, _ = self._waiting.pop(number)
+            yield directive, *outcomes.get(number, (head, None))
+
+    def _outcomes(
+        self, numbers: Sequence[int], head: ManifestReference | None, parent: Manifest | None
+    ) -> dict[int, tuple[ManifestReference | None, Failure | None]]:
+        """From the newest epoch back to the one that carried out the first of these commands: mostly the newest itself,
+        an earlier one where a driver has ended before it could answer."""
+        found: dict[int, tuple[ManifestReference | None, Failure | None]] = {}
+        while numbers and numbers[0] not in found and parent is not None and numbers[0] <= _through(parent):
+            for change in parent.changes:
+                if change.kind == CHANGE:
+                    found |= {number: (head, failure) for number, failure in outcomes_of(change).items()}
+            head = parent.parent
+            parent = None if head is None else self.store.read_manifest(head)
+        return found
 
     @property
     def waits(self) -> bool:
@@ -106,12 +122,11 @@ class StandingQueries:
             through=change.now.through,
             removed=tuple(sorted({each.id for each in was.queries} - {each.id for each in change.now.queries})),
         )
-        changes = (Change(kind="queries", detail=change.detail),) if change.detail else ()
-        return Chosen(conditions.model_copy(update={"queries": queries}), data, True, changes, change.outcomes)
+        changes = (Change(kind=CHANGE, detail=change.detail),) if change.detail else ()
+        return Chosen(conditions.model_copy(update={"queries": queries}), data, True, changes)
 
     def decided(self, chosen: Chosen) -> None:
-        """The epoch is prepared: its commands are carried out."""
-        self._done.update(chosen.outcomes)
+        """The epoch is prepared: the next one begins with its queries."""
         if chosen.conditions.queries is not None:
             self._read = {chosen.conditions.queries.sha256: chosen.data}
 
@@ -132,7 +147,6 @@ class _Changing:
     epoch_time: int
     seen: int
     program: Program
-    outcomes: dict[int, Failure | None] = field(default_factory=dict)
     detail: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,9 +173,10 @@ class _Changing:
     def carry_out(self, command: QueryCommand) -> None:
         try:
             self._carry_out(command)
-            self.outcomes[command.number] = None
         except (Conflict, NotFound) as error:
-            self.outcomes[command.number] = Failure(type=error.slug, message=error.message)
+            failure = Failure(type=error.slug, message=error.message)
+            self.detail.setdefault(REFUSED, {})[str(command.number)] = failure.model_dump(mode="json")
+        self._note(CARRIED_OUT, command.number)
         self.now = replace(self.now, through=command.number)
 
     def _carry_out(self, command: QueryCommand) -> None:

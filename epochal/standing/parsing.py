@@ -42,7 +42,7 @@ def position_of(node: exp.Expr) -> int | None:
 def parsed(text: str, limits: Limits) -> Parsed:
     """Raises ``QueryRefused``."""
     if len(text) > limits.characters:
-        raise refused("too-long", limits.characters, at=limits.characters)
+        raise refused("too-long", f"{limits.characters:,} characters", at=limits.characters)
     if "\0" in text:
         raise refused("syntax", "a character that SQL does not have", at=text.index("\0"))
     try:
@@ -50,7 +50,7 @@ def parsed(text: str, limits: Limits) -> Parsed:
     except TokenError as error:
         raise refused("syntax", "a quotation mark, or a comment, that is not closed", at=len(text)) from error
     if len(tokens) > limits.tokens:
-        raise refused("too-long", limits.tokens, at=tokens[limits.tokens].start)
+        raise refused("too-long", f"{limits.tokens:,} words and signs", at=tokens[limits.tokens].start)
     _check_statement(tokens)
     size, slide, end = _window(text, tokens)
     return Parsed(_select(text[:end]), size, slide)

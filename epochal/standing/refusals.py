@@ -6,6 +6,7 @@ them there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ from epochal.errors import QueryRefused
 @dataclass(frozen=True)
 class Reason:
     """``sentence``: with places for what it is about. ``example``: a query that is refused for it, over the columns
-    of :data:`EXAMPLE_COLUMNS`; the refusal is at the first character of what stands between ``»`` and ``«``."""
+    of :data:`EXAMPLE_COLUMNS`; the refusal is at the first character of what stands between ``»`` and ``«``. What
+    stands in ``⟪..⟫20`` is there 20 times, with its number in place of ``#``."""
 
     slug: str
     sentence: str
@@ -34,7 +36,8 @@ EXAMPLE_COLUMNS: Final = {
     "tags": "array<string>",
 }
 
-_W = "WINDOW '5 minutes'"
+_REPEATED: Final = re.compile("⟪(.*?)⟫([0-9]+)")
+_W: Final = "WINDOW '5 minutes'"
 REASONS: Final[tuple[Reason, ...]] = (
     # The statement.
     Reason("syntax", "it has {0}", "Correct it.", f"SELECT count(*) AS n WHERE items »>« {_W}"),
@@ -52,11 +55,16 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "too-long",
-        "it is longer than {0} (characters, or words and signs)",
+        "it is longer than {0}",
         "Make several queries of it, or do the first steps in the application.",
-        "",
+        f"SELECT count(*) AS n WHERE device IN ('phone'»⟪, 'phone'⟫400«) {_W}",
     ),
-    Reason("too-deep", "it is nested too deeply", "Nest expressions at most 16 deep.", ""),
+    Reason(
+        "too-deep",
+        "it is nested too deeply",
+        "Nest expressions at most 16 deep.",
+        f"SELECT count(*) AS n WHERE »⟪NOT ⟫20paid« {_W}",
+    ),
     Reason(
         "escape",
         "it has a backslash, which different systems read differently",
@@ -232,15 +240,25 @@ REASONS: Final[tuple[Reason, ...]] = (
         "long-list",
         "a list has {0} values; at most {1} are allowed",
         "Mark the rows in the application, and filter by the mark.",
-        "",
+        f"SELECT count(*) AS n WHERE »user« IN (0⟪, #⟫250) {_W}",
     ),
-    Reason("many-aggregates", "it has {0} aggregates; at most {1} are allowed", "Make several queries of it.", ""),
-    Reason("many-groups", "it has {0} group columns; at most {1} are allowed", "Make several queries of it.", ""),
+    Reason(
+        "many-aggregates",
+        "it has {0} aggregates; at most {1} are allowed",
+        "Make several queries of it.",
+        f"SELECT »count«(*) AS n⟪, max(items) AS n#⟫16 {_W}",
+    ),
+    Reason(
+        "many-groups",
+        "it has {0} group columns; at most {1} are allowed",
+        "Make several queries of it.",
+        f"SELECT count(*) AS n GROUP BY »user«, device, country, items, price {_W}",
+    ),
     Reason(
         "cost",
         "it costs {0}; at most {1} is allowed",
         "Ask for fewer aggregates, fewer windows of a row, or shorter conditions.",
-        "",
+        f"»SELECT« count(*) AS n WHERE user % 1 = 0⟪ OR items % # = 7⟫120 {_W}",
     ),
 )
 _BY_SLUG: Final = {reason.slug: reason for reason in REASONS}
@@ -256,25 +274,33 @@ def refused(slug: str, *about: Any, at: int | None) -> QueryRefused:
 
 def split_example(example: str) -> tuple[str, int]:
     """The query of an example without its marks, and where it is refused, counted from 0."""
-    return example.replace("»", "").replace("«", ""), example.index("»")
+    text = _REPEATED.sub(_written_out, example)
+    return text.replace("»", "").replace("«", ""), text.index("»")
 
 
 def page() -> str:
-    """Markdown: a row for each reason, with its example and what is answered to it."""
+    """Markdown: for each reason an example, and what is answered to it."""
     from epochal.standing.binding import bound
 
     lines = []
     for reason in REASONS:
-        if not reason.example:
-            title = f"{reason.sentence} {reason.fix}".replace("{0}", "N").replace("{1}", "M")
-            lines.append(f"**`{reason.slug}`**: {title}\n")
-            continue
-        text, _ = split_example(reason.example)
         try:
-            bound(text, EXAMPLE_COLUMNS)
+            bound(split_example(reason.example)[0], EXAMPLE_COLUMNS)
         except QueryRefused as refusal:
-            lines.append(f"**`{reason.slug}`**\n\n```text\n{text}\n{refusal.message}\n```\n")
+            shown = _REPEATED.sub(_abridged, reason.example).replace("»", "").replace("«", "")
+            lines.append(f"**`{reason.slug}`**\n\n```text\n{shown}\n{refusal.message}\n```\n")
     return "\n".join(lines)
+
+
+def _written_out(repeated: re.Match[str]) -> str:
+    part, times = repeated.groups()
+    return "".join(part.replace("#", str(number)) for number in range(1, int(times) + 1))
+
+
+def _abridged(repeated: re.Match[str]) -> str:
+    part, times = repeated.groups()
+    first, second = (part.replace("#", str(number)) for number in (1, 2))
+    return f"{first}{second} .. [{times} times] .. "
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 
 from epochal.contracts.backend import SinkBackend, SinkTransaction
-from epochal.contracts.catalog import QueryCommand
+from epochal.contracts.catalog import Failure, QueryCommand
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits
@@ -124,6 +124,8 @@ class World:
     """Nothing comes after the log."""
     commands: list[QueryCommand] = field(default_factory=list)
     """On standing queries: all that were ever given."""
+    told: dict[int, tuple[int, Failure | None]] = field(default_factory=dict)
+    """Of commands that were answered, by number: the epoch that carried them out, and why they were refused."""
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.declarations.intervals import DAY
+from epochal.engine.position import Position
 from epochal.engine.standing import StandingQueries
 from epochal.operators.standing_queries import StandingQueriesOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import decoded
 from epochal.standing.binding import bound
 from epochal.standing.limits import DEFAULT
+from epochal.testing.simulated import World
 
 COMMANDS_PER_EPOCH: Final = 0.15
 _TEXT: Final = "SELECT count(*) AS n WINDOW '1 minute'"
@@ -36,31 +37,51 @@ def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryComma
     return QueryCommand(number=number, kind=kind, query=chance.randrange(1, number), by="ada")
 
 
-def deliver(queries: StandingQueries, commands: Iterable[QueryCommand], parent: Manifest | None) -> None:
-    """As the control plane does it with every heartbeat: all that has not been carried out."""
-    for command in commands:
-        queries.take(Directive(id=str(command.number), kind="query", arguments=command.model_dump()))
-    list(queries.answers(parent))
+def deliver(queries: StandingQueries, world: World, position: Position) -> None:
+    """As the control plane does it with every heartbeat: all that has not been answered."""
+    for command in world.commands:
+        if command.number not in world.told:
+            queries.take(Directive(id=str(command.number), kind="query", arguments=command.model_dump()))
+    for directive, head, failure in queries.answers(position.head, position.snapshot):
+        assert head is not None  # an epoch has carried it out
+        world.told.setdefault(int(directive), (head.epoch, failure))
 
 
-def wrong_queries(
-    store: SnapshotStore, manifest: Manifest, through: int, commands: Sequence[QueryCommand]
-) -> list[str]:
-    """What is wrong with the queries of an epoch, whose parent had carried out the commands ``through`` this one."""
-    now = (
-        0 if manifest.conditions is None or manifest.conditions.queries is None else manifest.conditions.queries.through
-    )
-    if now < through:
-        return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {through}"]
-    expected: dict[int, str] = {}
-    for command in commands[:now]:
-        if command.kind == "add":
-            expected[command.query] = "active"
-        elif command.query in expected:
-            expected[command.query] = "paused" if command.kind == "pause" else "active"
-            if command.kind == "drop":
-                del expected[command.query]
-    file = manifest.queries
-    found = {} if file is None else decoded(store.read_file(file, "the simulation")).queries
-    states = {each.id: each.state for each in found}
-    return [] if states == expected else [f"epoch {manifest.epoch} runs with the queries {states}, not with {expected}"]
+class Commands:
+    """What commands have to come to, epoch by epoch."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._states: dict[int, str] = {}
+        self.through = 0
+
+    def wrong(self, manifest: Manifest) -> list[str]:
+        """What is wrong with the queries of the next epoch, and with what was told of its commands."""
+        queries = None if manifest.conditions is None else manifest.conditions.queries
+        now = 0 if queries is None else queries.through
+        if now < self.through:
+            return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]
+        found = [
+            problem for command in self._world.commands[self.through : now] for problem in self._told(command, manifest)
+        ]
+        self.through = now
+        file = manifest.queries
+        running = () if file is None else decoded(self._world.store.read_file(file, "the simulation")).queries
+        states = {each.id: each.state for each in running}
+        if states != self._states:
+            found.append(f"epoch {manifest.epoch} runs with the queries {states}, not with {self._states}")
+        return found
+
+    def _told(self, command: QueryCommand, manifest: Manifest) -> list[str]:
+        """Carry a command out, and compare with what was answered; an answer may still be under way at the end."""
+        refused = command.kind != "add" and command.query not in self._states
+        if command.kind == "drop":
+            self._states.pop(command.query, None)
+        elif not refused:
+            self._states[command.query] = "paused" if command.kind == "pause" else "active"
+        if command.number not in self._world.told:
+            return []
+        epoch, failure = self._world.told[command.number]
+        if (epoch, failure is not None) == (manifest.epoch, refused):
+            return []
+        return [f"of command {command} of epoch {manifest.epoch} it was said that {failure} in epoch {epoch}"]

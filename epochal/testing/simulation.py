@@ -60,7 +60,7 @@ from epochal.testing.simulated import (
     follows,
     in_flight_at,
 )
-from epochal.testing.simulated_queries import COMMANDS_PER_EPOCH, NODES, another, deliver, wrong_queries
+from epochal.testing.simulated_queries import COMMANDS_PER_EPOCH, NODES, Commands, another, deliver
 from epochal.testing.simulated_runner import SimulatedRunner, read_totals, read_waiting
 from epochal.testing.simulated_time import DELAY, LATE, Alarms, alarms_after, from_outside, left, time_plan
 
@@ -159,7 +159,7 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         world.clock += timedelta(seconds=plan.chance.random())
         if plan.asks.random() < COMMANDS_PER_EPOCH:
             world.commands.append(another(plan.asks, world.commands))
-        deliver(coordinator.queries, world.commands, position.snapshot)
+        deliver(coordinator.queries, world, position)
         commanded = coordinator.queries.waits and not coordinator.drained
         slices = coordinator.plan_slices(SliceLimits(None))
         situation = replace(situation_of(coordinator, slices), commanded=commanded)
@@ -220,7 +220,7 @@ def violations(world: World) -> list[str]:
     marks, latest = NO_WATERMARKS, BEGINNING
     in_flight: Rows = []
     decided = world.catalog.decided
-    seen, clock, drains, through = 0, BEGINNING, False, 0
+    seen, clock, drains, commands = 0, BEGINNING, False, Commands(world)
     before = datetime.min.replace(tzinfo=UTC)
     for record in decided:
         if record.state != "committed" or record.manifest is None:
@@ -238,9 +238,9 @@ def violations(world: World) -> list[str]:
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
         if drains:
             found.append(f"epoch {record.epoch} was opened after the last one")
-        commanded = _through(manifest) > through
-        found += wrong_queries(world.store, manifest, through, world.commands)
-        through = _through(manifest)
+        through = commands.through
+        found += commands.wrong(manifest)
+        commanded = commands.through > through
         drains = world.bounded and at_end and not taken and not commanded
         reached = max(marks.fire, behind(latest, DELAY))
         marks = Watermarks(late=marks.fire, fire=END if drains else reached)
@@ -278,8 +278,8 @@ def violations(world: World) -> list[str]:
         found.append(
             f"{seen} of {len(world.log)} events were processed; left are {in_flight}, {reminders} and {alarms}"
         )
-    if through < len(world.commands) and not drains:
-        found.append(f"{through} of {len(world.commands)} commands on standing queries were carried out")
+    if commands.through < len(world.commands) and not drains:
+        found.append(f"{commands.through} of {len(world.commands)} commands on standing queries were carried out")
     if extra := set(world.target.visible) - {record.epoch for record in decided}:
         found.append(f"the sink shows epochs that were never decided: {sorted(extra)}")
     return found
@@ -295,12 +295,6 @@ def leftovers(world: World) -> list[str]:
             referenced |= {manifest.queries.path} if manifest.queries is not None else set()
     orphans = [path for path in world.store.list(world.catalog.branch) if path not in referenced]
     return orphans + [f"staged {unique}" for unique in world.target.staged]
-
-
-def _through(manifest: Manifest) -> int:
-    """The last command on standing queries that has been carried out."""
-    queries = None if manifest.conditions is None else manifest.conditions.queries
-    return 0 if queries is None else queries.through
 
 
 def _reasons(input: bool, due: bool, in_flight: bool, command: bool, drain: bool) -> tuple[Trigger, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -34,6 +34,7 @@ from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import now
+from epochal.standing.outcomes import CHANGE, outcomes_of
 
 
 class SqlCatalog(Catalog):
@@ -75,7 +76,7 @@ class SqlCatalog(Catalog):
             )
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        with self._transition(writes.OPEN_EPOCH) as writer:
+        with self._transition(writes.OPEN_EPOCH) as (_, writer):
             writer.open(epoch, parent)
 
     def prepare_epoch(
@@ -86,15 +87,27 @@ class SqlCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        with self._transition(writes.PREPARE_EPOCH) as writer:
+        with self._transition(writes.PREPARE_EPOCH) as (session, writer):
             writer.prepare(epoch, parent, manifest, counts, terms)
+            for change in terms.changes:
+                if change.kind == CHANGE:
+                    self._answer(session, outcomes_of(change), manifest)
+
+    def _answer(self, session: Session, commands: Mapping[int, Failure | None], head: ManifestReference) -> None:
+        """What an epoch has decided on standing queries is told with its decision: its driver may end before it can."""
+        pending = {row.arguments["number"]: row for row in self._pending(session) if row.kind == "query"}
+        answered = [number for number in commands if number in pending]
+        if answered:
+            execution = self._row(session)
+            for number in answered:
+                outcomes.directive_done(session, execution, pending[number], head, commands[number])
 
     def commit_epoch(self, epoch: int) -> None:
-        with self._transition(writes.COMMIT_EPOCH) as writer:
+        with self._transition(writes.COMMIT_EPOCH) as (_, writer):
             writer.commit(epoch)
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        with self._transition(writes.ABORT_EPOCH) as writer:
+        with self._transition(writes.ABORT_EPOCH) as (_, writer):
             writer.abort(epoch, failure)
 
     def epoch(self, epoch: int) -> EpochRecord | None:
@@ -184,10 +197,10 @@ class SqlCatalog(Catalog):
         return found[0], found[1]
 
     @contextmanager
-    def _transition(self, write: writes.Write) -> Iterator[BranchWriter]:
+    def _transition(self, write: writes.Write) -> Iterator[tuple[Session, BranchWriter]]:
         with self._writing(write) as session:
             writer = self._writer(session)
-            yield writer
+            yield session, writer
             if writer.moved is not None:
                 announce_epoch(session, self._application, writer.moved)
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from epochal.backends.files import FilesBackend
-from epochal.contracts.catalog import DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import Change, DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
 from epochal.contracts.conditions import Clock, EpochConditions, Trigger
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -173,13 +173,15 @@ class Driver:
         opened_for: tuple[Trigger, ...] = (),
         checkpoints: bool = False,
         in_flight: Mapping[str, int] | None = None,
+        conditions: EpochConditions | None = None,
+        changes: tuple[Change, ...] = (),
     ) -> int:
         """One epoch with a real manifest in the store; ``sinks``: the rows of each. With ``checkpoints`` of its sources
         nothing before it is needed. ``in_flight``: the records that each loop holds after it."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
-        reference = self.manifest(number, sinks, opened_for, checkpoints, in_flight)
-        counts, terms = EpochCounts(rows_in=number), EpochTerms(opened_for=opened_for)
+        reference = self.manifest(number, sinks, opened_for, checkpoints, in_flight, conditions, changes)
+        counts, terms = EpochCounts(rows_in=number), EpochTerms(opened_for=opened_for, changes=changes)
         self.catalog.prepare_epoch(number, parent, reference, counts, terms)
         if commit:
             self.catalog.commit_epoch(number)
@@ -196,7 +198,11 @@ class Driver:
         opened_for: tuple[Trigger, ...] = (),
         checkpoints: bool = False,
         in_flight: Mapping[str, int] | None = None,
+        conditions: EpochConditions | None = None,
+        changes: tuple[Change, ...] = (),
     ) -> ManifestReference:
+        if conditions is None and opened_for:
+            conditions = EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for)
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()
         }
@@ -217,13 +223,18 @@ class Driver:
                     name: _held(EpochKey(self.point.branch, number), name, records)
                     for name, records in (in_flight or {}).items()
                 },
-                conditions=EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for) if opened_for else None,
+                conditions=conditions,
+                changes=changes,
                 sinks={
                     name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
                     for name, handle in handles.items()
                 },
             )
         )
+
+    @property
+    def next_key(self) -> EpochKey:
+        return EpochKey(self.point.branch, self._next)
 
     @property
     def head_key(self) -> EpochKey | None:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, QueryCommand
+from epochal.contracts.catalog import Change, Failure, QueryCommand
 from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries
-from epochal.contracts.identity import EpochKey
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery
 from epochal.standing.query import Query
-from tests.manifests import plain_manifest
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -44,34 +42,16 @@ def driver(plane: Plane) -> Driver:
     return driver
 
 
-def epoch(driver: Driver, queries: ActiveQueries) -> int:
+def epoch(plane: Plane, driver: Driver, queries: ActiveQueries, *changes: Change) -> int:
     """An epoch that runs with these queries."""
-    store, number = driver._store, driver._next
-    data, path = queries.encode(), layout.standing_queries(EpochKey(driver.point.branch, number))
-    store.write(path, data)
+    data, path = queries.encode(), layout.standing_queries(driver.next_key)
+    SnapshotStore(plane.settings.store_url).write(path, data)
     sha256 = hashlib.sha256(data).hexdigest()
     chosen = EpochQueries(path=path, sha256=sha256, bytes=len(data), rows=len(queries.queries), through=queries.through)
-    parent = driver.head.key if driver.head else None
-    driver.catalog.open_epoch(number, parent)
-    manifest = plain_manifest(
-        number,
-        application=driver.point.application,
-        branch=driver.point.branch,
-        parent=driver.head,
-        execution=driver.execution,
-        attempt=driver.attempt,
-        artifact=driver._artifact,
-        max_parallelism=128,
-        conditions=EpochConditions(clock=Clock(epoch_time=0), queries=chosen),
-    )
-    reference = SnapshotStore(store.url).write_manifest(manifest)
-    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts(), EpochTerms())
-    driver.catalog.commit_epoch(number)
-    driver.head, driver._next = reference, number + 1
-    return number
+    return driver.epoch(conditions=EpochConditions(clock=Clock(epoch_time=0), queries=chosen), changes=changes)
 
 
-def carried_out(driver: Driver, before: ActiveQueries, since: int = BEGINNING) -> ActiveQueries:
+def carried_out(plane: Plane, driver: Driver, before: ActiveQueries, since: int = BEGINNING) -> ActiveQueries:
     """As the engine does it: all commands that wait, in one epoch. ``since``: of the queries that begin with it."""
     found, commands = before, []
     for directive in driver.running():
@@ -85,7 +65,7 @@ def carried_out(driver: Driver, before: ActiveQueries, since: int = BEGINNING) -
             found = ActiveQueries(command.number, found.put(added).queries)
         elif command.kind == "drop":
             found = ActiveQueries(command.number, found.without([command.query]).queries)
-    epoch(driver, found)
+    epoch(plane, driver, found)
     for id in commands:
         driver.catalog.complete(id, driver.head)
     return found
@@ -94,7 +74,7 @@ def carried_out(driver: Driver, before: ActiveQueries, since: int = BEGINNING) -
 def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> None:
     assert plane.get(PATH) == {"items": [], "epoch": None}
     asked = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT, expires_after="7 days")]
-    active = carried_out(driver, ActiveQueries())
+    active = carried_out(plane, driver, ActiveQueries())
     found = [plane.get(f"/v1/operations/{each['id']}") for each in asked]
     assert [(each["state"], each["result"]["query"], each["result"]["epoch"]) for each in found] == [
         ("succeeded", 1, 1),
@@ -105,12 +85,12 @@ def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> No
     one = plane.get(f"{PATH}/1")
     assert (one["query"], one["owner"], one["state"], one["since"]) == (COUNT, "admin", "active", None)
     plane.post(f"{PATH}/1/drop")
-    active = carried_out(driver, active)
+    active = carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [2]
     assert plane.client.get(f"{PATH}/1").status_code == 404
     # An id is the number of a command, and never used again: 3 was the drop.
     plane.post(PATH, query=COUNT)
-    carried_out(driver, active)
+    carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [2, 4]
 
 
@@ -141,7 +121,7 @@ def test_what_cannot_be_asked(plane: Plane, driver: Driver, body: dict[str, Any]
 def test_as_many_queries_as_the_application_allows(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
     plane.post(PATH, query=COUNT)
-    carried_out(driver, ActiveQueries())
+    carried_out(plane, driver, ActiveQueries())
     answer = plane.client.post(PATH, json={"query": COUNT})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
 
@@ -165,6 +145,22 @@ def test_a_command_of_an_application_that_stops_is_not_carried_out(plane: Plane,
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
 
 
+def test_a_command_is_answered_with_the_decision_of_its_epoch(plane: Plane, driver: Driver) -> None:
+    """The driver may end before it can say anything, for good."""
+    asked = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT)]
+    waits = plane.post(PATH, query=COUNT)
+    refusal = {"type": "conflict", "message": "There are too many."}
+    detail = {"added": [1], "carried_out": [1, 2], "refused": {"2": refusal}}
+    epoch(plane, driver, ActiveQueries(through=2), Change(kind="queries", detail=detail))
+    done, refused = (plane.get(f"/v1/operations/{each['id']}") for each in asked)
+    assert (done["state"], done["result"]["query"], done["result"]["epoch"]) == ("succeeded", 1, 1)
+    assert (refused["state"], refused["error"]["detail"]) == ("failed", "conflict: There are too many.")
+    assert [directive.arguments["number"] for directive in driver.running()] == [3]
+    driver.catalog.finish(None)
+    assert plane.get(f"/v1/operations/{asked[0]['id']}") == done
+    assert plane.get(f"/v1/operations/{waits['id']}")["state"] == "failed"
+
+
 def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     from epochal.cli.main import app
 
@@ -173,7 +169,7 @@ def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypat
     runner = CliRunner()
     asked = runner.invoke(app, ["query", "add", "flights", COUNT, "--no-wait"])
     assert asked.exit_code == 0, asked.output
-    carried_out(driver, ActiveQueries())
+    carried_out(plane, driver, ActiveQueries())
     listed = runner.invoke(app, ["query", "list", "flights", "--json"])
     assert listed.exit_code == 0, listed.output
     assert COUNT in listed.output
@@ -186,7 +182,7 @@ def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Pla
     ada, bob = (plane.as_bearer(plane.token("operate", name)) for name in ("ada", "bob"))
     with ada, bob:
         assert ada.post(PATH, json={"query": COUNT}).status_code == 202
-        carried_out(driver, ActiveQueries())
+        carried_out(plane, driver, ActiveQueries())
         refused = bob.post(f"{PATH}/1/{kind}")
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:epochal:problem:forbidden")
         assert f"query 1 belongs to 'ada', and the token 'bob' may not {kind} it" in refused.json()["detail"]
@@ -198,9 +194,9 @@ def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Pla
 
 def test_a_rollback_goes_back_to_the_queries_of_its_snapshot_and_uses_no_id_again(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
-    kept = carried_out(driver, ActiveQueries())
+    kept = carried_out(plane, driver, ActiveQueries())
     plane.post(PATH, query=COUNT)
-    carried_out(driver, kept)
+    carried_out(plane, driver, kept)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 2]
     waiting = plane.post(f"{PATH}/1/drop")
     rollback = "/v1/applications/flights/rollback"
@@ -216,13 +212,13 @@ def test_a_rollback_goes_back_to_the_queries_of_its_snapshot_and_uses_no_id_agai
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
     # 2 was a query on the branch that was left, and 3 the drop: nobody has ever had 4.
     plane.post(PATH, query=COUNT)
-    carried_out(successor, kept)
+    carried_out(plane, successor, kept)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 4]
 
 
 def test_a_fork_begins_with_the_queries_of_its_snapshot_and_goes_its_own_way(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
-    active = carried_out(driver, ActiveQueries())
+    active = carried_out(plane, driver, ActiveQueries())
     plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=1)
     copy = "/v1/applications/copy/queries"
     (item,) = plane.get(copy)["items"]
@@ -231,7 +227,7 @@ def test_a_fork_begins_with_the_queries_of_its_snapshot_and_goes_its_own_way(pla
     forked.running()
     plane.post(f"{copy}/1/drop")
     plane.post(copy, query=COUNT)
-    carried_out(forked, active)
+    carried_out(plane, forked, active)
     assert [item["id"] for item in plane.get(copy)["items"]] == [3]
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
 
@@ -243,7 +239,7 @@ def test_the_command_line_says_from_which_epoch_and_window_on(
 
     monkeypatch.setenv("EPOCHAL_URL", str(plane.client.base_url))
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.client.headers["authorization"].removeprefix("Bearer "))
-    epoch(driver, ActiveQueries())
+    epoch(plane, driver, ActiveQueries())
     driver.catalog.open_epoch(2, driver.head_key)
     asked = plane.post(PATH, query=COUNT)
     assert asked["progress"] == "waiting for the epoch after 2, which is under way"
@@ -253,7 +249,7 @@ def test_the_command_line_says_from_which_epoch_and_window_on(
     with ThreadPoolExecutor(1) as other:
         said = other.submit(CliRunner().invoke, app, ["query", "add", "flights", COUNT])
         eventually(lambda: len(driver.running()) == 2)
-        carried_out(driver, ActiveQueries(), since=1_704_067_201_000_000)
+        carried_out(plane, driver, ActiveQueries(), since=1_704_067_201_000_000)
         done = said.result(30)
     assert done.exit_code == 0, done.output
     words = " ".join(done.output.split())

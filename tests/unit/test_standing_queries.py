@@ -91,8 +91,9 @@ class Commands:
 
     @property
     def outcomes(self) -> dict[str, str | None]:
-        answers = self._life.coordinator.queries.answers(self._life.coordinator.position.snapshot)
-        return {directive: None if failure is None else failure.message for directive, failure in answers}
+        position = self._life.coordinator.position
+        answers = self._life.coordinator.queries.answers(position.head, position.snapshot)
+        return {directive: None if failure is None else failure.message for directive, _, failure in answers}
 
 
 def answers(life: Life) -> list[Answer]:
@@ -213,7 +214,13 @@ def test_a_query_is_paused_resumed_and_dropped() -> None:
         changes = [
             change.detail for manifest in alive.manifests for change in manifest.changes if change.kind == "queries"
         ]
-        assert changes == [{"added": [1, 2]}, {"paused": [1]}, {"resumed": [1]}, {"dropped": [2]}]
+        missing = {"type": "not-found", "message": "There is no standing query 7 any more."}
+        assert changes == [
+            {"added": [1, 2], "carried_out": [1, 2]},
+            {"paused": [1], "carried_out": [3]},
+            {"resumed": [1], "carried_out": [4]},
+            {"dropped": [2], "carried_out": [5, 6], "refused": {"6": missing}},
+        ]
 
 
 def test_a_query_expires_by_the_time_of_epochs() -> None:
