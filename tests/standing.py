@@ -161,5 +161,12 @@ class Grammar:
             if aggregate.startswith(("count", "sum", "avg")):
                 literal = choose(("0", "1", "2.5", "40", "1e1"))
                 having = f" HAVING {choose((aggregate, f'a{n}'))} {choose(('>', '<=', '=', '<>'))} {literal}"
+        if self._random.random() < 0.4:
+            n, aggregate = self._random.choice(list(enumerate(aggregates)))
+            selected.append(f"remember({choose((aggregate, f'a{n}'))}) AS before")
+            is_number = aggregate.startswith(("count", "sum", "avg"))
+            if is_number and self._random.random() < 0.5:
+                again = choose((f"2e0 * remember(a{n})", f"remember(a{n})", f"coalesce(remember(a{n}), 1)"))
+                having = f" HAVING a{n} {choose(('>', '<=', '<=>'))} {again}"
         window = choose(("'5 minutes'", "'1 hour'", "'10 minutes' SLIDE '5 minutes'", "'7 minutes'"))
         return f"SELECT {', '.join(selected)}{where}{grouped}{having} WINDOW {window}"

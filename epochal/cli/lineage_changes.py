@@ -37,7 +37,9 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
             return _assembled(change.kind, _changed(detail["changed"]))
         case "queries":
             told = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
-            return _assembled("queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in told.items()))
+            return _assembled(
+                "queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in told.items())
+            )
         case kind:
             about = [_parameters(before, node)]
             if before is None or before.artifact != node.artifact:

@@ -27,6 +27,7 @@ from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import quoted
 from epochal.tasks.arrow_tasks import map_in_arrow
+from epochal.tasks.standing_memory import FORGOTTEN_AT, VALUES
 from epochal.tasks.standing_partials import (
     DOUBLES,
     GROUP,
@@ -42,7 +43,6 @@ from epochal.tasks.standing_queries import (
     ERROR,
     GROUPS,
     ROWS,
-    VALUES,
     WINDOW_START,
     StandingQueriesWork,
 )
@@ -84,15 +84,15 @@ class StandingQueriesOperator(Operator):
         (frame,) = frames
         require_columns((self.event_time,), frame.columns)
         columns = {field.name: field.dataType.simpleString().lower() for field in frame.schema.fields}
-        open, windows, results, late = self._tables()
+        open, windows, results, late, before = self._tables()
         work = StandingQueriesWork(
-            self.name, open, windows, results, late, self.limits.groups, ActiveQueries().encode()
+            self.name, open, windows, results, late, before, self.limits.groups, ActiveQueries().encode()
         )
         return StandingQueriesPlan(
-            self.name, self.inputs, _KEY, (results, open, windows, late), work, OUTPUT, self.event_time, columns
+            self.name, self.inputs, _KEY, (results, open, windows, late, before), work, OUTPUT, self.event_time, columns
         )
 
-    def _tables(self) -> tuple[StateTable, StateTable, StateTable, StateTable]:
+    def _tables(self) -> tuple[StateTable, ...]:
         name = self.name
         common: dict[str, Any] = {"operator": name, "kind": StateKind.VALUE, "key": _KEY}
         lists = ((INTEGERS, "array<bigint>"), (DOUBLES, "array<double>"), (LEAST_OF, "array<bigint>"))
@@ -128,6 +128,18 @@ class StandingQueriesOperator(Operator):
                 **common,
             ),
             StateTable(id=f"{name}.late", value=(Column(name=ROWS, type="bigint"),), **common),
+            StateTable(
+                id=f"{name}.before",
+                sub_key=_GROUP,
+                value=(
+                    _TIME,
+                    Column(name=FORGOTTEN_AT, type="timestamp"),
+                    Column(name=VALUES, type="string"),
+                ),
+                expires=Expiry(clock="event", column=FORGOTTEN_AT, after=0),
+                queryable=False,
+                **(common | {"kind": StateKind.MAP}),
+            ),
         )
 
     def details(self) -> dict[str, Any]:

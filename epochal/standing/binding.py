@@ -12,9 +12,9 @@ from epochal.errors import PipelineError
 from epochal.standing.expression import Expression, conjuncts, normal
 from epochal.standing.limits import DEFAULT, Limits
 from epochal.standing.parsing import Parsed, Text, parsed, position_of
-from epochal.standing.query import AVERAGED, COUNTED, GREATEST, LEAST, SUMMED, Aggregate, Group, Query
+from epochal.standing.query import AVERAGED, COUNTED, GREATEST, LEAST, SUMMED, Aggregate, Group, Query, Remembered
 from epochal.standing.refusals import refused
-from epochal.standing.scalars import Scalars, check_arguments
+from epochal.standing.scalars import Scalars, check_arguments, is_remember
 from epochal.standing.types import is_groupable, is_number, is_readable
 
 _AGGREGATES: Final[dict[type[exp.Expr], str]] = {
@@ -58,9 +58,9 @@ class _Binder:
         where = select.args.get("where")
         condition = None if where is None else self._scalars.condition(where.this)
         groups = self._groups(select)
-        shown, aggregates = self._selected(select, groups)
+        shown, aggregates, remembered = self._selected(select, groups)
         having = self._having(select.args.get("having"), aggregates)
-        found = Query(shown, aggregates, conjuncts(condition), size, slide, conjuncts(having))
+        found = Query(shown, aggregates, conjuncts(condition), size, slide, conjuncts(having), remembered)
         if found.cost > self._limits.cost:
             raise refused("cost", found.cost, self._limits.cost, at=0)
         return found
@@ -91,6 +91,21 @@ class _Binder:
         """Over the results: an aggregate is called by its name, or written as it is selected."""
         if clause is None:
             return None
+        condition = self._by_names(clause.this, aggregates, "having", "HAVING reads")
+        for column in condition.find_all(exp.Column):
+            is_written = "start" in column.this.meta and not (column.parent is not None and is_remember(column.parent))
+            if is_written and self._is_column(column):
+                raise refused(
+                    "having", f"HAVING reads {column.name}, which is a column of the stream", at=position_of(column)
+                )
+        return self._results(aggregates).condition(condition)
+
+    def _remembered(self, node: exp.Expr, aggregates: tuple[Aggregate, ...]) -> str:
+        """The aggregate whose earlier value is asked for."""
+        return str(self._results(aggregates).bound(self._by_names(node, aggregates, "remember", "takes")).value)
+
+    def _by_names(self, node: exp.Expr, aggregates: tuple[Aggregate, ...], reason: str, reads: str) -> exp.Expr:
+        """With the name of an aggregate wherever it is written as it is selected."""
         named = {(each.function, _key(each.argument)): each.name for each in reversed(aggregates)}
 
         def as_selected(node: exp.Expr) -> exp.Expr:
@@ -99,31 +114,35 @@ class _Binder:
             found = self._aggregate(node)
             name = None if found is None else named.get((found[0], _key(found[1])))
             if name is None:
-                raise refused("having", f"{node.sql(dialect='spark')}, which is not selected", at=position_of(node))
+                raise refused(
+                    reason, f"{reads} {node.sql(dialect='spark')}, which is not selected", at=position_of(node)
+                )
             return exp.column(exp.to_identifier(name))
 
-        condition = clause.this.transform(as_selected)
-        for column in condition.find_all(exp.Column):
-            if "start" in column.this.meta and self._is_column(column):
-                raise refused("having", f"{column.name}, which is a column of the stream", at=position_of(column))
-        results = {each.name: each.type for each in aggregates}
-        return Scalars(results, self._limits, of_results=True).condition(condition)
+        return node.transform(as_selected)
+
+    def _results(self, aggregates: tuple[Aggregate, ...]) -> Scalars:
+        return Scalars({each.name: each.type for each in aggregates}, self._limits, of_results=True)
 
     def _is_column(self, node: exp.Column) -> bool:
         return self._scalars.has_column(node.name)
 
     def _selected(
         self, select: exp.Select, groups: list[tuple[exp.Expr, Expression]]
-    ) -> tuple[tuple[Group, ...], tuple[Aggregate, ...]]:
+    ) -> tuple[tuple[Group, ...], tuple[Aggregate, ...], tuple[Remembered, ...]]:
         names: dict[str, exp.Expr] = {}
         named: dict[str, str] = {}
         aggregates = []
+        remembering = []
         for item in select.expressions:
             node = item.this if isinstance(item, exp.Alias) else item
             aggregate = self._aggregate(node)
             name = self._name(item, node, names)
             if aggregate is not None:
                 aggregates.append(Aggregate(name, *aggregate))
+                continue
+            if is_remember(node):
+                remembering.append((name, node))
                 continue
             if isinstance(node, exp.Star):
                 raise refused("not-grouped", "*", at=position_of(node))
@@ -144,7 +163,9 @@ class _Binder:
         for node, bound in groups:
             name = named[bound.key] if bound.key in named else self._name(node, node, names)
             shown.setdefault(bound.key, Group(name, bound))
-        return tuple(shown.values()), tuple(aggregates)
+        all_of = tuple(aggregates)
+        remembered = tuple(Remembered(name, self._remembered(node, all_of)) for name, node in remembering)
+        return tuple(shown.values()), all_of, remembered
 
     def _name(self, item: exp.Expr, node: exp.Expr, names: dict[str, exp.Expr]) -> str:
         if isinstance(item, exp.Alias) and isinstance(item.args["alias"], exp.Identifier):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from epochal.declarations.intervals import DAY, SECOND
+
+REMEMBERED_WINDOWS: Final = 30
+"""A group of which so many windows of a query had no row is forgotten."""
 
 
 @dataclass(frozen=True)

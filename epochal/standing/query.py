@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from epochal.standing.expression import Expression
+from epochal.standing.limits import REMEMBERED_WINDOWS
 from epochal.standing.types import average_type, sum_type
 
 COUNTED, SUMMED, AVERAGED, LEAST, GREATEST = "count", "sum", "avg", "min", "max"
@@ -39,10 +40,18 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Remembered:
+    """A column of the result: what the aggregate ``of`` was in the group's window before."""
+
+    name: str
+    of: str
+
+
+@dataclass(frozen=True)
 class Query:
     """``where``: conditions that all must hold. ``having``: conditions on results, whose columns are the names of
-    aggregates. ``size``, ``slide``: of the windows, in microseconds; the grid begins
-    at the Unix epoch, and ``slide`` divides ``size``."""
+    aggregates; operation ``remember`` is an aggregate's value in the group's window before. ``size``, ``slide``: of the
+    windows, in microseconds; the grid begins at the Unix epoch, and ``slide`` divides ``size``."""
 
     groups: tuple[Group, ...]
     aggregates: tuple[Aggregate, ...]
@@ -50,6 +59,7 @@ class Query:
     size: int
     slide: int
     having: tuple[Expression, ...] = ()
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def windows_of_a_row(self) -> int:
@@ -65,14 +75,29 @@ class Query:
         """Those of the stream that it reads."""
         return frozenset().union(*(expression.columns for expression in self.expressions))
 
+    @cached_property
+    def recalled(self) -> tuple[Aggregate, ...]:
+        """The aggregates whose values it needs of the window before."""
+        names = {each.of for each in self.remembered}
+        names |= {each.value for condition in self.having for each in condition.walk() if each.operation == "remember"}
+        return tuple(aggregate for aggregate in self.aggregates if aggregate.name in names)
+
+    @property
+    def reach(self) -> int:
+        """So much later than the window that a group had before, in microseconds, its next one may end for that to be
+        remembered."""
+        return REMEMBERED_WINDOWS * self.slide
+
     @property
     def cost(self) -> int:
         """A measure of the work for a row, or a result: 1 for each distinct operation, 1 for each 10 values of a list,
-        2 for each group column, 4 for each aggregate, and the windows that a row is in."""
+        2 for each group column, 4 for each aggregate and each value that is remembered, and the windows that a row is
+        in."""
         nodes = {each.key: each for expression in (*self.expressions, *self.having) for each in expression.walk()}
         operations = sum(each.operation not in ("column", "literal") for each in nodes.values())
         lists = sum(len(each.value) // 10 for each in nodes.values() if each.operation == "in")
-        return operations + lists + 2 * len(self.groups) + 4 * len(self.aggregates) + self.windows_of_a_row
+        values = len(self.aggregates) + len(self.remembered)
+        return operations + lists + 2 * len(self.groups) + 4 * values + self.windows_of_a_row
 
     @property
     def json(self) -> dict[str, Any]:
@@ -86,7 +111,8 @@ class Query:
             "slide": self.slide,
         }
         having = {"having": [condition.json for condition in self.having]} if self.having else {}
-        return {**said, **having}
+        remembered = {"remembered": [[each.name, each.of] for each in self.remembered]} if self.remembered else {}
+        return {**said, **having, **remembered}
 
     @classmethod
     def of(cls, json: dict[str, Any]) -> Query:
@@ -101,4 +127,5 @@ class Query:
             json["size"],
             json["slide"],
             tuple(map(Expression.of, json.get("having", ()))),
+            tuple(Remembered(name, of) for name, of in json.get("remembered", ())),
         )

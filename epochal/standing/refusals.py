@@ -57,13 +57,13 @@ REASONS: Final[tuple[Reason, ...]] = (
         "too-long",
         "it is longer than {0}",
         "Make several queries of it, or do the first steps in the application.",
-        f"SELECT count(*) AS n WHERE device IN ('phone'»⟪, 'phone'⟫400«) {_W}",
+        f"SELECT count(*) AS n WHERE country = '⟪x⟫3962»yz«' {_W}",
     ),
     Reason(
         "too-deep",
         "it is nested too deeply",
         "Nest expressions at most 16 deep.",
-        f"SELECT count(*) AS n WHERE »⟪NOT ⟫20paid« {_W}",
+        f"SELECT count(*) AS n WHERE ⟪NOT ⟫20»items« = 1 {_W}",
     ),
     Reason(
         "escape",
@@ -153,10 +153,17 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "having",
-        "HAVING reads {0}",
+        "{0}",
         "It reads aggregates that are selected, by their names: select it, with a name that no column has. Conditions "
         "on columns belong into WHERE.",
         f"SELECT device, count(*) AS n GROUP BY device HAVING »sum«(items) > 10 {_W}",
+    ),
+    Reason(
+        "remember",
+        "remember {0}",
+        "It gives what an aggregate that is selected was in the group's window before: SELECT count(*) AS n, "
+        "remember(n) AS before; or in HAVING.",
+        f"SELECT count(*) AS n, »remember«(items) AS before {_W}",
     ),
     Reason(
         "group-by",
@@ -258,7 +265,7 @@ REASONS: Final[tuple[Reason, ...]] = (
         "cost",
         "it costs {0}; at most {1} is allowed",
         "Ask for fewer aggregates, fewer windows of a row, or shorter conditions.",
-        f"»SELECT« count(*) AS n WHERE user % 1 = 0⟪ OR items % # = 7⟫120 {_W}",
+        f"»SELECT« count(*) AS n WHERE user % 1 = 0⟪ OR items % # = 7⟫127 {_W}",
     ),
 )
 _BY_SLUG: Final = {reason.slug: reason for reason in REASONS}

@@ -179,6 +179,19 @@ class Scalars:
         operation = _TEXTS[type(node)]
         return normal(operation, "boolean", self._string(node, depth), value=_text(operation, node.expression))
 
+    def _called(self, node: exp.Anonymous, depth: int) -> Expression:
+        if not is_remember(node):
+            raise _unknown(node)
+        at = position_of(node)
+        if not self._of_results:
+            raise refused("remember", "reads results, and this is about rows", at=at)
+        if len(node.expressions) != 1 or not isinstance(node.expressions[0], exp.Column):
+            raise refused("remember", "takes the name of one aggregate, and nothing else", at=at)
+        if not self.has_column(node.expressions[0].name):
+            raise refused("remember", f"takes {_written(node.expressions[0])}, which is no aggregate of it", at=at)
+        of = self._column(node.expressions[0], depth)
+        return Expression("remember", of.type, value=of.value)
+
     def _length(self, node: exp.Length, depth: int) -> Expression:
         return normal("length", "int", self._string(node, depth))
 
@@ -331,6 +344,7 @@ _RULES: Final[tuple[tuple[Any, Callable[[Any, Any, int], Expression]], ...]] = (
     (exp.Like, Scalars._like),
     (tuple(_TEXTS), Scalars._with_text),
     (exp.Length, Scalars._length),
+    (exp.Anonymous, Scalars._called),
     (tuple(_ARITHMETIC), Scalars._reckoned),
     ((exp.Div, exp.Mod), Scalars._divided),
     (tuple(getattr(exp, name) for name in _TRIED), Scalars._tried),
@@ -342,6 +356,10 @@ _RULES: Final[tuple[tuple[Any, Callable[[Any, Any, int], Expression]], ...]] = (
     (exp.Case, Scalars._case),
     (exp.Cast, Scalars._cast_to),
 )
+
+
+def is_remember(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.name).casefold() == "remember"
 
 
 def check_arguments(node: exp.Expr) -> None:

@@ -31,6 +31,11 @@ def arrow_type(type: str) -> pa.DataType:
     return types.arrow_type(type) if decimal is None else pa.decimal128(38, decimal[1])
 
 
+def remembered(aggregate: str) -> str:
+    """The column with the values of an aggregate in the window before. No column of a query has such a name."""
+    return f"\0{aggregate}"
+
+
 class Rows:
     """A chunk of rows, and what has been evaluated over it. ``rows``: one contiguous batch."""
 
@@ -95,14 +100,16 @@ class Rows:
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         if expression.operation == "column":
-            return self._column(expression)
+            return self._column(expression, expression.value)
+        if expression.operation == "remember":
+            return self._column(expression, remembered(expression.value))
         if expression.operation == "literal":
             return pa.repeat(_scalar(expression), len(self))
         arguments = [self.value(argument) for argument in expression.arguments]
         return _EVALUATED[expression.operation](expression, arguments)
 
-    def _column(self, expression: Expression) -> pa.Array:
-        values = self._rows.column(expression.value)
+    def _column(self, expression: Expression, name: str) -> pa.Array:
+        values = self._rows.column(name)
         needed = arrow_type(expression.type)
         if pa.types.is_timestamp(needed) and values.type.tz != "UTC":
             return values.cast(pa.timestamp("us", values.type.tz)).cast(needed)

@@ -12,7 +12,8 @@ min, max        ``integers``: how many are not null; ``least``: of ``min`` the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
@@ -28,7 +29,7 @@ from epochal.standing.types import FLOATS
 from epochal.state.decimals import decimal_of
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
-from epochal.tasks.standing_expressions import Mask, Rows, arrow_type, whole_numbers
+from epochal.tasks.standing_expressions import Mask, Rows, arrow_type, remembered, whole_numbers
 
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -107,22 +108,39 @@ def results(query: Query, integers: Integers, doubles: Doubles, least: Integers)
     return rows, ["; ".join(found) or None for found in wrong]
 
 
-def fulfils(query: Query, values: Sequence[Sequence[Any]], errors: Sequence[str | None]) -> Mask:
-    """The groups that ``HAVING`` leaves, and those of which something could not be told. As :func:`results` gives."""
+def shown(query: Query, values: Sequence[Sequence[Any]], before: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The JSON of results: aggregates, and what is remembered of the windows before. As for :func:`fulfils`."""
+    columns = {aggregate.name: [row[place] for row in values] for place, aggregate in enumerate(query.aggregates)}
+    columns |= {each.name: list(before[each.of]) if values else [] for each in query.remembered}
+    rows = zip(*columns.values(), strict=True)
+    return [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, separators=(",", ":")) for row in rows]
+
+
+def fulfils(
+    query: Query,
+    values: Sequence[Sequence[Any]],
+    errors: Sequence[str | None],
+    before: Mapping[str, Sequence[Any]],
+) -> Mask:
+    """The groups that ``HAVING`` leaves, and those of which something could not be told. ``values`` and ``errors``: as
+    :func:`results` gives them; ``before``: of each aggregate that is recalled its earlier values, in the same form."""
     if not query.having or not values:
         return np.ones(len(values), np.bool_)
     columns = {
-        aggregate.name: pa.array(
-            [from_json(row[place], Column(name=aggregate.name, type=aggregate.type)) for row in values],
-            arrow_type(aggregate.type),
-        )
+        aggregate.name: _typed(aggregate, [row[place] for row in values])
         for place, aggregate in enumerate(query.aggregates)
     }
+    columns |= {remembered(aggregate.name): _typed(aggregate, before[aggregate.name]) for aggregate in query.recalled}
     found = Rows(pa.RecordBatch.from_pydict(columns))
     holds = np.ones(len(values), np.bool_)
     for condition in query.having:
         holds &= found.mask(condition)
     return holds | np.array([error is not None for error in errors], np.bool_)
+
+
+def _typed(aggregate: Aggregate, values: Sequence[Any]) -> pa.Array:
+    column = Column(name=aggregate.name, type=aggregate.type)
+    return pa.array([from_json(value, column) for value in values], arrow_type(aggregate.type))
 
 
 def _values(

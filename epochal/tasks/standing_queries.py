@@ -6,8 +6,7 @@ when its window closes. A window with more groups than are allowed gives one row
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -25,19 +24,13 @@ from epochal.state.watermarks import BEGINNING, END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import delta_rows, gathered
-from epochal.tasks.standing_layout import NOTHING, Integers, fulfils, layout_of, results
+from epochal.tasks.standing_layout import NOTHING, Integers, fulfils, layout_of, results, shown
+from epochal.tasks.standing_memory import recalled
 from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, QUERY, WINDOW_END
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import times_of, timestamps
 
-WINDOW_START, VALUES, ERROR, ANSWERED_AT, ROWS, GROUPS = (
-    "window_start",
-    "values",
-    "error",
-    "answered_at",
-    "rows",
-    "groups",
-)
+WINDOW_START, ERROR, ANSWERED_AT, ROWS, GROUPS = "window_start", "error", "answered_at", "rows", "groups"
 NO_GROUP: Final = "{}"
 _LISTS: Final = (INTEGERS, DOUBLES, LEAST_OF)
 
@@ -52,6 +45,7 @@ class StandingQueriesWork:
     windows: StateTable
     results: StateTable
     late: StateTable
+    before: StateTable
     groups: int
     queries: bytes
     removed: tuple[int, ...] = ()
@@ -92,6 +86,10 @@ class _Epoch:
     def _windows(self) -> TableAccess:
         return self._access(self._work.windows)
 
+    @cached_property
+    def _before(self) -> TableAccess:
+        return self._access(self._work.before)
+
     def _access(self, table: StateTable) -> TableAccess:
         return TableAccess(table, self._subtask.transaction.view(table.id), self._subtask.max_parallelism)
 
@@ -109,6 +107,10 @@ class _Epoch:
                 self._stage(table, column_of(dropped, KEY_GROUP), "delete", keys)
         late = ids.append_column(KEY_GROUP, pa.array(mine, pa.int32()))
         late = late.filter(pa.array(np.isin(mine, list(self._groups))))
+        before = self._access(self._work.before).entries(late.select([QUERY]))
+        of = late.take(pa.array(before.owner))
+        keys = [column_of(of, QUERY), column_of(before.rows, GROUP)]
+        self._stage(self._work.before, column_of(of, KEY_GROUP), "delete", keys)
         found, _ = self._access(self._work.late).get(late.select([QUERY]))
         late = late.filter(pa.array(found))
         self._stage(self._work.late, column_of(late, KEY_GROUP), "delete", [column_of(late, QUERY)])
@@ -234,14 +236,12 @@ class _Epoch:
         widths = (layout.integers, layout.doubles, layout.least)
         blocks = [_block(column_of(answered, name), width) for name, width in zip(_LISTS, widths, strict=True)]
         values, errors = results(query.query, *blocks)
-        names = [aggregate.name for aggregate in query.query.aggregates]
-        texts: list[str | None] = [
-            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, separators=(",", ":")) for row in values
-        ]
+        before = self._recalled(query, answered, ends[known & ~too_many], values)
+        texts: list[str | None] = shown(query.query, values, before)  # type: ignore[assignment]
         groups = column_of(answered, GROUP).to_pylist()
         closed = ends[known & ~too_many].tolist()
         if query.query.having:
-            kept = np.flatnonzero(fulfils(query.query, values, errors)).tolist()
+            kept = np.flatnonzero(fulfils(query.query, values, errors, before)).tolist()
             closed, groups, texts, errors = ([each[row] for row in kept] for each in (closed, groups, texts, errors))
         for end in np.unique(ends[known & too_many]).tolist():
             closed.append(end)
@@ -259,6 +259,17 @@ class _Epoch:
         self._stage(self._work.results, kg, "put", [end, id, group, start, text, error, at])
         schema = self._subtask.output
         yield pa.RecordBatch.from_arrays([id, start, end, group, text, error], schema=schema)
+
+    def _recalled(
+        self, query: StandingQuery, rows: pa.Table, ends: Integers, values: Sequence[Sequence[Any]]
+    ) -> Mapping[str, Sequence[Any]]:
+        """What it remembers of the windows before; these ones are remembered from now on."""
+        if not (query.query.recalled and len(rows)):
+            return {}
+        key_group, table = column_of(rows, KEY_GROUP)[0], self._work.before
+        found = recalled(query, self._before, key_group.as_py(), column_of(rows, GROUP), ends, values)
+        self._stage(table, pa.repeat(key_group, len(found.columns[0])), "put", found.columns)
+        return found.before
 
     def _stage(self, table: StateTable, groups: pa.Array, operation: str, columns: Sequence[Any]) -> None:
         if len(groups):

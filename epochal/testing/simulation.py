@@ -33,7 +33,6 @@ from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.lineage import history
-from epochal.snapshots.manifest import Manifest
 from epochal.state.watermarks import behind
 from epochal.testing.local_attempt import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog

@@ -29,7 +29,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing.binding import bound
 from epochal.standing.query import Query
-from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results
+from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results, shown
 from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
 from tests.lives import HAPPENINGS, PARALLELISM, Life, Step, examples
 from tests.manifests import plain_manifest
@@ -127,12 +127,25 @@ def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> lis
         operation.at(merged, codes, of_panes)
         blocks.append(merged)
     values, errors = results(query, *blocks)
-    names = [aggregate.name for aggregate in query.aggregates]
-    texts = [
-        json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, separators=(",", ":")) for row in values
-    ]
-    told = zip(places, texts, fulfils(query, values, errors).tolist(), strict=True)
+    before = remembered(query, list(places), values)
+    told = zip(places, shown(query, values, before), fulfils(query, values, errors, before).tolist(), strict=True)
     return sorted(((id, *key, text) for key, text, holds in told if holds), key=repr)
+
+
+def remembered(query: Query, windows: Sequence[tuple[Any, str]], values: list[list[Any]]) -> dict[str, list[Any]]:
+    """Of each aggregate what it was in the group's last window before, if that was among the last 30 of the query."""
+    found: dict[str, list[Any]] = {aggregate.name: [] for aggregate in query.aggregates}
+    reach = timedelta(microseconds=30 * query.slide)
+    for end, group in windows:
+        earlier = {
+            other: row
+            for (other, of), row in zip(windows, values, strict=True)
+            if of == group and end - reach <= other < end
+        }
+        last = earlier[max(earlier)] if earlier else [None] * len(query.aggregates)
+        for aggregate, value in zip(query.aggregates, last, strict=True):
+            found[aggregate.name].append(value)
+    return found
 
 
 def last_row() -> dict[str, Any]:
