@@ -175,7 +175,9 @@ class _Changing:
             self._carry_out(command)
         except (Conflict, NotFound) as error:
             failure = Failure(type=error.slug, message=error.message)
-            self.detail.setdefault(REFUSED, {})[str(command.number)] = failure.model_dump(mode="json")
+            self.detail.setdefault(REFUSED, {})[str(command.number)] = failure.model_dump(
+                mode="json", exclude_none=True
+            )
         self._note(CARRIED_OUT, command.number)
         self.now = replace(self.now, through=command.number)
 

@@ -39,9 +39,9 @@ class StandingQueryAnswer(Answer):
     model_config = ALL_SAID
 
     id: int
-    operator: str
-    query: str
-    owner: str = Field(description="Who added it.")
+    operator: str = Field(description="The name given to `standing_queries`, which is the state table of results.")
+    query: str = Field(description="Its text.")
+    owner: str = Field(description="The name of the token that added it.")
     state: Open[QueryState]
     epoch: int = Field(description="The first epoch that ran with it.")
     since: datetime | None = Field(description="Windows that begin earlier are not answered; null: all are.")
@@ -51,8 +51,8 @@ class StandingQueryAnswer(Answer):
     watermark: datetime | None = Field(
         default=None, description="Windows that end by then have been answered; null: none yet, or all."
     )
-    expires_at: datetime | None
-    cost: int
+    expires_at: datetime | None = Field(description="When it is dropped; null: never.")
+    cost: int = Field(description="What it costs, of the 250 that a query may; docs/standing-queries.md says how.")
 
 
 class StandingQueriesAnswer(Answer):
@@ -63,14 +63,14 @@ class StandingQueriesAnswer(Answer):
 
 
 class QueryResult(Answer):
-    """The answer for a group in a window that has closed. ``values`` is null where ``error`` says why."""
+    """The answer for a group in a window that has closed."""
 
     window_start: datetime
-    window_end: datetime
-    group: dict[str, Any]
-    values: dict[str, Any] | None
-    error: str | None
-    answered_at: datetime
+    window_end: datetime = Field(description="The window is without it.")
+    group: dict[str, Any] = Field(description="The group columns by name; empty where the query has none.")
+    values: dict[str, Any] | None = Field(description="By name; null where the whole window has an error.")
+    error: str | None = Field(description="Why a value, or the whole window, cannot be told; mostly null.")
+    answered_at: datetime = Field(description="The time of the epoch in which it came out; `keep` counts from then.")
 
 
 class QueryResults(Answer):

@@ -36,7 +36,10 @@ router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 @requires(Scope.READ)
 @answers(*FILES)
 def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
-    """The standing queries that the latest committed epoch ran with, by id."""
+    """The standing queries that the latest committed epoch ran with, by id; paused ones as well.
+
+    One that was added or dropped a moment ago is, or is not, among them when its epoch has committed.
+    """
     return node.standing_queries.all(name)
 
 
@@ -44,10 +47,12 @@ def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
 @requires(Scope.OPERATE)
 @answers(*FILES, QueryRefused, InvalidInput, OptionError, Conflict)
 def add_query(name: str, request: AddQuery, control: Control, caller: Caller) -> OperationAnswer:
-    """Begin to answer a query, from one epoch on in all subtasks. The operation's result has its id, `query`.
+    """Begin to answer a query. It is checked at once, and begins with an epoch that is opened for it; the operation has
+    succeeded when that is decided, and its `result` has the query's id (`query`) and the `epoch`.
 
-    A refusal has two more members: `reason`, one of those of docs/standing-queries.md, and `position`, the character of
-    the query's text, counted from 1, or null.
+    A query that is refused (422, `query-refused`) has two more members: `reason`, one of the names listed in
+    docs/standing-queries.md, and `position`, the character of the text at which it is refused, counted from 1, or null.
+    409: the application does not run, or has as many queries as it allows. The query belongs to the token that adds it.
     """
     return control.queries.add(name, request, caller.name)
 
@@ -56,6 +61,7 @@ def add_query(name: str, request: AddQuery, control: Control, caller: Caller) ->
 @requires(Scope.READ)
 @answers(*FILES)
 def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
+    """A standing query as the latest committed epoch ran with it. 404 before its first epoch, and when it is gone."""
     return node.standing_queries.one(name, query)
 
 
@@ -63,9 +69,11 @@ def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """End a query; its results are gone with that epoch. Its id is never used again.
+    """End a query, at an epoch that is opened for it. Its results are gone from that epoch on, and its id is never used
+    again.
 
-    A query is changed by the token that has added it, by its name, and by tokens of scope `admin`; others get 403.
+    A query is changed by its owner, which is the token that has added it, and by tokens of scope `admin`; others get
+    403. The operation fails if the query has ended meanwhile. 409: the application does not run.
     """
     return _change(control, name, query, "drop", caller)
 
@@ -74,7 +82,8 @@ def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) 
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Stop answering; windows that have not closed are forgotten, results stay. See `drop` for who may."""
+    """Stop answering, from an epoch on that is opened for it. Windows that have not closed are forgotten, results stay.
+    Nothing happens to one that is paused. `drop` says who may."""
     return _change(control, name, query, "pause", caller)
 
 
@@ -82,7 +91,8 @@ def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller)
 @requires(Scope.OPERATE)
 @answers(*FILES, Conflict)
 def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Answer again, beginning with the first window of which every row is still to come. See `drop` for who may."""
+    """Answer again, beginning with the first window of which every row is still to come; what it remembered is
+    forgotten. The operation fails where the running version has not the columns any more. `drop` says who may."""
     return _change(control, name, query, "resume", caller)
 
 
@@ -92,7 +102,11 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 async def get_results(
     name: Name, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
 ) -> QueryResults:
-    """Results of windows that have closed, by window and group, for as long as the application keeps them."""
+    """Results of windows that have closed, by window and group, for as long as the application keeps them (`keep`).
+
+    `values` has the aggregates by name, and what `remember` gives; `error` says why one of them is null that would not
+    be otherwise, or, where `values` is null, why the whole window has no result.
+    """
     operator = (await asyncio.to_thread(node.standing_queries.one, name, query)).operator
     found = await scans.scan(name, operator, str(query), read, page)
     return QueryResults(

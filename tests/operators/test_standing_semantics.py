@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from typing import Any
 
 import pytest
@@ -47,19 +48,39 @@ def _of_spark(spark: SparkSession, text: str, groups: list[str], size: int, slid
     where, _, grouped = rest.partition(" GROUP BY ")
     if not rest:
         selected, _, grouped = selected.partition(" GROUP BY ")
+    selected, *remembered = re.split(r", remember\((.*)\) AS before", selected)
     window = f"window(at, '{written_interval(size)}', '{written_interval(slide)}')"
     by = f"{window}{', ' + grouped if grouped else ''}"
     statement = f"SELECT {window}.end AS _end, {selected} FROM rows_of_standing_queries"
     if where:
         statement += f" WHERE {where}"
+    statement += f" GROUP BY {by}"
+    # HAVING is over the results, what was before among them.
+    for name, aggregate in _aggregates(selected):
+        having = having.replace(aggregate, name)
+        remembered = [each.replace(aggregate, name) for each in remembered]
+    for of in remembered[:1]:
+        over = f"OVER (PARTITION BY {', '.join(f'g{n}' for n in range(len(groups))) or '1'} ORDER BY _end)"
+        reach = f"INTERVAL '{30 * slide // 1_000_000}' SECOND"
+        statement = (
+            f"SELECT *, IF(_end - lag(_end) {over} <= {reach}, lag({of}) {over}, NULL) AS before FROM ({statement})"
+        )
+        having = re.sub(r"remember\(\w+\)", "before", having)
+    if having:
+        statement = f"SELECT * FROM ({statement}) WHERE {having}"
     found = {}
-    having = f" HAVING {having}" if having else ""
-    for row in spark.sql(f"{statement} GROUP BY {by}{having}").toArrow().to_pylist():
+    for row in spark.sql(statement).toArrow().to_pylist():
         end = row.pop("_end")
         shown = {name: _json(value) for name, value in row.items()}
         group = json.dumps({name: shown.pop(name) for name in groups}, ensure_ascii=False, separators=(",", ":"))
         found[end, group] = shown
     return found
+
+
+def _aggregates(selected: str) -> list[tuple[str, str]]:
+    """Names and texts, longer texts first: one may be within another."""
+    found = re.findall(r"(?:^|, )((?:count|count_if|sum|avg|min|max)\(.*?) AS (a\d)(?=,|$)", selected)
+    return sorted(((name, text) for text, name in found), key=lambda each: -len(each[1]))
 
 
 def _json(value: Any) -> Any:

@@ -32,7 +32,7 @@ EPOCHS = [[5, 9, 12], [14, 3, 21], [30, 19], [38, 2, 44], [60]]
 DISTURBED = 3
 """The epoch in which something happens: with the late row, with a window and timers that are due, and from which on
 there is a standing query."""
-ASKED = "SELECT key, count(*) AS rows GROUP BY key WINDOW '10 seconds'"
+ASKED = "SELECT key, count(*) AS rows, remember(rows) AS before GROUP BY key WINDOW '10 seconds'"
 NOT_MET = {
     "E1.assembled",
     "E1.drained",
