@@ -5,69 +5,43 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from epochal.errors import CatalogUnavailable, Conflict, EnvironmentProblem, StorageFull
+from epochal.errors import CatalogUnavailable, Conflict, EnvironmentProblem
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import Operation
-from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.catalog.operation_claims import Claim, OperationClaims
+from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.types import now
-from epochal.service.domain.nodes import Node
 from epochal.service.domain.operations import Interrupted
 from epochal.service.runtime import operations
-from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.catalogs import new_sqlite_catalog
+from epochal.service.runtime.operations import OperationWorker
+from tests.service.operation_workers import (
+    CATALOGS,
+    Checked,
+    Named,
+    Request,
+    Unending,
+    answered,
+    asked_for,
+    begin,
+    claim_is_over,
+    claims,
+    control_plane,
+    opened,
+    operation,
+    worker_of,
+)
 from tests.waiting import eventually
 
 
-class Request(BaseModel):
-    application: str = "flights"
-
-
-class Named(BaseModel):
-    name: str
-
-
-class Checked(BaseModel):
-    checked: str
-
-
-Run = Callable[[Claim, Request], Checked]
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+@pytest.fixture(params=CATALOGS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
-    else:
-        url = str(request.getfixturevalue("postgresql_catalog_url"))
-    database = Database(url)
-    yield database
-    database.close()
-
-
-def operation(database: Database, id: str) -> Operation:
-    with database.reading() as session:
-        return session.get_one(Operation, id)
-
-
-def claims(database: Database, holder: str) -> OperationClaims:
-    """Of another process, which may run still."""
-    return OperationClaims(database, holder, lambda holder: False, lambda: False)
-
-
-def asked_for(database: Database) -> str:
-    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).id
+    yield from opened(request, tmp_path)
 
 
 def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Database) -> None:
@@ -84,48 +58,6 @@ def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Databa
     taken.fail(Conflict("no"))
     following = here.claim(["import"])
     assert following is not None and following.id == second
-
-
-def claim_is_over(database: Database, id: str) -> None:
-    with database.writing() as session:
-        session.get_one(Operation, id).claim_until = now() - timedelta(seconds=1)
-
-
-def worker_of(database: Database, run: Run, sweep: Callable[[Claim, Request], None] | None = None) -> OperationWorker:
-    worker = OperationWorker(database, look_seconds=0.05)
-    verb = Verb("verify", Request, run) if sweep is None else Verb("verify", Request, run, sweep)
-    worker.register("store", [verb])
-    return worker
-
-
-@contextmanager
-def control_plane(database: Database, run: Run) -> Iterator[OperationWorker]:
-    worker = worker_of(database, run)
-    worker.open()
-    try:
-        yield worker
-    finally:
-        worker.close()
-
-
-def answered(claim: Claim, request: Request) -> Checked:
-    return Checked(checked=request.application)
-
-
-class Unending:
-    """A run that ends when it is interrupted or cancelled."""
-
-    def __init__(self) -> None:
-        self.begun = threading.Event()
-
-    def __call__(self, claim: Claim, request: Request) -> Checked:
-        self.begun.set()
-        while True:
-            claim.progress("still at it")
-
-
-def begin(worker: OperationWorker) -> str:
-    return worker.begin("verify", "somebody", lambda session: (None, Request())).id
 
 
 def test_what_nobody_claims_is_carried_out(database: Database) -> None:
@@ -288,63 +220,6 @@ def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Da
         worker.work_off("store")
         error = operation(database, id).error
         assert error is not None and error["detail"].startswith(expected)
-
-
-def node_of(database: Database, name: str) -> Node:
-    node = Node(name, "control", name, "boot", 1, f"http://{name}:8765", None, "1")
-    with database.writing() as session:
-        NodeRepository(session).heard(node)
-    return node
-
-
-@pytest.mark.parametrize("second_has_room", [True, False])
-def test_what_a_node_has_no_space_for_another_one_does(database: Database, second_has_room: bool) -> None:
-    """Each tries it once; the last one says who has."""
-    full = "There is no space left in {}/artifact-cache."
-
-    def worker(name: str, has_room: bool) -> OperationWorker:
-        def run(claim: Claim, request: Request) -> Checked:
-            if has_room:
-                return Checked(checked=name)
-            raise EnvironmentProblem(full.format(name)) from OSError(errno.EDQUOT, "full", "/somewhere")
-
-        worker = OperationWorker(database, node=node_of(database, name))
-        worker.register("store", [Verb("verify", Request, run)])
-        return worker
-
-    first, second = worker("first", False), worker("second", second_has_room)
-    id = asked_for(database)
-    for _ in range(2):
-        first.work_off("store")  # the second time it is not for this one
-        waiting = operation(database, id)
-        assert (waiting.state, waiting.claim_holder) == ("running", None)
-        assert waiting.progress == f"waits for another control plane: {full.format('first')}"
-    second.work_off("store")
-    ended = operation(database, id)
-    if second_has_room:
-        assert (ended.state, ended.result) == ("succeeded", {"checked": "second"})
-        return
-    assert ended.error is not None
-    assert ended.error["detail"] == (
-        f"{full.format('second')} The verify was tried at first (http://first:8765), second (http://second:8765). "
-        "Make room there, then ask for it again."
-    )
-
-
-def test_what_waits_for_a_node_that_is_gone_ends_where_it_began(database: Database) -> None:
-    def run(claim: Claim, request: Request) -> Checked:
-        raise StorageFull("There is no space left.")
-
-    here, there = node_of(database, "here"), node_of(database, "there")
-    worker = OperationWorker(database, node=here)
-    worker.register("store", [Verb("verify", Request, run)])
-    id = asked_for(database)
-    worker.work_off("store")
-    assert operation(database, id).state == "running"
-    with database.writing() as session:
-        NodeRepository(session).remove(there.id)
-    worker.work_off("store")
-    assert operation(database, id).state == "failed"
 
 
 def test_progress_is_kept(database: Database) -> None:

@@ -1,0 +1,79 @@
+"""The one worker: what a node has no room for another one does, if there is one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import EnvironmentProblem, StorageFull
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.nodes import NodeRepository
+from epochal.service.catalog.operation_claims import Claim
+from epochal.service.domain.nodes import Node
+from epochal.service.runtime.operations import OperationWorker, Verb
+from tests.service.operation_workers import CATALOGS, Checked, Request, asked_for, opened, operation
+
+
+@pytest.fixture(params=CATALOGS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    yield from opened(request, tmp_path)
+
+
+def node_of(database: Database, name: str) -> Node:
+    node = Node(name, "control", name, "boot", 1, f"http://{name}:8765", None, "1")
+    with database.writing() as session:
+        NodeRepository(session).heard(node)
+    return node
+
+
+@pytest.mark.parametrize("second_has_room", [True, False])
+def test_what_a_node_has_no_space_for_another_one_does(database: Database, second_has_room: bool) -> None:
+    """Each tries it once; the last one says who has."""
+    full = "There is no space left in {}/artifact-cache."
+
+    def worker(name: str, has_room: bool) -> OperationWorker:
+        def run(claim: Claim, request: Request) -> Checked:
+            if has_room:
+                return Checked(checked=name)
+            raise EnvironmentProblem(full.format(name)) from OSError(errno.EDQUOT, "full", "/somewhere")
+
+        worker = OperationWorker(database, node=node_of(database, name))
+        worker.register("store", [Verb("verify", Request, run)])
+        return worker
+
+    first, second = worker("first", False), worker("second", second_has_room)
+    id = asked_for(database)
+    for _ in range(2):
+        first.work_off("store")  # the second time it is not for this one
+        waiting = operation(database, id)
+        assert (waiting.state, waiting.claim_holder) == ("running", None)
+        assert waiting.progress == f"waits for another control plane: {full.format('first')}"
+    second.work_off("store")
+    ended = operation(database, id)
+    if second_has_room:
+        assert (ended.state, ended.result) == ("succeeded", {"checked": "second"})
+        return
+    assert ended.error is not None
+    assert ended.error["detail"] == (
+        f"{full.format('second')} The verify was tried at first (http://first:8765), second (http://second:8765). "
+        "Make room there, then ask for it again."
+    )
+
+
+def test_what_waits_for_a_node_that_is_gone_ends_where_it_began(database: Database) -> None:
+    def run(claim: Claim, request: Request) -> Checked:
+        raise StorageFull("There is no space left.")
+
+    here, there = node_of(database, "here"), node_of(database, "there")
+    worker = OperationWorker(database, node=here)
+    worker.register("store", [Verb("verify", Request, run)])
+    id = asked_for(database)
+    worker.work_off("store")
+    assert operation(database, id).state == "running"
+    with database.writing() as session:
+        NodeRepository(session).remove(there.id)
+    worker.work_off("store")
+    assert operation(database, id).state == "failed"
