@@ -26,7 +26,8 @@ NODES: Final = (_NODE,)
 
 
 def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryCommand:
-    """What somebody asks for after these commands: to add a query, or to change one that may be gone already."""
+    """What somebody asks for after these commands: to add a query, or to change one that may be gone already, or never
+    have been there."""
     number = len(before) + 1
     if not before or chance.random() < 0.5:
         query = bound(_TEXT, {"at": "timestamp"})
@@ -34,7 +35,7 @@ def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryComma
             number=number, kind="add", query=number, by="ada", operator=_NODE.name, text=_TEXT, bound=query.json
         )
     kind = chance.choice(("pause", "resume", "drop"))
-    return QueryCommand(number=number, kind=kind, query=chance.randrange(1, number), by="ada")
+    return QueryCommand(number=number, kind=kind, query=chance.randrange(1, number + 1), by="ada")
 
 
 def deliver(queries: StandingQueries, world: World, position: Position) -> None:

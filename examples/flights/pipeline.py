@@ -8,6 +8,8 @@ With the parameter ``standing_queries`` people may ask queries of the flights as
 
     epochal query add flights "SELECT origin, count(*) AS n, max(delay) AS worst GROUP BY origin WINDOW '1 day'"
 
+Their answers can be looked up, and are written to the folder ``answers`` of the output.
+
 Try it without any service: ``epochal check examples/flights/pipeline.py``.
 """
 
@@ -29,7 +31,7 @@ class Parameters(BaseModel):
 
     flights: str = Field(description="folder into which files of flights come, one JSON object a line")
     airports: str = Field(description="Parquet file of airports: code, airport")
-    output: str = Field(description="folder for the tables delays and alerts")
+    output: str = Field(description="folder for the tables delays and alerts, and the answers of queries")
     late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")
     max_files: int = Field(default=20, ge=1, description="at most so many files in one epoch")
     standing_queries: bool = Field(default=False, description="whether people may ask queries of the flights")
@@ -81,5 +83,6 @@ def build(parameters: Parameters) -> Pipeline:
 
     if parameters.standing_queries:
         timed = arrived.with_watermark("time", "1 day")
-        timed.standing_queries("queries", windows=("1 hour", "30 days"))
+        answers = timed.standing_queries("queries", windows=("1 hour", "30 days"))
+        answers.write("answers", files.sink(f"{parameters.output}/answers", format="json"))
     return pipeline
