@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from epochal.cli.listing import Column, Listing
@@ -62,10 +63,10 @@ def list_queries(name: Name, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name, query: Id, url: Url = None, as_json: Json = False) -> None:
-    """Show a query: its text, who added it, from when on it answers."""
+    """Show a query: its text, who added it, which window it answers first, when it ends."""
     with connected(url, as_json) as session:
         found = session.client.application(name).queries.get(query)
-        session.output.result(found, query_table([found]))
+        session.output.result(found, query_page(found))
 
 
 @app.command()
@@ -123,10 +124,33 @@ def query_table(queries: Sequence[StandingQuery]) -> RenderableType:
     return table
 
 
+def query_page(query: StandingQuery) -> RenderableType:
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column(overflow="fold")
+    for name, said in _lines(query):
+        lines.add_row(name, Text(said))
+    return lines
+
+
+def _lines(query: StandingQuery) -> Iterator[tuple[str, str]]:
+    yield "query", query.query
+    yield "id", f"{query.id}, of {query.operator}"
+    yield "state", query.state
+    yield "owner", query.owner
+    yield "runs from", f"epoch {query.epoch} on"
+    if query.first_window is not None:
+        yield "first window", f"{_window(query.first_window.start, query.first_window.end)} (UTC)"
+    if query.watermark is not None:
+        yield "watermark", f"{query.watermark:%Y-%m-%d %H:%M:%S} (UTC)"
+    yield "expires", "never" if query.expires_at is None else f"{query.expires_at:%Y-%m-%d %H:%M:%S} (UTC)"
+    yield "cost", str(query.cost)
+
+
 def result_table(results: Sequence[QueryResult]) -> RenderableType:
     if not results:
         return Text("No window has closed yet.", style="dim")
-    table = Listing(Column("window"), Column("group", flexible=True), Column("values", flexible=True))
+    table = Listing(Column("window"), Column("group"), Column("values", flexible=True, folds=True))
     for result in results:
         answer = Text(json.dumps(result.values, ensure_ascii=False)) if result.values is not None else Text("")
         if result.error:
@@ -168,7 +192,9 @@ def _now(query: StandingQuery) -> str:
 
 
 def _window(start: datetime, end: datetime) -> str:
-    return f"{start:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S}"
+    """The day of the end is said where it is another one."""
+    until = f"{end:%H:%M:%S}" if start.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
+    return f"{start:%Y-%m-%d %H:%M:%S} – {until}"
 
 
 def _finish(session: Session, operation: Operation, wait: bool, said: str) -> None:
