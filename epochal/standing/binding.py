@@ -146,14 +146,15 @@ class _Binder:
                 continue
             if isinstance(node, exp.Star):
                 raise refused("not-grouped", "*", at=position_of(node))
-            if isinstance(node, exp.Column) or node.find(exp.AggFunc) is None:
+            within = next(filter(_is_of_results, node.find_all(exp.AggFunc, exp.Anonymous)), None)
+            if within is None:
                 key = self._scalars.bound(node).key
                 if all(key != bound.key for _, bound in groups):
                     raise refused("not-grouped", node.sql(dialect="spark"), at=position_of(node))
                 named[key] = name
                 continue
-            found = node.find(exp.AggFunc)
-            raise refused("nested-aggregate", found.sql_name().lower(), at=position_of(found))
+            called = within.sql_name() if isinstance(within, exp.AggFunc) else within.name
+            raise refused("nested-aggregate", called.lower(), at=position_of(within))
         if not aggregates:
             raise refused("no-aggregate", at=position_of(select.expressions[0]))
         if len(aggregates) > self._limits.aggregates:
@@ -228,6 +229,10 @@ class _Binder:
             return fixed_interval("the window", text.text, least=1)
         except PipelineError:
             raise refused("window-interval", repr(text.text), at=text.position) from None
+
+
+def _is_of_results(node: exp.Expr) -> bool:
+    return isinstance(node, exp.AggFunc) or is_remember(node)
 
 
 def _key(argument: Expression | None) -> str | None:
