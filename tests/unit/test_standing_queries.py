@@ -23,7 +23,7 @@ from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
 from epochal.engine.standing import StandingQueries
-from epochal.errors import PipelineError
+from epochal.errors import Fenced, PipelineError
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery, decoded
@@ -31,7 +31,7 @@ from epochal.standing.binding import bound
 from epochal.standing.query import Query
 from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results, shown
 from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
-from tests.lives import HAPPENINGS, PARALLELISM, Life, Step, examples
+from tests.lives import HAPPENINGS, PARALLELISM, Life, Step, examples, failing_at
 from tests.manifests import plain_manifest
 from tests.programs import program_of
 from tests.standing import BEGIN, COLUMNS, SCHEMA, Grammar, rows
@@ -290,6 +290,25 @@ def test_an_aborted_epoch_carries_out_no_command() -> None:
         alive.epoch(Step("abort"), rows=minute(11))
         assert [manifest.queries.rows if manifest.queries else 0 for manifest in alive.manifests] == [0, 1]
         assert [change.detail for change in alive.manifests[-1].changes] == [{"added": [1], "carried_out": [1]}]
+
+
+def test_what_became_of_a_command_is_told_by_the_driver_that_follows() -> None:
+    with life() as alive:
+        commands = Commands(alive)
+        commands.epoch(minute(1))
+        commands.add(COUNT)
+        commands.order("pause", 7)
+        commands.deliver()
+        with failing_at("E4.prepared", Fenced("the driver is gone")) as fired, pytest.raises(Fenced):
+            alive.epoch(Step(), rows=minute(2))
+        assert fired
+        alive.restart()
+        alive.epoch(Step(), rows=minute(3))
+        commands.deliver()
+        position = alive.coordinator.position
+        found = list(alive.coordinator.queries.answers(position.head, position.snapshot))
+        told = [(directive, head and head.epoch, failure and failure.type) for directive, head, failure in found]
+        assert told == [("query-1", 2, None), ("query-2", 2, "not-found")]
 
 
 REMEMBERS = "SELECT device, count(*) AS n, remember(n) AS before GROUP BY device{} WINDOW '10 minutes'"
