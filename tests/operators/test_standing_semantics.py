@@ -16,7 +16,7 @@ from epochal.declarations.intervals import written_interval
 from epochal.standing.binding import bound
 from epochal.tasks.standing_expressions import Rows
 from tests.standing import COLUMNS, Grammar, rows
-from tests.unit.test_standing_queries import batch
+from tests.standing_lives import batch
 
 
 @pytest.mark.long

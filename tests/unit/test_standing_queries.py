@@ -4,23 +4,19 @@ to an application."""
 from __future__ import annotations
 
 import hashlib
-import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 
 from epochal import Pipeline
-from epochal.connectors import console, generator
-from epochal.contracts.catalog import Directive, QueryCommand
-from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries
+from epochal.connectors import generator
+from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
 from epochal.engine.standing import StandingQueries
 from epochal.errors import Fenced, PipelineError
@@ -28,124 +24,21 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing.binding import bound
-from epochal.standing.query import Query
-from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results, shown
-from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
-from tests.lives import HAPPENINGS, PARALLELISM, Life, Step, examples, failing_at
+from tests.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
 from tests.manifests import plain_manifest
 from tests.programs import program_of
-from tests.standing import BEGIN, COLUMNS, SCHEMA, Grammar, rows
-
-NOTHING_HAPPENS = Step()
-Answer = tuple[int, Any, str, str | None]
-END = BEGIN + timedelta(hours=3)
-
-
-def pipeline(limit: int = 1_000, groups: int = 10_000, keep: str = "7 days") -> Pipeline:
-    pipeline = Pipeline("standing")
-    events = pipeline.read("rows", generator.source(dict.fromkeys(COLUMNS, "id")))
-    answered = events.with_watermark("at", "0 seconds").standing_queries(
-        "queries", ("1 minute", "1 hour"), limit=limit, groups=groups, keep=keep
-    )
-    answered.write("out", console.sink())
-    return pipeline
-
-
-def life(**settings: Any) -> Life:
-    return Life(pipeline(**settings), {"rows": SCHEMA})
-
-
-class Commands:
-    """As the control plane gives them: again and again, until they are carried out."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._given: list[Directive] = []
-        self.number = 0
-
-    def add(self, text: str, expires_at: int | None = None) -> int:
-        query = bound(text, COLUMNS)
-        self._give(kind="add", operator="queries", text=text, bound=query.json, expires_at=expires_at)
-        return self.number
-
-    def order(self, kind: Any, query: int) -> None:
-        self._give(kind=kind, query=query)
-
-    def _give(self, query: int | None = None, **fields: Any) -> None:
-        self.number += 1
-        command = QueryCommand(number=self.number, query=query or self.number, by="ada", **fields)
-        self._given.append(Directive(id=f"query-{self.number}", kind="query", arguments=command.model_dump()))
-
-    def epoch(self, rows: Iterable[dict[str, Any]], step: Step = NOTHING_HAPPENS) -> None:
-        self.deliver()
-        self._life.epoch(step, rows=list(rows))
-
-    def go(self, rows: Iterable[dict[str, Any]], step: Step = NOTHING_HAPPENS) -> None:
-        """An epoch, and those that it makes due."""
-        self.epoch(rows, step)
-        self._life.settle()
-
-    def deliver(self) -> None:
-        for directive in self._given:
-            self._life.coordinator.queries.take(directive)
-
-    @property
-    def outcomes(self) -> dict[str, str | None]:
-        position = self._life.coordinator.position
-        answers = self._life.coordinator.queries.answers(position.head, position.snapshot)
-        return {directive: None if failure is None else failure.message for directive, _, failure in answers}
-
-
-def answers(life: Life) -> list[Answer]:
-    return sorted(
-        ((row["query"], row["window_end"], row["group"], row["values"]) for row in life.all_of("out")), key=repr
-    )
-
-
-def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> list[Answer]:
-    """The same over all rows at once."""
-    standing = StandingQuery(id, "queries", "", query, "ada", since, 1)
-    found = list(Chunk(table.combine_chunks().to_batches()[0], "at", BEGINNING).partials([standing]))
-    if not found:
-        return []
-    (partials,) = found
-    layout = layout_of(query)
-    # A window that slides is made of the partials of several panes.
-    places: dict[tuple[Any, str], int] = {}
-    codes = [
-        places.setdefault(key, len(places))
-        for key in zip(partials[WINDOW_END].to_pylist(), partials[GROUP].to_pylist(), strict=True)
-    ]
-    blocks = []
-    for name, width, operation, start in (
-        (INTEGERS, layout.integers, np.add, 0),
-        (DOUBLES, layout.doubles, np.add, 0.0),
-        (LEAST_OF, layout.least, np.minimum, NOTHING),
-    ):
-        of_panes = partials[name].flatten().to_numpy(zero_copy_only=False).reshape(len(partials), width)
-        merged = np.full((len(places), width), start, of_panes.dtype)
-        operation.at(merged, codes, of_panes)
-        blocks.append(merged)
-    values, errors = results(query, *blocks)
-    before = remembered(query, list(places), values)
-    told = zip(places, shown(query, values, before), fulfils(query, values, errors, before).tolist(), strict=True)
-    return sorted(((id, *key, text) for key, text, holds in told if holds), key=repr)
-
-
-def remembered(query: Query, windows: Sequence[tuple[Any, str]], values: list[list[Any]]) -> dict[str, list[Any]]:
-    """Of each aggregate what it was in the group's last window before, if that was among the last 30 of the query."""
-    found: dict[str, list[Any]] = {aggregate.name: [] for aggregate in query.aggregates}
-    reach = timedelta(microseconds=30 * query.slide)
-    for end, group in windows:
-        earlier = {
-            other: row
-            for (other, of), row in zip(windows, values, strict=True)
-            if of == group and end - reach <= other < end
-        }
-        last = earlier[max(earlier)] if earlier else [None] * len(query.aggregates)
-        for aggregate, value in zip(query.aggregates, last, strict=True):
-            found[aggregate.name].append(value)
-    return found
+from tests.standing import COLUMNS, Grammar, rows
+from tests.standing_lives import (
+    COUNT,
+    END,
+    Answer,
+    Commands,
+    answers,
+    batch,
+    counts,
+    life,
+    minute,
+)
 
 
 def last_row() -> dict[str, Any]:
@@ -176,22 +69,6 @@ def test_answers_are_those_of_a_batch_whatever_happens(seed: int, steps: list[St
             answer for id, text in enumerate(texts, 1) for answer in closed(batch(id, bound(text, COLUMNS), table))
         ]
         assert answers(alive) == sorted(expected, key=repr)
-
-
-COUNT = "SELECT count(*) AS n WINDOW '10 minutes'"
-
-
-def minute(*minutes: float) -> list[dict[str, Any]]:
-    return [{**dict.fromkeys(COLUMNS), "device": "phone", "at": BEGIN + timedelta(minutes=each)} for each in minutes]
-
-
-def counts(life: Life, query: int | None = None) -> dict[float, int]:
-    """By the window's start, in minutes."""
-    return {
-        (row["window_start"] - BEGIN).total_seconds() / 60: json.loads(row["values"])["n"]
-        for row in life.all_of("out")
-        if query in (None, row["query"])
-    }
 
 
 def test_a_query_begins_with_the_first_window_of_which_it_sees_every_row() -> None:
@@ -309,78 +186,6 @@ def test_what_became_of_a_command_is_told_by_the_driver_that_follows() -> None:
         found = list(alive.coordinator.queries.answers(position.head, position.snapshot))
         told = [(directive, head and head.epoch, failure and failure.type) for directive, head, failure in found]
         assert told == [("query-1", 2, None), ("query-2", 2, "not-found")]
-
-
-REMEMBERS = "SELECT device, count(*) AS n, remember(n) AS before GROUP BY device{} WINDOW '10 minutes'"
-
-
-def told(life: Life, query: int | None = None) -> dict[float, Any]:
-    """Values by the window's start, in minutes."""
-    rows = [row for row in life.all_of("out") if query in (None, row["query"])]
-    return {(row["window_start"] - BEGIN).total_seconds() / 60: json.loads(row["values"]) for row in rows}
-
-
-def test_a_query_remembers_what_a_group_had_in_its_window_before() -> None:
-    with life() as alive:
-        commands = Commands(alive)
-        commands.add(REMEMBERS.format(""))
-        jumps = commands.add(REMEMBERS.format(" HAVING n > try_multiply(2, remember(n))"))
-        commands.go(minute(1, 2, 11))
-        # Several windows that close in one epoch, and a gap: the last window that had rows is what is remembered.
-        commands.go(minute(12, 21, 51, 52, 53))
-        commands.go(minute(70))
-        assert told(alive, 1) == {
-            0: {"n": 2, "before": None},
-            10: {"n": 2, "before": 2},
-            20: {"n": 1, "before": 2},
-            50: {"n": 3, "before": 1},
-        }
-        # HAVING leaves results out, and what is remembered is as it would be without.
-        assert told(alive, jumps) == {50: {"n": 3, "before": 1}}
-        commands.order("drop", 1)
-        commands.go(minute(71))
-        assert {row["query"] for row in alive.state("queries.before")} == {jumps}
-
-
-def test_what_a_group_had_is_forgotten_after_thirty_windows() -> None:
-    with life() as alive:
-        commands = Commands(alive)
-        commands.add(REMEMBERS.format(""))
-        commands.go(minute(1))
-        commands.go(minute(301))
-        commands.go(minute(611))
-        commands.go(minute(621))
-        commands.go(minute(1_000))
-        assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 300: 1, 610: None, 620: 1}
-        assert alive.state("queries.before") == []
-
-
-def test_a_query_that_is_resumed_remembers_nothing_of_what_was_before() -> None:
-    with life() as alive:
-        commands = Commands(alive)
-        query = commands.add(REMEMBERS.format(""))
-        commands.go(minute(1, 11))
-        commands.order("pause", query)
-        commands.go(minute(21))
-        commands.order("resume", query)
-        commands.go(minute(31, 41, 51))
-        assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 30: None, 40: 1}
-
-
-def test_a_result_with_an_error_is_shown_whatever_having_says() -> None:
-    with life(groups=1) as alive:
-        commands = Commands(alive)
-        commands.add("SELECT sum(user) AS total, count(*) AS n HAVING n > 100 WINDOW '10 minutes'")
-        commands.add(
-            "SELECT device, count(*) AS n, remember(n) AS before GROUP BY device HAVING n > 100 WINDOW '10 minutes'"
-        )
-        commands.go({**row, "user": 2**63 - 1, "device": str(n)} for n, row in enumerate(minute(1, 2)))
-        commands.go({**row, "user": 1} for row in minute(11, 31))
-        found = {(row["query"], row["values"], row["error"]) for row in alive.all_of("out")}
-        assert found == {
-            (1, '{"total":null,"n":2}', "total leaves the range of bigint"),
-            (2, None, "the window has more than 1 groups; group by less, or filter"),
-        }
 
 
 def test_a_window_with_too_many_groups_says_so() -> None:
