@@ -36,9 +36,9 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
         case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
             return _assembled(change.kind, _changed(detail["changed"]))
         case "queries":
-            told = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
+            by_kind = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
             return _assembled(
-                "queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in told.items())
+                "queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in by_kind.items())
             )
         case kind:
             about = [_parameters(before, node)]

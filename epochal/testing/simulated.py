@@ -124,7 +124,7 @@ class World:
     """Nothing comes after the log."""
     commands: list[QueryCommand] = field(default_factory=list)
     """On standing queries: all that were ever given."""
-    told: dict[int, tuple[int, Failure | None]] = field(default_factory=dict)
+    answered: dict[int, tuple[int, Failure | None]] = field(default_factory=dict)
     """Of commands that were answered, by number: the epoch that carried them out, and why they were refused."""
 
     @classmethod

@@ -41,11 +41,11 @@ def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryComma
 def deliver(queries: StandingQueries, world: World, position: Position) -> None:
     """As the control plane does it with every heartbeat: all that has not been answered."""
     for command in world.commands:
-        if command.number not in world.told:
+        if command.number not in world.answered:
             queries.take(Directive(id=str(command.number), kind="query", arguments=command.model_dump()))
     for directive, head, failure in queries.answers(position.head, position.snapshot):
         assert head is not None  # an epoch has carried it out
-        world.told.setdefault(int(directive), (head.epoch, failure))
+        world.answered.setdefault(int(directive), (head.epoch, failure))
 
 
 class Commands:
@@ -63,7 +63,9 @@ class Commands:
         if now < self.through:
             return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]
         found = [
-            problem for command in self._world.commands[self.through : now] for problem in self._told(command, manifest)
+            problem
+            for command in self._world.commands[self.through : now]
+            for problem in self._answer(command, manifest)
         ]
         self.through = now
         file = manifest.queries
@@ -73,16 +75,16 @@ class Commands:
             found.append(f"epoch {manifest.epoch} runs with the queries {states}, not with {self._states}")
         return found
 
-    def _told(self, command: QueryCommand, manifest: Manifest) -> list[str]:
+    def _answer(self, command: QueryCommand, manifest: Manifest) -> list[str]:
         """Carry a command out, and compare with what was answered; an answer may still be under way at the end."""
         refused = command.kind != "add" and command.query not in self._states
         if command.kind == "drop":
             self._states.pop(command.query, None)
         elif not refused:
             self._states[command.query] = "paused" if command.kind == "pause" else "active"
-        if command.number not in self._world.told:
+        if command.number not in self._world.answered:
             return []
-        epoch, failure = self._world.told[command.number]
+        epoch, failure = self._world.answered[command.number]
         if (epoch, failure is not None) == (manifest.epoch, refused):
             return []
         return [f"of command {command} of epoch {manifest.epoch} it was said that {failure} in epoch {epoch}"]
