@@ -56,7 +56,7 @@ def main() -> int:
         with other_checkout(options.reference) as other:
             this = this_checkout()
             console.print(f"{this.name} against {other.name}")
-            if not same_libraries(other):
+            if not same_libraries(this, other):
                 console.print("[yellow]They lock other libraries: both are measured with those of this checkout.[/]")
             found = compared(this, other, options.measures, options.rounds)
     except (EnvironmentProblem, NotMeasured) as problem:

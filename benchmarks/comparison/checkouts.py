@@ -34,40 +34,39 @@ class Checkout:
         return self.commit[:10] + (" with changes" if self.changed else "")
 
 
-def this_checkout() -> Checkout:
+def this_checkout(root: Path = ROOT) -> Checkout:
     """What it found before, and has not been committed, is no change of it."""
-    changes = _git("status", "--porcelain", "--", ".", f":!{HISTORY.relative_to(ROOT)}")
-    return Checkout(ROOT, Path(sys.executable), commit_of("HEAD"), bool(changes))
+    changes = _git(root, "status", "--porcelain", "--", ".", f":!{HISTORY.relative_to(ROOT)}")
+    return Checkout(root, Path(sys.executable), commit_of("HEAD", root), bool(changes))
 
 
-def commit_of(reference: str) -> str:
+def commit_of(reference: str, root: Path = ROOT) -> str:
     """Raises ``EnvironmentProblem`` where there is no such commit."""
-    return _git(
-        "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", otherwise=f"There is no commit {reference!r}."
-    )
+    asked = ("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    return _git(root, *asked, otherwise=f"There is no commit {reference!r}.")
 
 
 @contextmanager
-def other_checkout(reference: str) -> Iterator[Checkout]:
-    """The commit in a folder that is removed at the end, with the benchmarks of this checkout: one way to measure both.
+def other_checkout(reference: str, root: Path = ROOT) -> Iterator[Checkout]:
+    """The commit in a folder that is removed at the end, with the benchmarks of ``root``: one way to measure both.
 
     Raises ``EnvironmentProblem``.
     """
-    commit = commit_of(reference)
+    commit = commit_of(reference, root)
     parent = Path(tempfile.mkdtemp(prefix="epochal-compare-"))
     folder = parent / "checkout"
     try:
-        _git("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        _git(root, "worktree", "add", "--quiet", "--detach", str(folder), commit)
         shutil.rmtree(folder / BENCHMARKS, ignore_errors=True)
-        shutil.copytree(ROOT / BENCHMARKS, folder / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / BENCHMARKS, folder / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
         yield Checkout(folder, _environment(folder), commit)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
-        _git("worktree", "prune")
+        _git(root, "worktree", "prune")
 
 
-def same_libraries(checkout: Checkout) -> bool:
-    return (checkout.folder / LOCK).read_bytes() == (ROOT / LOCK).read_bytes()
+def same_libraries(one: Checkout, other: Checkout) -> bool:
+    return (one.folder / LOCK).read_bytes() == (other.folder / LOCK).read_bytes()
 
 
 def _environment(folder: Path) -> Path:
@@ -90,8 +89,8 @@ def _environment(folder: Path) -> Path:
     return python
 
 
-def _git(*arguments: str, otherwise: str | None = None) -> str:
-    return _run("git", "-C", str(ROOT), *arguments, otherwise=otherwise)
+def _git(root: Path, *arguments: str, otherwise: str | None = None) -> str:
+    return _run("git", "-C", str(root), *arguments, otherwise=otherwise)
 
 
 def _run(*command: str, otherwise: str | None = None) -> str:
