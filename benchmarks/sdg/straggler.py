@@ -22,18 +22,18 @@ from epochal.client.application import ApplicationHandle
 ARTIFACT = Path(__file__).with_name("waiting.py")
 NAME = "waiting"
 GREATEST, SLOW_SUBTASK = 4, 1
-FILES = 4
+FILES = 6
 """An epoch takes so many at most, each with the rows of a second."""
-CAUGHT_UP_SECONDS = 4.0
+CAUGHT_UP_SECONDS = 5.0
 """Of lag at most."""
 PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """``rate``: rows a second, each of which waits for ``row_seconds``: one subtask just keeps up, two of which one is
-    slow by ``factor`` do not, four of which one is slow do. ``steady_seconds``: of having caught up, before something
-    happens or all is over. ``lag_seconds``, ``cool_down_seconds``: of the policy."""
+    """``rate``: rows a second, each of which waits for ``row_seconds``: one subtask is busy nearly all the time, two of
+    which one is slow by ``factor`` do not keep up, four of which one is slow do. ``steady_seconds``: of having caught
+    up, before something happens or all is over. ``lag_seconds``, ``cool_down_seconds``: of the policy."""
 
     rate: int
     row_seconds: float
@@ -43,8 +43,8 @@ class Sizes:
     cool_down_seconds: float
 
 
-FULL = Sizes(36, 0.02, 3.5, 20, 10, 45)
-QUICK = Sizes(32, 0.02, 3.5, 1, 4, 30)
+FULL = Sizes(45, 0.02, 3, 20, 10, 45)
+QUICK = Sizes(45, 0.02, 3, 1, 6, 30)
 
 
 class Input:

@@ -1,6 +1,6 @@
 """Real drivers, as ``epochal run`` starts them: killed life after life in one history, which is right in the end.
 
-In every run one before and two after the decision; in the run of all tests one at every point. That each point by
+In every run one before the decision, with all processes, and two after it; in the run of all tests one at every point. That each point by
 itself leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
 
 All lives but one share a JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that one dies
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow]
 
 SAMPLE = (
-    Life("E4.manifest-written"),
     Life("E4.prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
 )
-"""Undecided; decided, again half-way in the commit that recovery redoes."""
+"""Decided; again half-way in the commit that recovery redoes. Undecided is what dies with all processes."""
 LOST_TASKS = ("T2.processed", "T3.pre-committed")
 AHEAD = 10
 

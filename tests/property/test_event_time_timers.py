@@ -55,7 +55,7 @@ EPOCHS = st.lists(
 
 
 @pytest.mark.parametrize("process", [AskingAnew, InterleavedAnew])
-@examples(8)
+@examples(5)
 @given(EPOCHS, steps(3, 8), st.sampled_from(["heap", "lmdb"]))
 def test_timers_fire_once_each_and_in_order_through_aborts_deaths_and_rescales(
     process: type[Asking], epochs: list[tuple[int, list[Any]]], happening: list[Step], state_backend: str

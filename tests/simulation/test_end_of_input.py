@@ -14,7 +14,7 @@ from epochal.contracts.conditions import END, microseconds
 from epochal.errors import EpochAborted, Fenced
 from tests.lives import TIMESTAMP, Life, Step, at
 from tests.lives import failing_at as failing
-from tests.simulation.test_event_time_deaths import DRIVER, EPOCHS, ROWS, TASKS, outcome, pipeline
+from tests.simulation.test_event_time_deaths import DRIVER, EPOCHS, ROWS, every_second, outcome, pipeline
 
 OTHERS = pa.schema([("key", pa.string()), ("other_at", TIMESTAMP)])
 
@@ -59,7 +59,7 @@ def undisturbed() -> dict[str, Any]:
         return found
 
 
-@pytest.mark.parametrize("point", [point for point in (*DRIVER, *TASKS) if point != "E1.queries-written"])
+@pytest.mark.parametrize("point", every_second(1))
 def test_everything_that_waits_comes_out_once_and_nothing_follows(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     life, met = run(point, error)

@@ -126,6 +126,22 @@ DRIVER = [name for name in named(points) if name not in NOT_MET]
 TASKS = [*named(task_points), "T3.before-delta", "T3.delta-written"]
 
 
+ASKING = "E1.queries-written"
+"""Where somebody asks a standing query, as nobody does at the end of the input."""
+
+
+def every_second(first: int) -> list[Any]:
+    """All other points: those from the one numbered ``first`` on in every run, those between them in a long one.
+
+    Of this story and of that in test_end_of_input.py each point is in one in every run.
+    """
+    points = [point for point in (*DRIVER, *TASKS) if point != ASKING]
+    return [
+        pytest.param(point, id=point, marks=() if number % 2 == first else pytest.mark.long)
+        for number, point in enumerate(points)
+    ]
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
     with run("nowhere", Fenced())[0] as life:
@@ -136,7 +152,7 @@ def undisturbed() -> dict[str, Any]:
         return found
 
 
-@pytest.mark.parametrize("point", [*DRIVER, *TASKS])
+@pytest.mark.parametrize("point", [ASKING, *every_second(0)])
 def test_what_windows_timers_and_queries_give_comes_out_once_each(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     life, met = run(point, error)

@@ -83,10 +83,9 @@ def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSessi
         assert rows(test.state("alerts.limits")) == [(0, "gin", 20), (0, "tea", 5)]
         assert rows(test.state("alerts.changes")) == [(0, 0, "gin", 1), (0, 1, "gin", 2), (0, 2, "tea", 3)]
         assert rows(test.state("alerts.latest")) == [(0, 3)]
-        for parallelism, expected in ((3, 2), (1, 3)):
-            test.restart(parallelism=parallelism)
-            later = test.epoch(payments=[(user, "gin", 50.0) for user in users])["out"]
-            assert rows(later) == [(None, user, "gin", expected, 2, 3) for user in users]
+        test.restart(parallelism=1)  # to more subtasks goes tests/operators
+        later = test.epoch(payments=[(user, "gin", 50.0) for user in users])["out"]
+        assert rows(later) == [(None, user, "gin", 2, 2, 3) for user in users]
         removed = test.epoch(limits=[(4, "gin", -1)], payments=[("u1", "gin", 50.0)])["out"]
         assert rows(removed) == [(0, "control", "gin", None, 1, 4)]
         assert rows(test.state("alerts.limits")) == [(0, "tea", 5)]

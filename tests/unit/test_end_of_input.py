@@ -1,4 +1,7 @@
-"""The end of the input through the engine on Spark: everything that waits comes out in one last epoch."""
+"""The end of the input through the engine on Spark: everything that waits comes out in one last epoch.
+
+Long: without Spark it is in every run, at every step (tests/simulation), and so is a notebook's on Spark.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +69,7 @@ def shown(table: Any, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[column] for column in columns) for row in table.to_pylist()), key=str)
 
 
+@pytest.mark.long
 def test_windows_joins_and_timers_give_all_that_they_have(test: Harness) -> None:
     out = test.epoch(at=at(0), events=[(1, "ann", at(0)), (2, "ann", at(61)), (3, "bob", at(5))])
     assert all(table.num_rows == 0 for table in out.values())

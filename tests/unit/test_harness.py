@@ -81,7 +81,7 @@ def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: Sp
         assert rows(test.state("baskets.total")) == [("ann", 3)]
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -> None:
     """3 does not divide the maximum: the aggregate then needs a shuffle of its own."""
     configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
@@ -103,7 +103,7 @@ class Sums(KeyedProcess):
         yield *key, *self.total.get()
 
 
-@pytest.mark.parametrize("parallelism", [2, 3])
+@pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, parallelism: int, run_seed: int) -> None:
     """Whichever columns of a key are null; 2 subtasks ride on the shuffle of Spark's aggregation, 3 do not."""
     chance = random.Random(run_seed)
