@@ -78,7 +78,7 @@ def main() -> int:
     if options.alone:
         return _run_alone(options.measures[0], Path(options.alone), options.rounds)
     chosen = options.measures or list(MEASURES)
-    machine = describe()
+    machine, began = describe(), time.monotonic()
     results, failed = [], []
     for name in chosen:
         started = time.monotonic()
@@ -90,8 +90,10 @@ def main() -> int:
             results += found
             console.print(f"{name} [dim]{time.monotonic() - started:.0f} s")
     console.print(_table(results))
-    if not options.measures and not failed:
-        write_section("bench", _markdown(results, machine))
+    if failed:
+        console.print(f"[red]Not measured: {', '.join(failed)}[/]")
+    if not options.measures and results:
+        write_section("bench", _markdown(results, machine, failed, (time.monotonic() - began) / 60))
         console.print(
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
@@ -138,15 +140,16 @@ def _table(results: list[Result]) -> Table:
     return table
 
 
-def _markdown(results: list[Result], described: Mapping[str, str]) -> str:
+def _markdown(results: list[Result], described: Mapping[str, str], failed: list[str], minutes: float) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
     rows = "\n".join(
         f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
         for result in results
     )
-    return f"""Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine.
-Ratios travel better than seconds.
-
+    not_measured = f"\n**Not measured**, as they failed: {', '.join(failed)}.\n" if failed else ""
+    return f"""Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine,
+of {minutes:.0f} minutes. Ratios travel better than seconds.
+{not_measured}
 | measure | measured | to reach | | how |
 |---|---:|---:|---|---|
 {rows}

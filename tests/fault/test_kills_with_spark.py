@@ -1,7 +1,7 @@
 """Real drivers, as ``epochal run`` starts them: killed life after life in one history, which is right in the end.
 
-In every run one before the decision, with all processes, and two after it; in the run of all tests one at every point. That each point by
-itself leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
+In every run one before the decision, with all its processes, and two after it; in the run of all tests one at every
+point. That each point by itself leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
 
 All lives but one share a JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that one dies
 with its JVM and its Python workers.
