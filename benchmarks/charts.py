@@ -89,9 +89,8 @@ def _draw_lines(axes: Any, series: Mapping[str, Points], logarithmic: bool, mark
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_with_separators))
     axes.yaxis.set_major_formatter(FuncFormatter(_with_separators))
-    axes.set_ylim(bottom=0)
-    # The upper right may have lines behind it.
-    axes.margins(y=0.1)
+    # Room for the marks of the greatest values.
+    axes.set_ylim(0, 1.08 * max((value for points in series.values() for _, value in points), default=1) or 1)
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize="small")
 
