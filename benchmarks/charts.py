@@ -102,7 +102,10 @@ def _write_moments(rows: Sequence[Any], moments: Sequence[tuple[float, str]]) ->
     texts.set_ylim(len(moments), 0)
     for line, (at, what) in enumerate(moments):
         text = f" {what} "
-        texts.text(at, line + 0.5, text, ha="left" if at < middle else "right", va="center", fontsize="small")
+        side = "left" if at < middle else "right"
+        # White behind it hides the lines of other moments, which else go through its letters.
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0}
+        texts.text(at, line + 0.5, text, ha=side, va="center", fontsize="small", bbox=ground)
         texts.plot([at, at], [line + 0.1, len(moments)], color="0.4", linewidth=0.9, linestyle="--")
         for axes in rows[1:]:
             axes.axvline(at, color="0.4", linewidth=0.9, linestyle="--")
