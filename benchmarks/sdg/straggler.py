@@ -22,7 +22,7 @@ from epochal.client.application import ApplicationHandle
 ARTIFACT = Path(__file__).with_name("waiting.py")
 NAME = "waiting"
 GREATEST, SLOW_SUBTASK = 4, 1
-FILES = 6
+FILES = 15
 """An epoch takes so many at most, each with the rows of a second."""
 CAUGHT_UP_SECONDS = 5.0
 """Of lag at most."""
