@@ -167,8 +167,7 @@ class EpochLoop:
             for directive in directives:
                 self.catalog.complete(directive.id, position.head, failure)
             return
-        if not self.commits.queue.has_room:
-            self._commit_all()
+        self._wait_until(lambda: self.commits.queue.has_room)
         decision, slices = self._next(commanded=True)
         if decision.step is Step.OPEN:
             self._run_epoch(decision, slices, Command(kind="queries"))
@@ -200,7 +199,10 @@ class EpochLoop:
 
     def _commit_all(self) -> None:
         """Wait until everything that is decided is committed."""
-        while not self.commits.wait(lambda: self.commits.queue.empty, 0.25):
+        self._wait_until(lambda: self.commits.queue.empty)
+
+    def _wait_until(self, committed: Callable[[], bool]) -> None:
+        while not self.commits.wait(committed, 0.25):
             self.transactions.heartbeat(self._status())
 
     def _status(self) -> DriverStatus:

@@ -443,7 +443,7 @@ CASES = (
         # They say when an answer came out.
         by_cuts=("queries",),
         queries=(
-            "SELECT key, count(*) AS n, sum(amount) AS total, max(number) AS last GROUP BY key WINDOW '10 minutes'",
+            "SELECT key, count(*) AS n, sum(amount) AS total, remember(n) AS before GROUP BY key WINDOW '10 minutes'",
             "SELECT avg(amount) AS mean, min(number) AS low WHERE number % 3 = 0 WINDOW '10 minutes' SLIDE '5 minutes'",
         ),
     ),
