@@ -69,6 +69,21 @@ def test_a_query_that_is_resumed_remembers_nothing_of_what_was_before() -> None:
         assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 30: None, 40: 1}
 
 
+def test_a_branch_remembers_what_its_snapshot_did() -> None:
+    with life() as alive:
+        commands = Commands(alive)
+        commands.add(REMEMBERS.format(""))
+        commands.go(minute(1, 11))
+        snapshot = alive.manifests[-1].epoch
+        commands.go(minute(12, 13, 21))
+        assert [row["values"] for row in alive.state("queries.before")] == ['{"n": 3}']
+        alive.go_on_from(snapshot, "other")
+        branch = Commands(alive)
+        # What came after the snapshot is read again, and one row more.
+        branch.go(minute(14, 31))
+        assert told(alive) == {10: {"n": 4, "before": 1}, 20: {"n": 1, "before": 4}}
+
+
 def test_a_result_with_an_error_is_shown_whatever_having_says() -> None:
     with life(groups=1) as alive:
         commands = Commands(alive)
