@@ -74,8 +74,20 @@ def run_rows(
     return _run(pipeline, spark, folder, configuration, Hooks(on_epoch=count, stop_requested=lambda: read >= rows))
 
 
+def run_available(
+    pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration
+) -> list[EpochRecord]:
+    """Run epochs until all that is there when it begins has been read, and loops are empty."""
+    return _run(pipeline, spark, folder, configuration, Hooks(), available_now=True)
+
+
 def _run(
-    pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, hooks: Hooks
+    pipeline: Pipeline,
+    spark: SparkSession,
+    folder: Path,
+    configuration: Configuration,
+    hooks: Hooks,
+    available_now: bool = False,
 ) -> list[EpochRecord]:
     folder.mkdir(parents=True, exist_ok=True)
     settings = configuration.model_dump(mode="json")
@@ -91,6 +103,7 @@ def _run(
         configuration=configuration,
         store=str(folder / "store"),
         cache_directory=str(folder / "cache"),
+        available_now=available_now,
     )
     seen: list[int] = []
 

@@ -31,6 +31,8 @@ MEASURES = (
     "aggregate",
     "process",
     "programs",
+    "page_rank",
+    "standing_queries",
     "event_time",
     "state_views",
     "snapshot",
@@ -53,6 +55,7 @@ MEASURES = (
     "long_history",
     "dbms",
     "kafka",
+    "guarantees",
     "hdfs",
 )
 IN_TURNS = ("event_time", "programs")

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.measures.standing_queries``: what 1, 10, 100 and 1,000 standing queries add to an epoch.
+"""What 1, 10, 100 and 1,000 standing queries add to an epoch.
 
 The same 100,000 events in every epoch, from a Parquet file; the pipeline counts them, and has standing queries beside.
 The queries differ in what they filter, group and aggregate, as those of many analysts do.
@@ -6,10 +6,8 @@ The queries differ in what they filter, group and aggregate, as those of many an
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
-import tempfile
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -20,12 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from benchmarks.result import Result, at_most, number
 from epochal import Pipeline
 from epochal.connectors import generator
 from epochal.engine.settings import Configuration
 from epochal.testing import Harness
 
 ASKED = (0, 1, 10, 100, 1_000)
+ROWS, EPOCHS, WARM = 100_000, 15, 3
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 COUNTRIES = [f"C{number:02}" for number in range(40)]
 DEVICES = [f"device-{number:02}" for number in range(20)]
@@ -37,6 +37,22 @@ COLUMNS = {
     "items": "cast(id AS int)",
     "at": "timestamp_seconds(id)",
 }
+
+
+def run(folder: Path) -> list[Result]:
+    files = [folder / f"{epoch}.parquet" for epoch in range(EPOCHS)]
+    for epoch, file in enumerate(files):
+        events(file, epoch, ROWS)
+    found = seconds_of_epochs(files)
+    added = {asked: found[asked] - found[0] for asked in ASKED[1:]}
+    how = f"{ROWS:,} events an epoch; p50 of {EPOCHS - WARM} epochs, all in turns"
+    adds = ", ".join(f"{asked:,}: {seconds:.3f} s" for asked, seconds in added.items())
+    return [
+        number("an epoch without standing queries", found[0], "s", how),
+        at_most(
+            "what 1,000 standing queries add / what one adds", added[1_000] / added[1], 20, "times", adds, digits=1
+        ),
+    ]
 
 
 def pipeline() -> Pipeline:
@@ -80,7 +96,7 @@ def events(path: Path, epoch: int, rows: int) -> None:
 
 
 def seconds_of_epochs(files: list[Path]) -> dict[int, float]:
-    """By the number of queries the median over the epochs after the first three. All take turns, so that what else the
+    """By the number of queries the median over the epochs after the first few. All take turns, so that what else the
     machine does is the same for each."""
     configuration = Configuration(state_backend="heap", parallelism=2, epoch_interval_seconds=0)
     with ExitStack() as stack:
@@ -95,25 +111,4 @@ def seconds_of_epochs(files: list[Path]) -> dict[int, float]:
                 began = time.monotonic()
                 harness.epoch(events=frame)
                 took[asked].append(time.monotonic() - began)
-    return {asked: statistics.median(seconds[3:]) for asked, seconds in took.items()}
-
-
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--rows", type=int, default=100_000)
-    arguments.add_argument("--epochs", type=int, default=15)
-    given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{epoch}.parquet" for epoch in range(given.epochs)]
-        for epoch, file in enumerate(files):
-            events(file, epoch, given.rows)
-        found = seconds_of_epochs(files)
-    without, first = found[0], found[1] - found[0]
-    print(f"no queries: {without:.3f} s an epoch of {given.rows:,} events")
-    for asked in ASKED[1:]:
-        added = found[asked] - without
-        print(f"{asked:5,} queries: {added:+.3f} s, {added / first:.1f} times what one adds")
-
-
-if __name__ == "__main__":
-    main()
+    return {asked: statistics.median(seconds[WARM:]) for asked, seconds in took.items()}
