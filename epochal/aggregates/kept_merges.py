@@ -18,7 +18,7 @@ from epochal.aggregates.moments import Correlation, Covariance, Variance
 from epochal.aggregates.plan import Part
 from epochal.aggregates.sketches import DistinctCount, Percentile
 from epochal.declarations.expressions import Expression, call
-from epochal.state.table import ANY, SUM_OR_NULL, MergedColumns
+from epochal.state.table import ANY, SUM_OR_NULL, ZERO_IS_NONE, MergedColumns
 
 _FUNCTIONS: Final[dict[str, type[MergeableAggregate]]] = {
     "simple": Simple,
@@ -63,6 +63,17 @@ def merged(columns: Sequence[MergedColumns], old: pa.Table, new: pa.Table) -> pa
         found |= {name: result[own] for own, name in each.columns.items()}
     schema = pa.schema([new.schema.field(name) for name in new.column_names])
     return pa.table([found[name] for name in new.column_names], names=new.column_names).cast(schema)
+
+
+def are_rows(columns: Sequence[MergedColumns], rows: pa.Table) -> pa.BooleanArray:
+    """Which of merged rows there are: all, but for sums of zero where these are none."""
+    there = pa.repeat(pa.scalar(True), rows.num_rows)
+    for each in columns:
+        if each.options.get(ZERO_IS_NONE):
+            for name in each.columns.values():
+                sums = rows[name].combine_chunks()
+                there = pc.and_(there, pc.fill_null(pc.not_equal(sums, pa.scalar(0, sums.type)), fill_value=True))
+    return there
 
 
 def _options(aggregate: MergeableAggregate) -> dict[str, Any]:

@@ -29,7 +29,17 @@ from epochal.programs.declaration import StateElement
 from epochal.programs.distribution import Distribution as Distributed
 from epochal.programs.execution import Executable
 from epochal.programs.merging import Instances, instances_of
-from epochal.state.table import ANY, GROUP, SUM_OR_NULL, Column, MergedColumns, StateKind, StateScope, StateTable
+from epochal.state.table import (
+    ANY,
+    GROUP,
+    SUM_OR_NULL,
+    ZERO_IS_NONE,
+    Column,
+    MergedColumns,
+    StateKind,
+    StateScope,
+    StateTable,
+)
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
 from epochal.tasks.calls import INPUT, KEY_GROUP, TO
@@ -39,6 +49,7 @@ from epochal.tasks.program_calls import KEPT, KEY, Arrived, FedEntry, Ordered, c
 from epochal.tasks.program_output import Destination, StageOutput
 from epochal.tasks.program_ports import Ports, spark_type
 from epochal.tasks.program_state import LoadedState
+from epochal.tasks.program_sums import added
 from epochal.tasks.slices import gathered
 from epochal.tasks.values import column_of
 
@@ -244,12 +255,20 @@ def state_table(operator: str, element: StateElement, instances: Instances | Non
             key=(GROUP,),
             sub_key=(*key, *sub_key),
             value=value,
-            reconcile=None
-            if instances is None
-            else tuple(MergedColumns(function=_MERGES[instances], columns={"value": column.name}) for column in value),
+            reconcile=None if instances is None else _reconcile(element, instances, value),
         )
     kind = StateKind.MAP if sub_key else StateKind.VALUE
     return StateTable(id=operator, operator=operator, kind=kind, key=key, sub_key=sub_key, value=value)
+
+
+def _reconcile(element: StateElement, instances: Instances, value: Sequence[Column]) -> tuple[MergedColumns, ...]:
+    sparse = instances is Instances.PARTS and element.kind.zero_is_none
+    return tuple(
+        MergedColumns(
+            function=_MERGES[instances], columns={"value": column.name}, options={ZERO_IS_NONE: True} if sparse else {}
+        )
+        for column in value
+    )
 
 
 @lru_cache(maxsize=16)
@@ -284,6 +303,8 @@ class ProgramWork:
             passing = passing.filter(pc.greater_equal(passing[TO], 0))  # rows to all have come to all, on their way
         if passing is not None and passing.num_rows:
             yield from _in_columns(passing, subtask.output).to_batches()
+        if self.element is not None and added(self.element, subtask.tables[0], subtask, arrived):
+            return
         for chunk in chunks(arrived):
             yield from self._run(subtask, chunk)
 

@@ -24,6 +24,7 @@ class Matrix(State, Generic[Number]):
     """
 
     partitionings: ClassVar[tuple[str, ...]] = ("row", "column")
+    zero_is_none: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._number: ValueType = FLOAT

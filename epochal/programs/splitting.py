@@ -224,10 +224,10 @@ class EntrySplitter:
     def _gather(self, task: _Task, rest: Sequence[ast.stmt], before: Definitions, several: frozenset[str]) -> ast.stmt:
         """Rules 4 and 5: the instances of a global access come together, and what follows has all of their values."""
         collected = frozenset[str]().union(*(self._accesses.collected(statement) for statement in rest))
-        for name in sorted(collected - several):
+        for name in sorted(collected - several - all_assigned(rest)):
             node = first_use(rest, name)
             raise self._refused("collection", node, f"{name} was not assigned from a Global access")
-        gathered = [Gathered(self._accesses).visit(copy.deepcopy(statement)) for statement in rest]
+        gathered = [Gathered(self._accesses, several).visit(copy.deepcopy(statement)) for statement in rest]
         live = live_before(rest) & several
         for name in sorted(live):
             single = single_use(rest, name, self._accesses)

@@ -92,9 +92,11 @@ def _marked(access: Access) -> Callable[[Method], Method]:
 
 
 class State(ABC):
-    """A state class. ``partitionings``: what it can be partitioned by, the usual first; empty: it cannot be."""
+    """A state class. ``partitionings``: what it can be partitioned by, the usual first; empty: it cannot be.
+    ``zero_is_none``: whether an element that becomes zero is gone."""
 
     partitionings: ClassVar[tuple[str, ...]] = ()
+    zero_is_none: ClassVar[bool] = False
     _is_state: bool = False
     _changed: set[Key]
     _name: str = "the state"

@@ -9,13 +9,15 @@ from epochal.programs.accesses import Accesses
 
 
 class Gathered(ast.NodeTransformer):
-    """``Collection(x)`` becomes ``x``, which after the barrier is the list."""
+    """``Collection(x)`` becomes ``x``, which after the barrier is the list. ``names``: the variables that come to this
+    barrier; there may be others after it."""
 
-    def __init__(self, accesses: Accesses) -> None:
-        self._accesses = accesses
+    def __init__(self, accesses: Accesses, names: frozenset[str]) -> None:
+        self._accesses, self._names = accesses, names
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        return node.args[0] if self._accesses.collected(node) and _is_collection(node) else self.generic_visit(node)
+        here = _is_collection(node) and bool(self._accesses.collected(node) & self._names)
+        return node.args[0] if here else self.generic_visit(node)
 
 
 def _is_collection(node: ast.Call) -> bool:

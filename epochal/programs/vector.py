@@ -21,6 +21,7 @@ class Vector(State, Generic[Number]):
     """
 
     partitionings: ClassVar[tuple[str, ...]] = ("index",)
+    zero_is_none: ClassVar[bool] = True
 
     def __init__(self, elements: Mapping[int, Number] | Iterable[tuple[int, Number]] = ()) -> None:
         self._number: ValueType | None = None

@@ -149,6 +149,8 @@ ANY: Final = "any"
 """The function of columns that are the same in all instances: one of them will do."""
 SUM_OR_NULL: Final = "sum_or_null"
 """The function of columns of which instances hold parts of a sum; null, in one of them too: it has left its type."""
+ZERO_IS_NONE: Final = "zero_is_none"
+"""The option of it that says: a row whose parts add up to zero is gone."""
 
 
 class MergedColumns(BaseModel):

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.programs.declaration import StateElement
-from epochal.programs.matrices import Matrix
 from epochal.programs.state import Key, State
-from epochal.programs.vector import Vector
 from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
 from epochal.tasks.operator import Subtask
@@ -29,7 +27,6 @@ class LoadedState:
         self._access = TableAccess(table, subtask.transaction.view(table.id), subtask.max_parallelism)
         self._loaded: list[Key] = []
         self._instance: tuple[int, ...] = () if table.scope.has_key else (subtask.subtask,)
-        self._without_zeros = issubclass(element.kind, Matrix | Vector)
 
     def load(self, keys: Sequence[pa.Array]) -> None:
         """The elements of all of these keys, in one look-up. A key may be there twice, and nulls, which are none."""
@@ -52,9 +49,7 @@ class LoadedState:
             self._loaded = [(key,) for key in distinct.filter(present).to_pylist()]
             values = rows.column(0).filter(present).to_pylist()
         from_row = self._element.model.from_row
-        rows = zip(self._loaded, map(from_row, values), strict=True)
-        # Instances that became one may leave zeros, which are no elements.
-        self.state.load((key, value) for key, value in rows if value != 0 or not self._without_zeros)
+        self.state.load(zip(self._loaded, map(from_row, values), strict=True))
 
     def load_instance(self) -> None:
         """All of the subtask's instance of partial state."""

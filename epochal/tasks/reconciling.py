@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.aggregates.kept_merges import merged
+from epochal.aggregates.kept_merges import are_rows, merged
 from epochal.contracts.handle import Handle
 from epochal.contracts.state import Found, KeyGroups, StateRows, StateTransaction, StateView
 from epochal.declarations.reconcile import Reconcile
@@ -93,6 +93,9 @@ class _Rows:
     keys: list[bytes]
     values: pa.Table
     new: npt.NDArray[np.bool_]
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> _Rows:
+        return _Rows(list(compress(self.keys, mask)), self.values.filter(pa.array(mask)), self.new[mask])
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +183,8 @@ def _one_of(table: StateTable, view: StateView, groups: KeyGroups, function: Rec
         where = partial("Operator {!r}, state {!r}, reconciling instances {} and {}".format, table.operator, table.id)
         rows = _reconciled(table, rows, other, function, partial(where, group, int(groups[instance])))
     assert rows is not None  # there are rows
+    if table.reconcile is not None and table.reconcile != BY_PROGRAM:
+        rows = rows.filter(are_rows(table.reconcile, rows.values).to_numpy(zero_copy_only=False))
     others = found.owner > 0
     given_up = _changes(table, groups[found.owner[others]], "delete", keys[len(own) :])
     return _Instance(table, group, rows, frozenset(own), given_up)

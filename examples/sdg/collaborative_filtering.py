@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from epochal import Pipeline
+from epochal import Pipeline, Stream
 from epochal.connectors import files
 from epochal.programs import Collection, Global, Matrix, Partial, Partitioned, Vector, entry, program
 
 
 class Parameters(BaseModel):
-    input: str = Field(description="a folder with folders of calls: ratings, and asked, which have no item and rating")
-    output: str = Field(description="a folder for recommendations")
+    input: str = Field(description="a folder with a folder of ratings; where there is an output, also one named asked")
+    output: str | None = Field(None, description="a folder for recommendations; without it they are asked for by call")
 
 
 @program
@@ -52,15 +52,16 @@ class CollaborativeFiltering:
 
 def build(parameters: Parameters) -> Pipeline:
     pipeline = Pipeline("collaborative-filtering")
-    rated, asked = (
-        pipeline.read(name, files.source(f"{parameters.input}/{name}/*.json", format="json", schema=columns))
-        for name, columns in {
-            "ratings": "at timestamp, user bigint, item bigint, rating bigint",
-            "asked": "at timestamp, user bigint",
-        }.items()
-    )
+
+    def read(name: str, columns: str) -> Stream:
+        calls = files.source(f"{parameters.input}/{name}/*.json", format="json", schema=f"at timestamp, {columns}")
+        return pipeline.read(name, calls)
+
     filtering = pipeline.program(CollaborativeFiltering)
-    filtering.feed("add_rating", rated, order_by="at")
-    filtering.feed("recommend", asked, order_by="at", keep=("user", "at"))
-    filtering.results("recommend").write("recommendations", files.sink(parameters.output, format="json"))
+    filtering.feed("add_rating", read("ratings", "user bigint, item bigint, rating bigint"), order_by="at")
+    if parameters.output is None:
+        filtering.serve("recommend")
+    else:
+        filtering.feed("recommend", read("asked", "user bigint"), order_by="at", keep=("user", "at"))
+        filtering.results("recommend").write("recommendations", files.sink(parameters.output, format="json"))
     return pipeline

@@ -10,8 +10,8 @@ from epochal.programs import Map, Partitioned, entry, program
 
 
 class Parameters(BaseModel):
-    input: str = Field(description="a folder with folders of calls, put and get: JSON, at, key and, of put, value")
-    output: str = Field(description="a folder for what get answers")
+    input: str | None = Field(None, description="a folder with folders of calls, put and get: JSON, at, key, value")
+    output: str = Field("answers", description="a folder for what get answers, where its calls are in files")
 
 
 @program
@@ -49,6 +49,9 @@ class KeyValueStore:
 def build(parameters: Parameters) -> Pipeline:
     pipeline = Pipeline("key-value-store")
     store = pipeline.program(KeyValueStore)
+    if parameters.input is None:
+        store.serve()
+        return pipeline
     for name, columns in {"put": "at timestamp, key string, value string", "get": "at timestamp, key string"}.items():
         calls = files.source(f"{parameters.input}/{name}/*.json", format="json", schema=columns)
         store.feed(name, pipeline.read(name, calls), order_by="at", keep=("key", "at"))

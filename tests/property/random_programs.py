@@ -20,11 +20,12 @@ class Random:
     b: Partitioned[Matrix[int]]
     c: Partial[Counter[int]]
     d: Partitioned[Counter[int]]
+    m: Partial[Matrix[int]]
 
     def mixed(self, x: int, y: int) -> int:
         return (3 * x + y) % 5
 """
-ELEMENTS = tuple("abcd")
+ELEMENTS = tuple("abcdm")
 LARGE = 2**62
 
 
@@ -172,6 +173,18 @@ class _Entry:
         if self.maybe():
             self.put(depth + 1, f"if i > {self.chance.randint(0, 2)}:")
             self.put(depth + 2, f"self.d.remove({self.variable()})")
+
+    def visit_m(self, depth: int, conditional: bool) -> None:
+        """Sums that come to zero again, in some instances or in all together."""
+        if self.maybe() or conditional:
+            self.put(depth, f"for i in range({self.variable()} % 3):")
+            self.put(depth + 1, f"self.m.add(i, {self.variable()} % 2, {self.chance.choice((-1, 1))})")
+            return
+        name = f"h{len(self.lines)}"
+        self.put(depth, f"{name}: int = Global(self.m).get_element({self.variable()} % 3, {self.variable()} % 2)")
+        if self.chance.random() < 0.2:
+            self.put(depth, "Global(self.m).clear()")
+        self.assign(depth, f"sum(Collection({name}))", conditional)
 
 
 def random_program(chance: random.Random, elements: Sequence[str] = ELEMENTS) -> str:

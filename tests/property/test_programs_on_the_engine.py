@@ -44,12 +44,13 @@ def answers(life: Life, entries: int) -> dict[int, Any]:
     return {row["at"]: (row["k"], row["error"] or row["value"]) for row in rows}
 
 
-def summed(rows: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-    """Over all instances of partial state."""
+def summed(rows: Iterable[tuple[int, ...]], zero_is_none: bool) -> dict[tuple[int, ...], int]:
+    """Over all instances of partial state. Where zero is none, no instance has one."""
     sums: dict[tuple[int, ...], int] = {}
     for _, *key, value in rows:
+        assert value or not zero_is_none, key
         sums[tuple(key)] = sums.get(tuple(key), 0) + value
-    return sums
+    return {key: value for key, value in sums.items() if value or not zero_is_none}
 
 
 def check(folder: Path, seed: int) -> None:
@@ -82,7 +83,8 @@ def check(folder: Path, seed: int) -> None:
             columns = [column.name for column in (*table.full_key, *table.value)]
             found = sorted(tuple(row[each] for each in columns) for row in life.state(table.id))
             if table.scope is StateScope.PARTIAL:
-                assert dict(getattr(sequential, table.id).rows()) == summed(found), (seed, text)
+                state = getattr(sequential, table.id)
+                assert dict(state.rows()) == summed(found, state.zero_is_none), (seed, text)
                 continue
             there = getattr(sequential, table.id).rows()
             assert found == [(*key, None if value is OVERFLOWED else value) for key, value in there], (seed, text)

@@ -12,7 +12,8 @@ from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.errors import IncompatibleState, PipelineError
-from epochal.programs import Collection, Counter, Global, Map, Partial, Partitioned, entry, program
+from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
+from epochal.programs.state import OVERFLOWED
 from tests.lives import Life, Step
 from tests.unit.test_entries import answers, call
 
@@ -142,6 +143,45 @@ def test_a_program_that_is_fed_wrongly_is_refused(what: str) -> None:
 
 
 @program
+class Totals:
+    """Written by fan-outs."""
+
+    totals: Partitioned[Map[str, int]]
+
+    @entry
+    def vote(self, word: str, n: int) -> None:
+        for letter in word:
+            self.totals.add(letter, n)
+
+    @entry
+    def counted(self, word: str) -> int:
+        return self.totals.get(word, 0)
+
+
+def test_epochs_of_additions_alone_leave_what_calls_one_by_one_do() -> None:
+    """Sums that leave 64 bits on the way, or have left them before, as well."""
+    entries, plain = ("vote", "counted"), Totals()
+    epochs = [
+        [row("aab", 3, 1), row("ba", -5, 2), row("", 1, 3), row("\u00e9\U0001f600z", 7, 4)],
+        [row("a", 2**62, 5), row("az", 1, 6), row("c", 2**62, 7)],
+        [row("c", 2**62, 8), row("c", -(2**62), 9), row("b", 2, 10)],
+        [row("cb", -1, 11), row("d", -(2**63), 12)],
+    ]
+    with Life(votes(*entries, of=Totals), dict.fromkeys(entries, CALLS), parallelism=2) as life:
+        for calls in epochs:
+            for call in calls:
+                plain.vote(call["word"], call["n"])
+            life.epoch(vote=calls)
+            expected = [(key, None if value is OVERFLOWED else value) for (key,), value in plain.totals.rows()]
+            assert sorted((each["key"], each["value"]) for each in life.state("totals")) == expected
+        life.epoch(vote=[row("b", 1, 20), row("b", 4, 22)], counted=[row("b", 0, 21), row("c", 0, 23)])
+        life.finish()
+        found = {each["at"]: (each["value"], each["error"]) for each in life.all_of("counted-answers")}
+        assert found[21] == (plain.counted("b") + 1, None)
+        assert found[23][1].startswith("OverflowError: ")
+
+
+@program
 class Votes:
     """Partial state that is only added to, and one whose instances are alike."""
 
@@ -205,6 +245,51 @@ def test_instances_become_one_where_the_program_says_how() -> None:
         assert [each["value"] for each in life.all_of("counted-answers")] == [20, 16]
         found = {each["at"]: each["value"] or each["error"] for each in life.all_of("least-answers")}
         assert found == {31: 7, 32: "KeyError: 'b'", 41: 7}
+
+
+@program
+class Positions:
+    """Partial state in which an element of zero is none."""
+
+    held: Partial[Matrix[int]]
+    open: Partial[Vector[float]]
+
+    @entry
+    def vote(self, word: str, n: int) -> None:
+        self.held.add(n // 10, len(word), n % 10 - 5)
+        amount: float = n % 10 - 5.0
+        self.open.add(n // 10, amount)
+
+    @entry
+    def counted(self, word: str) -> int:
+        held: Vector[int] = Global(self.held).row(1)
+        every = Collection(held)
+        return sum([len(each) for each in every])
+
+    @entry
+    def least(self, word: str) -> int:
+        amounts: Vector[float] = Global(self.open).value()
+        every = Collection(amounts)
+        return sum([len(each) for each in every])
+
+
+def test_what_becomes_zero_with_other_instances_is_no_element() -> None:
+    """As in the class itself, where nothing is left of it: neither in what is read nor in the table."""
+    entries = ("vote", "counted", "least")
+    plain = Positions()
+    with Life(votes(*entries, of=Positions), dict.fromkeys(entries, CALLS), parallelism=4) as life:
+        calls = [row("ab"[: 1 + n % 2], 10 + n, n) for n in (1, 9, 4, 6, 7)] + [row("a", 8, 90), row("c", 2, 91)]
+        for call in calls:
+            plain.vote(call["word"], call["n"])
+        life.epoch(vote=calls)
+        assert len({each["_group"] for each in life.state("held") if each["row"] == 1}) > 1
+        life.epoch(Step("restart", 1), counted=[row("a", 0, 100)], least=[row("a", 0, 101)])
+        life.finish()
+        assert [each["value"] for each in life.all_of("counted-answers")] == [plain.counted("")] == [1]
+        assert [each["value"] for each in life.all_of("least-answers")] == [plain.least("")] == [1]
+        assert [(each["row"], each["column"], each["value"]) for each in life.state("held")] == [(1, 2, 2)]
+        assert [(each["index"], each["value"]) for each in life.state("open")] == [(1, 2.0)]
+        assert [key for key, _ in plain.held.rows()] == [(1, 2)]
 
 
 def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
