@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from epochal.declarations.entries import ENTRIES
 from epochal.pipeline.description import GraphDescription, NodeDescription
 
 
@@ -45,20 +46,19 @@ def shown_programs(graph: GraphDescription) -> ShownPrograms:
                 programs.append(before)
             before.stages.append(node)
             of_stage[node.id] = before
-    hidden = set(of_stage)
+    hidden, fed = set(of_stage), dict[int, str]()
     for node in graph.nodes:
-        if node.type == "answers":
-            hidden |= _answered_by_program(node, nodes, of_stage)
-    fed = {}
-    for node in graph.nodes:
-        if node.id in hidden or "parameters" not in node.description:
+        if "parameters" not in node.description:
             continue
         program = next(of_stage[stage.id] for stage in graph.nodes if node.id in stage.inputs)
-        if node.inputs[0] in hidden:
-            hidden.add(node.id)
+        if _is_called(nodes[node.inputs[0]], nodes):
+            hidden |= {node.id, node.inputs[0]}
             program.served.append(signature(node.description))
         else:
             fed[node.id] = program.name
+    for node in graph.nodes:
+        if node.type == "answers":
+            hidden |= _answered_by_programs(node, nodes, of_stage, hidden)
     hidden |= {node.id for node in graph.nodes if node.type == "source" and _all_hidden(node, graph, hidden)}
     results = {node.id for node in graph.nodes if any(id in of_stage for id in node.inputs)} - hidden
     return ShownPrograms(tuple(programs), fed, frozenset(hidden), frozenset(results))
@@ -70,16 +70,30 @@ def signature(entry: Mapping[str, Any]) -> str:
     return f"{entry['entry']}({parameters})" + (f" → {entry['returns']}" if entry["returns"] else "")
 
 
-def _answered_by_program(
-    answers: NodeDescription, nodes: Mapping[int, NodeDescription], of_stage: Mapping[int, ShownProgram]
+def _is_called(calls: NodeDescription, nodes: Mapping[int, NodeDescription]) -> bool:
+    """Whether these are calls of an entry, as they come from its application's inbox."""
+    return len(calls.inputs) == 1 and _is_inbox(nodes[calls.inputs[0]])
+
+
+def _is_inbox(node: NodeDescription) -> bool:
+    return node.type == "source" and node.description.get("kind") == ENTRIES
+
+
+def _answered_by_programs(
+    answers: NodeDescription,
+    nodes: Mapping[int, NodeDescription],
+    of_stage: Mapping[int, ShownProgram],
+    hidden: Collection[int],
 ) -> set[int]:
-    """All nodes of an entry that is a program's own, but for its calls; none of another."""
+    """The nodes between programs and what keeps their answers; all that keeps answers, where there are no others."""
     (both,) = answers.inputs
-    above = [nodes[id] for id in nodes[both].inputs]
-    answered = [nodes[id] for node in above for id in node.inputs]
-    if not any(id in of_stage for node in answered for id in node.inputs):
-        return set()
-    return {answers.id, both, *(node.id for node in above), *(node.id for node in answered)}
+    above = {both, *nodes[both].inputs}
+    own = {id for id in above if any(each in of_stage for each in nodes[id].inputs)}
+    (inbox,) = (node.id for node in nodes.values() if _is_inbox(node))
+    taken = above & {id for id, node in nodes.items() if inbox in node.inputs}
+    called = {id for id, node in nodes.items() if inbox in node.inputs} - taken
+    only_own = above - {inbox} == {both, *taken, *own} and called <= set(hidden)
+    return {answers.id, both, *taken, *own} if own and only_own else own
 
 
 def _all_hidden(source: NodeDescription, graph: GraphDescription, hidden: set[int]) -> bool:

@@ -20,14 +20,17 @@ from epochal.state.types import arrow_type
 
 ENTRIES: Final = "entries"
 """The source by which all entries of an application get their calls, so that these have one order."""
+ANSWERS: Final = "answers"
+"""The operator that keeps what the calls of all entries are answered."""
 REQUEST_ID: Final = Column(name="request_id", type="string")
 SEQUENCE: Final = Column(name="sequence", type="bigint")
 DAY: Final = "1 day"
 """How long answers are kept, unless their author says otherwise."""
+ARGUMENTS: Final = "arguments"
 CALL_SCHEMA: Final = pa.schema(
-    [("entry", pa.string()), ("request_id", pa.string()), ("sequence", pa.int64()), ("arguments", pa.string())]
+    [("entry", pa.string()), ("request_id", pa.string()), ("sequence", pa.int64()), (ARGUMENTS, pa.string())]
 )
-"""The rows of the source: arguments as the JSON text of an object."""
+"""Calls as they come from an inbox: arguments as the JSON text of an object."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,54}")
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _TAKEN: Final = (REQUEST_ID.name, SEQUENCE.name)
@@ -55,7 +58,7 @@ class Entry:
 
     @property
     def table(self) -> str:
-        """The state table that keeps its answers, and the operator that writes them."""
+        """The state table that keeps its answers."""
         return f"{self.name}_answers"
 
     def details(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def answers_table(entry: Entry, ttl: str, queryable: bool = True) -> StateTable:
     """
     return StateTable(
         id=entry.table,
-        operator=entry.table,
+        operator=ANSWERS,
         kind=StateKind.VALUE,
         key=(REQUEST_ID,),
         value=(

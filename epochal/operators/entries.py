@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.inbox import NO_INBOX, CallBatch, Inbox
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES, REQUEST_ID, SEQUENCE, Entry
+from epochal.declarations.entries import ARGUMENTS, CALL_SCHEMA, ENTRIES, REQUEST_ID, SEQUENCE, Entry
+from epochal.errors import InvalidInput
 from epochal.state.json_form import from_json
+from epochal.state.table import Column
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_PARTITION_CALLS = 10_000
 
 
 class EntrySource(Source):
@@ -26,9 +31,12 @@ class EntrySource(Source):
 
     A position is the number of the last call that was taken. The engine gives it the inbox (:meth:`connect`); without
     one there are no calls, and never will be.
+
+    ``entries``: those whose calls Spark is to know the arguments of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self._calls = tuple(map(CallsOf, entries))
         self._inbox: Inbox = NO_INBOX
         self._through = 0
         self._bound: int | None = None
@@ -44,7 +52,7 @@ class EntrySource(Source):
     def schema(self, spark: SparkSession) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(CALL_SCHEMA)
+        return from_arrow_schema(self._known)
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         position = slices[-1].end if slices else checkpoint
@@ -78,11 +86,29 @@ class EntrySource(Source):
         return Backlog(records=sum(len(batch.request_ids) for batch in self._inbox.arrived(self._through, None)))
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        return spark.createDataFrame(self.table(slice))
+        # A partition for each batch.
+        return spark.createDataFrame(
+            pa.Table.from_batches(self._parsed(self.table(slice)).to_batches(_PARTITION_CALLS), self._known)
+        )
 
     def table(self, slice: Slice) -> pa.Table:
-        """The rows of :meth:`read`, without Spark."""
+        """The calls of a slice, without Spark, in the columns of ``CALL_SCHEMA``."""
         return calls_table(self._inbox.read(int(slice.start["through"]), int(slice.end["through"])))
+
+    @property
+    def _known(self) -> pa.Schema:
+        """The columns of :meth:`read`: arguments are parsed once, here, by the rules of the service that took them."""
+        own = [field for field in CALL_SCHEMA if field.name != ARGUMENTS]
+        return pa.schema([*own, *(field for calls in self._calls for field in calls.carried)])
+
+    def _parsed(self, rows: pa.Table) -> pa.Table:
+        columns = [rows[field.name] for field in CALL_SCHEMA if field.name != ARGUMENTS]
+        for calls in self._calls:
+            mine = pc.equal(rows["entry"], calls.entry.name).combine_chunks()
+            number = np.cumsum(np.asarray(mine)) - 1
+            places = pa.array(number, mask=~np.asarray(mine))
+            columns += [each.take(places) for each in calls.arguments(rows[ARGUMENTS].filter(mine))]
+        return pa.Table.from_arrays(columns, schema=self._known)
 
     def acknowledge(self, slice: Slice) -> None:
         """The inbox keeps calls for as long as a rollback may read them again."""
@@ -115,29 +141,50 @@ def calls_table(batches: Sequence[CallBatch]) -> pa.Table:
 class CallsOf:
     """From all calls those of one entry, with their arguments as columns.
 
-    Arguments were checked before they came; one that a later version of the entry has added is null.
+    Arguments were checked before they came. One that a later version of the entry has added is null; so is one that was
+    of another type then, where it does not fit.
     """
 
     entry: Entry
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-        from pyspark.sql.pandas.types import from_arrow_schema
+    @property
+    def carried(self) -> pa.Schema:
+        """The columns in which the source has the arguments: of no other entry, and null in all other calls."""
+        return pa.schema([column.to_arrow().with_name(self._carried(column)) for column in self.entry.arguments])
 
-        calls = frame.where(F.col("entry") == self.entry.name)
-        own = [REQUEST_ID.name, SEQUENCE.name]
-        if not self.entry.arguments:
-            return calls.select(*own)
-        types = from_arrow_schema(pa.schema([column.to_arrow() for column in self.entry.arguments]))
-        return calls.select(*own, F.from_json("arguments", types).alias("arguments")).select(*own, "arguments.*")
+    def _carried(self, argument: Column) -> str:
+        return f"{self.entry.name}.{argument.name}"
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        arguments = (f"{quoted(self._carried(each))} AS {quoted(each.name)}" for each in self.entry.arguments)
+        return frame.where(f"entry = '{self.entry.name}'").selectExpr(REQUEST_ID.name, SEQUENCE.name, *arguments)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """Of rows in Arrow, in the columns of ``CALL_SCHEMA``."""
         calls = rows.filter(pc.equal(rows["entry"], self.entry.name))
-        found = [json.loads(text) for text in calls["arguments"].to_pylist()]
-        arguments = [
-            pa.array([from_json(each.get(column.name), column) for each in found], column.to_arrow().type)
+        own = [calls[REQUEST_ID.name], calls[SEQUENCE.name]]
+        return pa.Table.from_arrays([*own, *self.arguments(calls[ARGUMENTS])], schema=self.entry.rows)
+
+    def arguments(self, texts: pa.ChunkedArray) -> list[pa.Array]:
+        """The values of each argument, from calls' JSON texts."""
+        if not self.entry.arguments:
+            return []
+        found = orjson.loads(f"[{','.join(texts.to_pylist())}]")
+        return [
+            pa.array(_fitting([each.get(column.name) for each in found], column), column.to_arrow().type)
             for column in self.entry.arguments
         ]
-        own = [calls[REQUEST_ID.name], calls[SEQUENCE.name]]
-        return pa.Table.from_arrays([*own, *arguments], schema=self.entry.rows)
+
+
+def _fitting(values: Sequence[Any], column: Column) -> list[Any]:
+    """The Python values of JSON forms; ``None`` for null, and for what is no value of the column's type."""
+    if column.type == "string":
+        return [value if type(value) is str else None for value in values]
+    return [_fit(value, column) for value in values]
+
+
+def _fit(value: Any, column: Column) -> Any:
+    try:
+        return from_json(value, column)
+    except InvalidInput:
+        return None

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from epochal.declarations.names import require_columns
 from epochal.errors import PipelineError
+from epochal.operators.answers import answer_frame, answer_table
 from epochal.operators.declared import spelled
 from epochal.state.type_names import quoted, type_name
 from epochal.state.types import arrow_type, is_key_type, key_fix
@@ -130,34 +131,72 @@ def _number_of(said: Any) -> int:
     return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-@dataclass(frozen=True, eq=False)
-class AnswersOf:
-    """What the calls of an entry that is called from outside answer, as :meth:`Pipeline.answer` takes it: of the column
-    that is kept, the request's id, ``value`` as JSON, and ``error``."""
+@dataclass(frozen=True)
+class AnswersOfEntry:
+    """Where the rows of a program have the answers of an entry that is called from outside by ``name``. ``number``:
+    that of the entry in its program."""
 
+    name: str
     port: Port
     number: int
 
+    @property
+    def request_id(self) -> str:
+        return kept_name(self.number, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswersOf:
+    """What the calls of a program's entries that are called from outside answer, those of all of them as one stream:
+    read once, what gives them need not be kept for further readers. ``ttl``: how long answers are kept."""
+
+    entries: tuple[AnswersOfEntry, ...]
+    ttl: str
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """By entry how long its answers are kept."""
+        return {each.name: self.ttl for each in self.entries}
+
     def __call__(self, frame: DataFrame) -> DataFrame:
-        value = "'null'"
-        if self.port.columns:
-            # Only arrays, maps and structs have JSON in Spark: an array of the value, without its brackets.
-            array = f"to_json(array({self.port.columns[0]}))"
-            value = f"substring({array}, 2, length({array}) - 2)"
-        return frame.where(f"{PORT} = {self.port.number}").selectExpr(
-            f"{kept_name(self.number, 0)} AS request_id",
-            f"IF({ERROR} IS NULL, {value}, NULL) AS value",
+        numbers = ", ".join(str(each.port.number) for each in self.entries)
+        names = self._by_port({each: f"'{each.name}'" for each in self.entries})
+        values = self._by_port({each: _json_of(each.port) for each in self.entries})
+        answers = frame.where(f"{PORT} IN ({numbers})").selectExpr(
+            f"{names} AS entry",
+            f"{self._by_port({each: each.request_id for each in self.entries})} AS request_id",
+            f"IF({ERROR} IS NULL, {values}, NULL) AS value",
             f"{ERROR} AS error",
         )
+        return answer_frame(answers, "entry")
+
+    @staticmethod
+    def _by_port(of: Mapping[AnswersOfEntry, str]) -> str:
+        return f"CASE {PORT} {' '.join(f'WHEN {each.port.number} THEN {text}' for each, text in of.items())} END"
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Of rows in Arrow."""
-        chosen = rows.filter(pc.equal(rows[PORT], self.port.number))
-        values = chosen[self.port.columns[0]].to_pylist() if self.port.columns else [None] * chosen.num_rows
+        parts = [self._table_of(each, rows) for each in self.entries]
+        return pa.concat_tables(parts)
+
+    @staticmethod
+    def _table_of(entry: AnswersOfEntry, rows: pa.Table) -> pa.Table:
+        chosen = rows.filter(pc.equal(rows[PORT], entry.port.number))
+        values = chosen[entry.port.columns[0]].to_pylist() if entry.port.columns else [None] * chosen.num_rows
         errors = chosen[ERROR].to_pylist()
         shown = [json.dumps(value) if error is None else None for value, error in zip(values, errors, strict=True)]
-        columns = [chosen[kept_name(self.number, 0)], pa.array(shown, pa.string()), chosen[ERROR]]
-        return pa.Table.from_arrays(columns, ["request_id", "value", "error"])
+        columns = [chosen[entry.request_id], pa.array(shown, pa.string()), chosen[ERROR]]
+        names = pa.repeat(pa.scalar(entry.name), chosen.num_rows)
+        return answer_table(names, pa.Table.from_arrays(columns, ["request_id", "value", "error"]))
+
+
+def _json_of(port: Port) -> str:
+    """The value of an answer as JSON, in SQL."""
+    if not port.columns:
+        return "'null'"
+    # Only arrays, maps and structs have JSON in Spark: an array of the value, without its brackets.
+    array = f"to_json(array({port.columns[0]}))"
+    return f"substring({array}, 2, length({array}) - 2)"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from epochal.declarations.entries import DAY, ENTRIES, Entry, entry, kept_for
+from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
 from epochal.operators.answers import Answering, AnswersOperator, Taken
 from epochal.operators.entries import CallsOf, EntrySource
+from epochal.operators.program_streams import AnswersOf
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream
@@ -29,88 +31,94 @@ def declare(
     """The calls of an entry. All entries have one source, which comes with the first of them."""
     declared = entry(name, arguments, optional, returns, description)
     builder.claim("entry", name)
-    source = next((node.id for node in builder.nodes if _is_source(node)), None)
+    builder.claim("operator", declared.table)  # a state table is called as its operator
+    source = _source(builder.nodes)
     if source is None:
         builder.claim("source", ENTRIES)
+        builder.claim("operator", ANSWERS)
         source = builder.add(lambda id: SourceNode(id, ENTRIES, EntrySource, {"kind": ENTRIES}))
     return Stream(builder, _transform(builder, f"entry({name})", source, CallsOf(declared)))
 
 
 def answer(builder: Builder, name: str, stream: Stream, ttl: str) -> None:
     """Let the rows of ``stream`` answer the calls of an entry."""
-    calls = {entry.name: id for id, entry in _declared(builder.nodes)}
+    calls = [entry.name for entry in _declared(builder.nodes)]
     if name not in calls:
         raise PipelineError(f"There is no entry {name!r} to be answered.{alternatives(str(name), calls)}")
     if not isinstance(stream, Stream):
         raise PipelineError(f"answer({name!r}) takes a stream of this pipeline, not {stream!r}.")
-    if any(isinstance(node, OperatorNode) and _answers(node) == name for node in builder.nodes):
+    if name in _kept(builder.nodes):
         raise PipelineError(f"Entry {name!r} is answered twice: union() the streams, and answer it once.")
     kept_for(name, ttl)
-    answers = _transform(builder, f"answer({name})", stream._node, Answering(name))
-    _keep(builder, calls[name], ttl, answers)
+    _transform(builder, f"answer({name})", stream._node, Answering(name, ttl))
 
 
 def completed(builder: Builder) -> tuple[Node, ...]:
-    """The nodes of a pipeline, with what answers the calls that nothing answers. Raises ``PipelineError`` for an entry
-    that returns something, and nothing says what."""
-    answered = {_answers(node) for node in builder.nodes if isinstance(node, OperatorNode)}
-    for id, found in _declared(builder.nodes):
-        if found.name in answered:
-            continue
-        if found.returns is not None:
+    """The nodes of a pipeline, with what keeps the answers of its entries. Raises ``PipelineError`` for an entry that
+    returns something, and nothing says what."""
+    declared, kept = _declared(builder.nodes), _kept(builder.nodes)
+    source = _source(builder.nodes)
+    if source is None:
+        return tuple(builder.nodes)
+    for found in declared:
+        if found.name not in kept and found.returns is not None:
             raise PipelineError(
                 f"Entry {found.name!r} returns {found.returns}, and nothing answers it: say "
                 f"pipeline.answer({found.name!r}, stream), or leave returns= out."
             )
-        _keep(builder, id, DAY, None)
+    names = tuple(entry.name for entry in declared)
+    answers = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
+    taken = Stream(builder, _transform(builder, "calls", source, Taken(names, frozenset(names) - kept.keys())))
+    rows = taken.union(*answers) if answers else taken
+    operator = AnswersOperator(tuple((entry, kept.get(entry.name, DAY)) for entry in declared))
+    builder.add(lambda id: OperatorNode(id, (rows._node,), operator))
     return tuple(_described(tuple(builder.nodes)))
 
 
 def entries_of(graph: Graph) -> tuple[Entry, ...]:
     """In the order in which they were declared."""
-    return tuple(entry for _, entry in _declared(graph.nodes))
+    return tuple(_declared(graph.nodes))
 
 
 def check_entries(graph: Graph) -> None:
     """Raises ``PipelineError`` for an entry whose calls nothing reads."""
-    for id, found in _declared(graph.nodes):
-        readers = [graph.node(reader) for reader in graph.consumers(id)]
-        used = [node for node in readers if not (isinstance(node, TransformNode) and isinstance(node.function, Taken))]
-        if not any(node.id in graph.needed for node in used):
-            raise PipelineError(f"Nothing reads the calls of entry {found.name!r}: use them, or remove it.")
-
-
-def _keep(builder: Builder, calls: NodeId, ttl: str, answers: NodeId | None) -> None:
-    node = builder.nodes[calls]
-    assert isinstance(node, TransformNode)
-    assert isinstance(node.function, CallsOf)
-    operator = AnswersOperator(node.function.entry, ttl)
-    builder.claim("operator", operator.name)
-    noted = _transform(builder, f"calls({operator.entry.name})", calls, Taken(answered=answers is None))
-    if answers is not None:
-        stream = Stream(builder, noted).union(Stream(builder, answers))
-        noted = stream._node
-    builder.add(lambda id: OperatorNode(id, (noted,), operator))
+    for node in graph.nodes:
+        if isinstance(node, TransformNode) and isinstance(node.function, CallsOf) and node.id not in graph.needed:
+            name = node.function.entry.name
+            raise PipelineError(f"Nothing reads the calls of entry {name!r}: use them, or remove it.")
 
 
 def _described(nodes: tuple[Node, ...]) -> Iterator[Node]:
-    """The source of calls says which entries there are: a description is of nodes."""
-    entries = [entry.details() | {"table": entry.table} for _, entry in _declared(nodes)]
+    """The source of calls knows, and says, which entries there are."""
+    declared = _declared(nodes)
+    entries = [entry.details() | {"table": entry.table} for entry in declared]
     for node in nodes:
         if isinstance(node, SourceNode) and _is_source(node):
-            yield SourceNode(node.id, node.name, node.make, {**node.description, "entries": entries})
+            make = partial(EntrySource, tuple(declared))
+            yield SourceNode(node.id, node.name, make, {**node.description, "entries": entries})
         else:
             yield node
 
 
-def _declared(nodes: Collection[Node]) -> Iterator[tuple[NodeId, Entry]]:
-    for node in nodes:
-        if isinstance(node, TransformNode) and isinstance(node.function, CallsOf):
-            yield node.id, node.function.entry
+def _declared(nodes: Collection[Node]) -> list[Entry]:
+    transforms = (node.function for node in nodes if isinstance(node, TransformNode))
+    return [function.entry for function in transforms if isinstance(function, CallsOf)]
 
 
-def _answers(node: OperatorNode) -> str | None:
-    return node.operator.entry.name if isinstance(node.operator, AnswersOperator) else None
+def _kept(nodes: Collection[Node]) -> dict[str, str]:
+    """By entry that is answered how long its answers are kept."""
+    found = (_answering(node) for node in nodes)
+    return {entry: ttl for function in found if function is not None for entry, ttl in function.kept.items()}
+
+
+def _answering(node: Node) -> Answering | AnswersOf | None:
+    """What makes answers of rows, where a node is that."""
+    function = node.function if isinstance(node, TransformNode) else None
+    return function if isinstance(function, Answering | AnswersOf) else None
+
+
+def _source(nodes: Collection[Node]) -> NodeId | None:
+    return next((node.id for node in nodes if _is_source(node)), None)
 
 
 def _is_source(node: Node) -> bool:

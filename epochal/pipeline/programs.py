@@ -12,9 +12,9 @@ from epochal.declarations.entries import DAY
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
 from epochal.operators.program import ProgramGraph, ProgramOperator
-from epochal.operators.program_streams import AnswersOf, CallsOf, ResultsOf
+from epochal.operators.program_streams import AnswersOf, AnswersOfEntry, CallsOf, ResultsOf
 from epochal.pipeline import verb_kinds
-from epochal.pipeline.entries import answer, declare
+from epochal.pipeline.entries import declare
 from epochal.pipeline.graph import NodeId, OperatorNode, TransformNode
 from epochal.pipeline.stream import Stream
 from epochal.programs.dataflow import Edge
@@ -145,17 +145,18 @@ class Program:
             last = self._add_stage(number, last)
         assert last is not None
         self._last = last
-        for name, feed in self._fed.items():
-            if feed.served:
-                self._answer(name, last)
+        served = [name for name, feed in self._fed.items() if feed.served]
+        if served:
+            self._answer(served, last)
         return last
 
-    def _answer(self, name: str, last: NodeId) -> None:
-        self._graph.read.add(name)
-        chosen = AnswersOf(self._graph.ports.answers[name], self._number(name))
-        label = f"answers of {name}"
-        node = self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))
-        answer(self._builder, self._prefix + name, Stream(self._builder, node), DAY)
+    def _answer(self, served: Sequence[str], last: NodeId) -> None:
+        self._graph.read.update(served)
+        answers = tuple(
+            AnswersOfEntry(self._prefix + name, self._graph.ports.answers[name], self._number(name)) for name in served
+        )
+        chosen, label = AnswersOf(answers, DAY), f"answers of {self._graph.dataflow.name}"
+        self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))
 
     def _add_stage(self, number: int, before: NodeId | None) -> NodeId:
         stage = self._graph.dataflow.stages[number]

@@ -29,7 +29,7 @@ from epochal import (
 from epochal.connectors import console, generator
 from epochal.declarations.entries import Entry
 from epochal.declarations.windows import session, sliding, tumbling
-from epochal.operators.answers import AnswersOperator, Taken
+from epochal.operators.answers import AnswersOperator
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import OperatorNode, TransformNode
 from epochal.pipeline.keyed_stream import KeyedStream
@@ -363,15 +363,14 @@ def first_within(rows: Stream) -> Stream:
 
 
 @dataclass(frozen=True)
-class Halves(Taken):
+class Halves:
     """Of two numbers that follow one another the first is a call, the other one its answer."""
-
-    answered: bool = False
 
     def __call__(self, frame: Any) -> Any:
         odd, half = "number % 2 = 1", "cast(number div 2 AS string)"
         value, error = f"if({odd}, key, null)", f"if({odd} AND number % 3 = 0, 'of three', null)"
         return frame.selectExpr(
+            "'ask' AS entry",
             f"{half} AS request_id",
             f"if({odd}, null, number) AS sequence",
             f"{odd} AS answered",
@@ -384,10 +383,10 @@ class Halves(Taken):
         for number, key in zip(rows["number"].to_pylist(), rows["key"].to_pylist(), strict=True):
             odd = number % 2 == 1
             error = "of three" if odd and number % 3 == 0 else None
-            found.append((str(number // 2), None if odd else number, odd, key if odd else None, error))
-        columns = list(zip(*found, strict=True)) or [()] * 5
-        types = (pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string())
-        names = ["request_id", "sequence", "answered", "value", "error"]
+            found.append(("ask", str(number // 2), None if odd else number, odd, key if odd else None, error))
+        columns = list(zip(*found, strict=True)) or [()] * 6
+        types = (pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string())
+        names = ["entry", "request_id", "sequence", "answered", "value", "error"]
         return pa.Table.from_arrays([pa.array(*each) for each in zip(columns, types, strict=True)], names)
 
 
@@ -395,7 +394,7 @@ def answered(rows: Stream) -> Stream:
     builder = rows._builder
     halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), verb_kinds.kept))
     asked = Entry("ask", (), frozenset(), "string", "")
-    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(asked, "1 day"))))
+    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((asked, "1 day"),)))))
 
 
 CASES = (

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from epochal.declarations.entries import CALL_SCHEMA, entry
-from epochal.operators.entries import CallsOf
+from epochal.contracts.inbox import CallBatch, GivenCalls
+from epochal.contracts.source import SliceLimits
+from epochal.declarations.entries import Entry, entry
+from epochal.operators.entries import CallsOf, EntrySource
 from epochal.service.domain.entries import declared_entries, schema_of
 
 VALUES: dict[str, list[Any]] = {
@@ -31,6 +32,22 @@ VALUES: dict[str, list[Any]] = {
     "struct<a:int,b:array<string>>": [{"a": 1, "b": ["x", None]}],
 }
 
+_NUMBERS = {"bigint", "int", "smallint", "tinyint"}
+OTHERS: list[Any] = [5, 2**40, 1.5, True, "text", "2013-01-31", "2013-01-31T05:15:00", [1], {"a": 1}, {"a": "x"}]
+OTHERS_FIT: list[set[str]] = [
+    _NUMBERS | {"float", "double"},
+    {"bigint", "float", "double"},
+    {"float", "double"},
+    {"boolean"},
+    {"string", "binary"},
+    {"string", "date"},
+    {"string", "timestamp_ntz"},
+    {"array<bigint>"},
+    {"map<string,double>", "struct<a:int,b:array<string>>"},
+    set(),
+]
+"""Of each of them the types that it has a value of."""
+
 
 def test_arguments_come_to_spark_as_they_were_sent(spark: SparkSession) -> None:
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
@@ -39,23 +56,42 @@ def test_arguments_come_to_spark_as_they_were_sent(spark: SparkSession) -> None:
     checked = declared_entries({"nodes": [node]})["all"]
     sent = [{name: value} for name, type in names.items() for value in VALUES[type]] + [{}]
     texts = [checked.checked(arguments, "", 1 << 20) for arguments in sent]
-    count = len(texts)
-    rows = pa.Table.from_arrays(
-        [
-            pa.array(["all"] * count),
-            pa.array([f"r{number}" for number in range(count)]),
-            pa.array(range(count), pa.int64()),
-            pa.array(texts),
-        ],
-        schema=CALL_SCHEMA,
-    )
-    calls = CallsOf(called)
-    expected = calls.table(rows)
-    found = calls(spark.createDataFrame(rows)).toArrow().sort_by("sequence").cast(expected.schema)
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # of numbers that are not equal to themselves, too
-    for arguments, text, row in zip(sent, texts, expected.to_pylist(), strict=True):
+    rows = come(spark, called, texts)
+    for arguments, text, row in zip(sent, texts, rows, strict=True):
         for name in arguments:
             assert row[name] is not None and json.loads(text).keys() == {name}
+
+
+def test_an_argument_that_was_of_another_type_is_null_where_it_does_not_fit(spark: SparkSession) -> None:
+    """Calls that were taken for the version before. What fits is what would be taken now."""
+    names = {f"a{number}": type for number, type in enumerate(VALUES)}
+    texts = [json.dumps(dict.fromkeys(names, value)) for value in OTHERS]
+    rows = come(spark, entry("all", names, list(names), None, ""), texts)
+    for value, row in zip(OTHERS, rows, strict=True):
+        fitting = {type for name, type in names.items() if row[name] is not None}
+        assert fitting == OTHERS_FIT[OTHERS.index(value)], value
+
+
+def come(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str, Any]]:
+    """The rows of calls with these arguments, which are the same in Spark and without it. Beside them are calls of
+    another entry, which has an argument of the same name."""
+    other = entry("other", {"a0": "bigint"}, [], None, "")
+    ids = tuple(f"r{number}" for number in range(len(texts)))
+    batches = [
+        CallBatch(entry="other", first=1, request_ids=("x", "y"), arguments=('{"a0":1}', '{"a0":2}')),
+        CallBatch(entry=called.name, first=3, request_ids=ids, arguments=tuple(texts)),
+    ]
+    source = EntrySource([other, called])
+    source.connect(GivenCalls(batches))
+    source.restore(None, ())
+    slice = source.plan(SliceLimits(None))
+    assert slice is not None
+    expected = CallsOf(called).table(source.table(slice))
+    frame = source.read(spark, slice)
+    assert frame.schema == source.schema(spark)
+    found = CallsOf(called)(frame).toArrow().sort_by("sequence").cast(expected.schema)
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # of numbers that are not equal to themselves, too
+    return expected.to_pylist()
 
 
 def test_every_type_has_a_schema() -> None:
