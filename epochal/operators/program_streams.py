@@ -16,6 +16,7 @@ from epochal.declarations.names import require_columns
 from epochal.errors import PipelineError
 from epochal.operators.answers import answer_frame, answer_table
 from epochal.operators.declared import spelled
+from epochal.state.json_form import to_json
 from epochal.state.type_names import quoted, type_name
 from epochal.state.types import arrow_type, is_key_type, key_fix
 from epochal.tasks.program_calls import KEY, TIE, argument_name, kept_name, order_name
@@ -134,11 +135,12 @@ def _number_of(said: Any) -> int:
 @dataclass(frozen=True)
 class AnswersOfEntry:
     """Where the rows of a program have the answers of an entry that is called from outside by ``name``. ``number``:
-    that of the entry in its program."""
+    that of the entry in its program; ``returns``: the type of its answers, where it has any."""
 
     name: str
     port: Port
     number: int
+    returns: str | None
 
     @property
     def request_id(self) -> str:
@@ -182,9 +184,12 @@ class AnswersOf:
     @staticmethod
     def _table_of(entry: AnswersOfEntry, rows: pa.Table) -> pa.Table:
         chosen = rows.filter(pc.equal(rows[PORT], entry.port.number))
-        values = chosen[entry.port.columns[0]].to_pylist() if entry.port.columns else [None] * chosen.num_rows
         errors = chosen[ERROR].to_pylist()
-        shown = [json.dumps(value) if error is None else None for value, error in zip(values, errors, strict=True)]
+        if entry.returns is None:
+            forms: list[Any] = [None] * chosen.num_rows
+        else:
+            forms = [to_json(value, entry.returns) for value in chosen[entry.port.columns[0]].to_pylist()]
+        shown = [json.dumps(form) if error is None else None for form, error in zip(forms, errors, strict=True)]
         columns = [chosen[entry.request_id], pa.array(shown, pa.string()), chosen[ERROR]]
         names = pa.repeat(pa.scalar(entry.name), chosen.num_rows)
         return answer_table(names, pa.Table.from_arrays(columns, ["request_id", "value", "error"]))
@@ -195,7 +200,7 @@ def _json_of(port: Port) -> str:
     if not port.columns:
         return "'null'"
     # Only arrays, maps and structs have JSON in Spark: an array of the value, without its brackets.
-    array = f"to_json(array({port.columns[0]}))"
+    array = f"to_json(array({port.columns[0]}), map('ignoreNullFields', 'false'))"
     return f"substring({array}, 2, length({array}) - 2)"
 
 

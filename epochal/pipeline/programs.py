@@ -109,7 +109,7 @@ class Program:
             self._prefix + name,
             {each: spark_type(type) for each, type in entry.parameter_types.items()},
             [each for each, type in entry.parameter_types.items() if isinstance(type, Optional)],
-            None if entry.answer is NOTHING else spark_type(entry.answer),
+            self._returns(name),
             inspect.getdoc(getattr(self._graph.program, name)) or "",
         )
 
@@ -153,7 +153,10 @@ class Program:
     def _answer(self, served: Sequence[str], last: NodeId) -> None:
         self._graph.read.update(served)
         answers = tuple(
-            AnswersOfEntry(self._prefix + name, self._graph.ports.answers[name], self._number(name)) for name in served
+            AnswersOfEntry(
+                self._prefix + name, self._graph.ports.answers[name], self._number(name), self._returns(name)
+            )
+            for name in served
         )
         chosen, label = AnswersOf(answers, DAY), f"answers of {self._graph.dataflow.name}"
         self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))
@@ -174,11 +177,14 @@ class Program:
         feed, edge = self._fed[entry], self._graph.edge_of(entry)
         declared = self._graph.dataflow.entries[entry]
         types = {name: spark_type(type) for name, type in declared.parameter_types.items()}
-        returns = None if declared.answer is NOTHING else spark_type(declared.answer)
         key = self._key_of(edge, list(types))
-        calls = CallsOf(entry, self._number(entry), types, returns, feed.order, feed.kept, key)
+        calls = CallsOf(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
         label = f"calls of {entry}"
         return self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, verb_kinds.kept))
+
+    def _returns(self, entry: str) -> str | None:
+        answer = self._graph.dataflow.entries[entry].answer
+        return None if answer is NOTHING else spark_type(answer)
 
     def _key_of(self, edge: Edge, parameters: Sequence[str]) -> int | tuple[Any, str] | None:
         key = self._graph.keyed_by(edge)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.entries import Entry, entry
 from epochal.operators.entries import CallsOf, EntrySource
+from epochal.operators.program_streams import AnswersOf, AnswersOfEntry
 from epochal.service.domain.entries import declared_entries, schema_of
+from epochal.state.json_form import to_json
+from epochal.state.types import arrow_type
+from epochal.tasks.program_calls import kept_name
+from epochal.tasks.program_ports import Port
 
 VALUES: dict[str, list[Any]] = {
     "string": ["", 'a "b"\\\n', "é\u0000"],
@@ -92,6 +99,48 @@ def come(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str,
     found = CallsOf(called)(frame).toArrow().sort_by("sequence").cast(expected.schema)
     assert repr(found.to_pylist()) == repr(expected.to_pylist())  # of numbers that are not equal to themselves, too
     return expected.to_pylist()
+
+
+ANSWERS: dict[str, list[Any]] = {
+    "string": ["", 'a "b"\\\n', "é", None],
+    "double": [0.5, float("nan"), float("-inf")],
+    "binary": [b"", b"\x00\xff"],
+    "boolean": [True],
+    "array<double>": [[1.5, None, float("inf")]],
+    "map<bigint,string>": [[(1, "x"), (2, None)]],
+    "struct<_1:bigint,_2:string>": [{"_1": 1, "_2": None}],
+}
+
+
+def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spark: SparkSession) -> None:
+    """Also what Python's ``json`` cannot write, or writes as what is none."""
+    ports = [
+        Port(number, f"e{number}", None, None, ("value",), (f"_value_{number}",)) for number in range(len(ANSWERS))
+    ]
+    entries = [AnswersOfEntry(port.entry, port, port.number, type) for port, type in zip(ports, ANSWERS, strict=True)]
+    nothing = Port(99, "nothing", None, None, (), ())
+    rows = [{"_port": 99, kept_name(99, 0): "none"}, {"_port": 0, kept_name(0, 0): "raised", "_error": "ValueError: x"}]
+    for each, values in zip(entries, ANSWERS.values(), strict=True):
+        for place, value in enumerate(values):
+            name = each.port.columns[0]
+            rows.append({"_port": each.number, each.request_id: f"{each.number}.{place}", name: value})
+    asked = AnswersOf((*entries, AnswersOfEntry("nothing", nothing, 99, None)), "1 day")
+    kept = [(kept_name(number, 0), pa.string()) for number in (*range(len(ports)), 99)]
+    columns = [(f"_value_{number}", arrow_type(type)) for number, type in enumerate(ANSWERS)]
+    given = pa.Table.from_pylist(rows, pa.schema([("_port", pa.int32()), ("_error", pa.string()), *kept, *columns]))
+    found = asked(spark.createDataFrame(given)).toArrow().to_pylist()
+    without = asked.table(given).to_pylist()
+    by_id = {row["request_id"]: (row["entry"], _parsed(row["value"]), row["error"]) for row in found}
+    assert by_id == {row["request_id"]: (row["entry"], _parsed(row["value"]), row["error"]) for row in without}
+    assert by_id["none"] == ("nothing", ("JSON", None), None)
+    assert by_id["raised"] == ("e0", None, "ValueError: x")
+    for number, (type, values) in enumerate(ANSWERS.items()):
+        for place, value in enumerate(values):
+            assert by_id[f"{number}.{place}"] == (f"e{number}", ("JSON", to_json(value, type)), None)
+
+
+def _parsed(value: str | None) -> Any:
+    return None if value is None else ("JSON", orjson.loads(value))
 
 
 def test_every_type_has_a_schema() -> None:

@@ -24,6 +24,9 @@ from epochal.testing.local_plans import local_pipeline
 from tests.lives import struct
 from tests.service.conftest import Plane
 
+RAW = {"not a number": "NaN", "empty": "", "half": '{"a": ', "two": "1 2", "half, and an error": "["}
+"""By key texts that are no JSON, which it answers with instead."""
+
 
 class Exchange(KeyedProcess):
     """Answers with the value that the key had before, and how often it was called."""
@@ -38,7 +41,7 @@ class Exchange(KeyedProcess):
             value, calls = (None, 0) if before is None else (before.value, before.calls)
             self.value.set((row.value or value, calls + 1))
             error = None if row.value or value else f"there is no {key.key}"
-            yield row.request_id, json.dumps([value, calls + 1]), error
+            yield row.request_id, RAW.get(key.key, json.dumps([value, calls + 1])), error
 
 
 def build() -> Pipeline:

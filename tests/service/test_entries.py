@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from epochal.cli.main import app
 from epochal.client import Client
 from epochal.errors import InvalidArguments, NotYetCommitted, RequestIdReused
-from tests.service.called import Application
+from tests.service.called import RAW, Application
 from tests.service.conftest import Plane
 
 
@@ -35,6 +35,19 @@ def test_a_call_is_answered_by_the_epoch_that_took_it(store: Application) -> Non
         assert found[-1]["epoch"] >= first["epoch"] and found[-1]["branch"] == first["branch"]
         noted = store.call(entry="note", arguments={"key": "x"})
         assert (noted["state"], noted["value"], noted["error"]) == ("answered", None, None)
+
+
+def test_an_answer_that_is_no_json_is_the_calls_error_and_no_others(store: Application) -> None:
+    arguments = [{"key": key, "value": "1"} for key in RAW if not key.endswith("error")]
+    with store.running():
+        found = store.call(calls=[{"arguments": each} for each in [*arguments, {"key": "x", "value": "1"}]])["calls"]
+        *wrong, right = [(answer["state"], answer["value"], answer["error"]) for answer in found]
+        said = "The application has answered with a value that is not JSON."
+        assert wrong == [("answered", None, said)] * len(arguments)
+        assert right == ("answered", [None, 1], None)
+        # What the application itself says is wrong stays.
+        own = store.call(arguments={"key": "half, and an error"})
+        assert (own["value"], own["error"]) == (None, "there is no half, and an error")
 
 
 def test_a_call_that_is_repeated_is_the_same_call(store: Application) -> None:
