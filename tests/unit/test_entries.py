@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console
@@ -16,9 +19,11 @@ from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import PipelineError, SchemaError, SourceError
+from epochal.operators.answers import Answering
 from epochal.operators.entries import EntrySource, calls_table
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
+from tests.documented import documented, shows
 from tests.lives import Life, struct
 from tests.lives import Step as Life_step
 
@@ -158,30 +163,70 @@ def answered(pipeline: Pipeline, **more: Any) -> Stream:
     return calls.key_by("key").process(Store, name="store")
 
 
-@pytest.mark.parametrize(
-    ("declare", "message"),
-    [
-        (lambda it: it.entry("Get", {}), "'Get' cannot be the name of an entry"),
-        (lambda it: it.entry("g" * 56, {}), "more than 55 characters"),
-        (lambda it: it.entry("get", "key string"), "arguments are given by name"),
-        (lambda it: it.entry("get", {"a key": "string"}), "'a key' cannot be the name of an argument"),
-        (lambda it: it.entry("get", {"key": "text"}), "Entry 'get', argument 'key'"),
-        (lambda it: it.entry("get", {"key": "variant"}), "no variant"),
-        (lambda it: it.entry("get", {"Sequence": "bigint"}), "'Sequence' is a column of every call"),
-        (lambda it: it.entry("get", {"key": "int", "KEY": "int"}), "two arguments named 'key'"),
-        (lambda it: it.entry("get", {"key": "string"}, optional=["kex"]), "optional names arguments"),
-        (lambda it: it.entry("get", {"key": "string"}, returns="nothing"), "Entry 'get': returns"),
-        (lambda it: (it.entry("get", {}), it.entry("get", {})), "two entries named 'get'"),
-        (lambda it: it.entry("get", {}), "Nothing reads the calls of entry 'get'"),
-        (lambda it: answered(it), "Entry 'get' returns string, and nothing answers it"),
-        (lambda it: it.answer("gte", answered(it)), "There is no entry 'gte' to be answered. Did you mean 'get'?"),
-        (lambda it: it.answer("get", answered(it) and "rows"), "takes a stream of this pipeline"),
-        (lambda it: it.answer("get", answered(it), ttl="for ever"), "answer('get'): ttl"),
-        (lambda it: [it.answer("get", stream) for stream in [answered(it)] * 2], "answered twice"),
-    ],
-)
+DECLARED: list[tuple[Callable[[Pipeline], Any], str]] = [
+    (lambda it: it.entry("Get", {}), "'Get' cannot be the name of an entry"),
+    (lambda it: it.entry("g" * 56, {}), "more than 55 characters"),
+    (lambda it: it.entry("get", "key string"), "arguments are given by name"),
+    (lambda it: it.entry("get", {"a key": "string"}), "'a key' cannot be the name of an argument"),
+    (lambda it: it.entry("get", {"key": "text"}), "Entry 'get', argument 'key'"),
+    (lambda it: it.entry("get", {"key": "variant"}), "no variant"),
+    (lambda it: it.entry("get", {"sequence": "bigint"}), "'sequence' is a column of every call"),
+    (lambda it: it.entry("get", {"Sequence": "bigint"}), "'Sequence' is a column of every call"),
+    (lambda it: it.entry("get", {"key": "int", "KEY": "int"}), "two arguments named 'key'"),
+    (lambda it: it.entry("get", {"key": "string"}, optional=["kez"]), "optional names arguments"),
+    (lambda it: it.entry("get", {"key": "string"}, returns="nothing"), "Entry 'get': returns"),
+    (lambda it: (it.entry("get", {}), it.entry("get", {})), "two entries named 'get'"),
+    (lambda it: it.entry("get", {}), "Nothing reads the calls of entry 'get'"),
+    (lambda it: answered(it), "Entry 'get' returns string, and nothing answers it"),
+    (lambda it: it.answer("gett", answered(it)), "There is no entry 'gett' to be answered. Did you mean 'get'?"),
+    (lambda it: it.answer("get", answered(it) and "rows"), "takes a stream of this pipeline"),
+    (lambda it: it.answer("get", answered(it), ttl="for ever"), "answer('get'): ttl"),
+    (lambda it: it.answer("get", answered(it), ttl=None), "answers are kept for a time"),  # type: ignore[arg-type]
+    (lambda it: [it.answer("get", stream) for stream in [answered(it)] * 2], "answered twice"),
+    (
+        lambda it: [it.answer("get", answered(it)), it.entry("x", {}).key_by("sequence").distinct("answers")],
+        "There are two operators named 'answers'",
+    ),
+    (
+        lambda it: [it.answer("get", answered(it)), it.entry("x", {}).key_by("sequence").distinct("get_answers")],
+        "There are two operators named 'get_answers'",
+    ),
+]
+OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
+    ({"request_id": StringType(), "value": DoubleType(), "error": StringType()}, "column 'value' is double"),
+    ({"request_id": StringType(), "value": StringType()}, "the stream has no column 'error'"),
+    (
+        {"request_id": StringType(), "value": StringType(), "error": StringType(), "key": StringType()},
+        "the stream has a column 'key' that an answer has not",
+    ),
+]
+
+
+@pytest.mark.parametrize(("declare", "message"), DECLARED)
 def test_what_cannot_be_is_refused_by_name(declare: Callable[[Pipeline], Any], message: str) -> None:
     assert message in refused(declare)
+
+
+@pytest.mark.parametrize(("columns", "message"), OF_ANSWERS)
+def test_a_stream_that_is_no_answers_is_refused_by_column(columns: dict[str, DataType], message: str) -> None:
+    assert message in refused_answers(columns)
+
+
+def refused_answers(columns: dict[str, DataType]) -> str:
+    schema = StructType([StructField(name, type) for name, type in columns.items()])
+    with pytest.raises(PipelineError) as raised:
+        Answering("get", "1 day")(cast(DataFrame, SimpleNamespace(columns=schema.names, schema=schema)))
+    return raised.value.message
+
+
+def test_the_docs_show_what_is_refused() -> None:
+    messages = [
+        *map(refused, next(zip(*DECLARED, strict=True))),
+        *map(refused_answers, next(zip(*OF_ANSWERS, strict=True))),
+    ]
+    examples = documented("entries.md", "`epochal check` refuses")
+    assert len(examples) >= 11
+    assert [example for example in examples if not shows(example, messages)] == []
 
 
 def test_the_description_says_which_entries_there_are() -> None:
