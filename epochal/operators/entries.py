@@ -86,10 +86,8 @@ class EntrySource(Source):
         return Backlog(records=sum(len(batch.request_ids) for batch in self._inbox.arrived(self._through, None)))
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        # A partition for each batch.
-        return spark.createDataFrame(
-            pa.Table.from_batches(self._parsed(self.table(slice)).to_batches(_PARTITION_CALLS), self._known)
-        )
+        batches = self._parsed(self.table(slice)).to_batches(_PARTITION_CALLS)  # each is a partition
+        return spark.createDataFrame(pa.Table.from_batches(batches, self._known), self.schema(spark))
 
     def table(self, slice: Slice) -> pa.Table:
         """The calls of a slice, without Spark, in the columns of ``CALL_SCHEMA``."""

@@ -1,0 +1,23 @@
+"""Messages that the pages under docs/ show as examples in their tables, to be compared with those that really come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from tests.end_to_end.blocks import ROOT
+
+
+def documented(page: str, before: str) -> list[str]:
+    """The examples in the last column of the first table after the text ``before``."""
+    text = (ROOT / "docs" / page).read_text()
+    table = re.search(r"(?:^\|.*\n)+", text[text.index(before) :], re.MULTILINE)
+    assert table is not None
+    rows = [line.strip("|\n ").split(" | ") for line in table.group().splitlines()[2:]]
+    return [example for row in rows for example in re.findall(r"`([^`]+)`", row[-1])]
+
+
+def shows(example: str, messages: Collection[str]) -> bool:
+    """Whether one of the messages is as the example says, which leaves out what ``..`` stands for."""
+    pattern = ".*".join(re.escape(part.strip()) for part in example.split(".."))
+    return any(re.match(pattern, message) for message in messages)
