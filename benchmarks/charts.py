@@ -112,6 +112,9 @@ def _write_moments(rows: Sequence[Any], moments: Sequence[tuple[float, str]]) ->
 
 
 def _with_separators(value: float, _: int) -> str:
+    """From a million on with an M: on a logarithmic axis one and two millions are near one another."""
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:,.10g}M"
     return f"{value:,g}" if value < 1 else f"{value:,.10g}"
 
 

@@ -61,7 +61,7 @@ def lines(figure: Figure) -> Iterator[list[str]]:
     else:
         yield [figure.x, *(name for name, _ in columns)]
         for x in sorted({x for _, points in columns for x, _ in points}):
-            yield [f"{x:,g}", *(_number(dict(points).get(x)) for _, points in columns)]
+            yield [f"{x:,.10g}", *(_number(dict(points).get(x)) for _, points in columns)]
 
 
 def _latest(points: Points, before: float) -> float | None:

@@ -22,7 +22,7 @@ FIGURE = Figure(
     "A try",
     "keys",
     True,
-    [Panel("calls/s", {"throughput": [(1000.0, 5000.0), (10.0, 7000.0)]}), Panel("ms", {"median": [(10.0, 12.0)]})],
+    [Panel("calls/s", {"throughput": [(2000000.0, 5000.0), (10.0, 7000.0)]}), Panel("ms", {"median": [(10.0, 12.0)]})],
     "Two sizes.",
 )
 OVER_TIME = replace(FIGURE, x="time, s", moments=(Moment(5.0, "slower"), Moment(20.0, "faster")))
@@ -43,7 +43,7 @@ def test_a_part_of_the_page_has_the_chart_and_its_numbers() -> None:
     text = page.markdown(FIGURE, Path("charts/sdg-try.svg"), "Measured on a Monday.")
     assert "![A try](charts/sdg-try.svg)" in text and text.endswith("Measured on a Monday.")
     assert (
-        "| keys | throughput (calls/s) | median (ms) |\n|---:|---:|---:|\n| 10 | 7,000 | 12 |\n| 1,000 | 5,000 |  |"
+        "| keys | throughput (calls/s) | median (ms) |\n|---:|---:|---:|\n| 10 | 7,000 | 12 |\n| 2,000,000 | 5,000 |  |"
         in text
     )
 
