@@ -1,6 +1,6 @@
 """Scale-out and a straggler over time (figure 10 of the paper), on a control plane with autoscaling.
 
-An application with one subtask begins behind a steady stream of rows. It is busy all the time, so that the autoscaler
+An application with one subtask takes a steady stream of rows. It is busy nearly all the time, so that the autoscaler
 gives it a second subtask, and it catches up. Then one of the two becomes slow, as on a less powerful machine. It is
 named a straggler; when the lag has grown, the autoscaler adds subtasks, which leaves the slow one fewer keys.
 """
@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.running import running_control_plane, wait_for
+from benchmarks.running import head, running_control_plane, wait_for
 from benchmarks.sdg.figure import Figure, Moment
 from benchmarks.sdg.timeline import Count, Timeline, lag
 from epochal.client import Client
@@ -48,7 +48,7 @@ QUICK = Sizes(45, 0.02, 3, 1, 6, 30)
 
 
 class Input:
-    """A file of ``rate`` rows each second, until the end of the ``with`` block."""
+    """A file of ``rate`` rows; once it flows another one each second, until the end of the ``with`` block."""
 
     def __init__(self, folder: Path, rate: int) -> None:
         self.folder = folder
@@ -59,28 +59,38 @@ class Input:
 
     def __enter__(self) -> Input:
         self.folder.mkdir(parents=True)
-        self._thread.start()
+        self._write()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def flow(self) -> None:
+        self._thread.start()
 
     def _feed(self) -> None:
-        started, first = time.monotonic(), 0
-        while not self._ended.wait(max(0.0, started + first / self._rate - time.monotonic())):
-            hidden = self.folder / f".{first}"
-            events = range(first, first + self._rate)
-            hidden.write_text("".join(json.dumps({"event": event}) + "\n" for event in events))
-            hidden.rename(self.folder / f"{first:08}.json")
-            first = events.stop
-            self.arrivals.append(Count(time.time(), first))
+        started, files = time.monotonic(), 0
+        while not self._ended.wait(max(0.0, started + files - time.monotonic())):
+            self._write()
+            files += 1
+
+    def _write(self) -> None:
+        first = self.arrivals[-1].rows if self.arrivals else 0
+        hidden = self.folder / f".{first}"
+        events = range(first, first + self._rate)
+        hidden.write_text("".join(json.dumps({"event": event}) + "\n" for event in events))
+        hidden.rename(self.folder / f"{first:08}.json")
+        self.arrivals.append(Count(time.time(), events.stop))
 
 
 def straggler(folder: Path, quick: bool) -> Figure:
     sizes = QUICK if quick else FULL
-    with Input(folder / "input", sizes.rate) as input, running_control_plane(folder / "plane") as (_, client):
+    with running_control_plane(folder / "plane") as (_, client), Input(folder / "input", sizes.rate) as input:
         application = _submitted(client, folder, sizes)
+        wait_for(lambda: head(application) > 0, "the first epoch", PAUSE_SECONDS)
+        input.flow()
         moments = _watched(application, input, folder / "slow", sizes)
         timeline = _timeline(application, input)
     return Figure(
@@ -89,7 +99,7 @@ def straggler(folder: Path, quick: bool) -> Figure:
         "time since the first epoch began, s",
         False,
         timeline.panels(),
-        f"{sizes.rate} rows a second come to an application that begins behind, with one subtask. Each row waits for\n"
+        f"{sizes.rate} rows a second come to an application that begins with one subtask. Each row waits for\n"
         f"{sizes.row_seconds * 1000:g} ms, as for the answer of a service, so that subtasks do not share the cores of "
         f"one machine; later subtask\n{SLOW_SUBTASK} waits {sizes.factor:g} times as long, as on a slower one. "
         f"Autoscaling grows where subtasks were busy for 70 % of ten\nseconds, or the lag was more than "
