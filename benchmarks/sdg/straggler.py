@@ -24,8 +24,6 @@ NAME = "waiting"
 GREATEST, SLOW_SUBTASK = 4, 1
 FILES = 15
 """An epoch takes so many at most, each with the rows of a second."""
-CAUGHT_UP_SECONDS = 5.0
-"""Of lag at most."""
 PAUSE_SECONDS = 1.0
 
 
@@ -33,18 +31,20 @@ PAUSE_SECONDS = 1.0
 class Sizes:
     """``rate``: rows a second, each of which waits for ``row_seconds``: one subtask is busy nearly all the time, two of
     which one is slow by ``factor`` do not keep up, four of which one is slow do. ``steady_seconds``: of having caught
-    up, before something happens or all is over. ``lag_seconds``, ``cool_down_seconds``: of the policy."""
+    up, before something happens or all is over. ``caught_up_seconds``: of lag, at most; no less than an epoch takes.
+    ``lag_seconds``, ``cool_down_seconds``: of the policy."""
 
     rate: int
     row_seconds: float
     factor: float
     steady_seconds: float
+    caught_up_seconds: float
     lag_seconds: float
     cool_down_seconds: float
 
 
-FULL = Sizes(45, 0.02, 3, 20, 10, 45)
-QUICK = Sizes(45, 0.02, 3, 1, 6, 30)
+FULL = Sizes(45, 0.02, 3, 20, 5, 10, 45)
+QUICK = Sizes(45, 0.02, 3, 1, 30, 6, 30)
 
 
 class Input:
@@ -144,7 +144,7 @@ def _watched(application: ApplicationHandle, input: Input, slow: Path, sizes: Si
 
     def has_caught_up() -> bool:
         taken = sum(record.rows_in or 0 for record in _timeline(application, input).epochs)
-        return lag(input.arrivals, taken, time.time()) < CAUGHT_UP_SECONDS
+        return lag(input.arrivals, taken, time.time()) < sizes.caught_up_seconds
 
     wait_for(lambda: subtasks() > 1, "a second subtask", PAUSE_SECONDS)
     wait_for(has_caught_up, "two subtasks to catch up", PAUSE_SECONDS)
