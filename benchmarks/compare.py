@@ -58,6 +58,10 @@ def main() -> int:
             console.print(f"{this.name} against {other.name}")
             if not same_libraries(this, other):
                 console.print("[yellow]They lock other libraries: both are measured with those of this checkout.[/]")
+            if not is_quiet(machine):
+                console.print(
+                    f"[yellow]Other work takes part of the machine, so that this may be wrong: {machine[LOAD]}[/]"
+                )
             found = compared(this, other, options.measures, options.rounds)
     except (EnvironmentProblem, NotMeasured) as problem:
         console.print(str(problem), style="red", markup=False)

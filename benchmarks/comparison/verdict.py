@@ -33,11 +33,12 @@ class Compared:
     def said(self) -> Said:
         """Slower or faster by more than a tenth in the median round, and in all rounds on that side of 1.
 
-        Where rounds contradict one another so much, it cannot be told: other work took part of the machine.
+        Where rounds contradict one another so much, it cannot be told: other work took part of the machine. Nor can it
+        where there was one round alone, which may have been disturbed.
         """
         costs, middle = self.costs, median(self.costs)
         if middle > LIMIT:
-            return "slower" if min(costs) > 1 else "cannot be told"
+            return "slower" if min(costs) > 1 and len(costs) > 1 else "cannot be told"
         if middle < 1 / LIMIT:
-            return "faster" if max(costs) < 1 else "cannot be told"
+            return "faster" if max(costs) < 1 and len(costs) > 1 else "cannot be told"
         return "as fast"
