@@ -28,7 +28,7 @@ from epochal.testing.local_engine import LocalPipeline, local_program
 from epochal.testing.local_plans import local_pipeline
 from tests.service.conftest import Plane, StandInBuilder
 
-CONFIGURATION = {"state_backend": "heap", "parallelism": 2, "max_parallelism": 8}
+CONFIGURATION: dict[str, Any] = {"state_backend": "heap", "parallelism": 2, "max_parallelism": 8}
 Call = tuple[str, Mapping[str, Any]]
 """An entry, and arguments."""
 
@@ -160,6 +160,23 @@ class ServedProgram:
             (value,) = row["value"].values()
             found[key] = found.get(key, 0) + value
         return {key: value for key, value in found.items() if value}
+
+    def parts(self, table: str, key: str) -> dict[int, Any]:
+        """Of a key of partial state with one column the value of each instance that has one, as scans of instances
+        show it."""
+        found = {}
+        for instance in range(CONFIGURATION["parallelism"]):
+            rows = self.plane.get(f"{self.path}/state/{table}/scan", prefix=str(instance), limit=100)["items"]
+            assert all(row["key"]["_group"] == instance for row in rows)
+            for row in rows:
+                if [each for name, each in row["key"].items() if name != "_group"] == [key]:
+                    (found[instance],) = row["value"].values()
+        return found
+
+    def found(self, table: str, key: str) -> tuple[Any, dict[int, Any]]:
+        """What a look-up of a key says that all instances have, and what each has."""
+        answer = self.plane.get(f"{self.path}/state/{table}/keys/{key}")
+        return answer["value"], {each["instance"]: next(iter(each["value"].values())) for each in answer["instances"]}
 
     def together(self, table: str, keys: Sequence[str]) -> list[dict[str, Any] | None]:
         """What look-ups say of keys in all instances."""

@@ -104,6 +104,10 @@ def check_state(application: ServedProgram, calls: Sequence[Call]) -> None:
     assert application.state("moves") == {name: each for name, each in zip(names, moves, strict=True) if each}
     together = application.together("moves", names)
     assert [0 if value is None else value["count"] for value in together] == moves
+    for name, each in zip(names, moves, strict=True):
+        parts = application.parts("moves", name)
+        assert sum(parts.values()) == each
+        assert not each or application.found("moves", name) == ({"count": each}, parts)
     assert application.state("balances") == {name: each for name, each in zip(names, balances, strict=True) if each}
 
 
