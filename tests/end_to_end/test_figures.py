@@ -108,8 +108,9 @@ def committed(epoch: int, began: float, ended: float, rows: int, *changes: Chang
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(figures.FIGURES))
+@pytest.mark.parametrize("name", sorted({*figures.FIGURES} - {"straggler"}))
 def test_each_figure_is_measured(name: str) -> None:
+    """All but the one over time, which waits for an application to catch up: the load of the machine would decide."""
     found = figures.measured(name, quick=True)
     assert found is not None, "what it said is above"
     series = [points for panel in found.panels for points in panel.series.values()]
