@@ -14,7 +14,7 @@ from tests.simulation.control_planes import NodeClock, simulated
 
 SEEDS = 2_000
 SAMPLE = 10
-CHUNK = 250
+CHUNK = 25
 
 
 @pytest.fixture(autouse=True)
