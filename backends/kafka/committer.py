@@ -257,9 +257,11 @@ class ShardCommitter:
 
     def _translated(self, error: KafkaError, what: str) -> EpochalError:
         producer = self._producer
+        if producer is not None:
+            error = producer.cause(error)
         if error.code() in _FENCED:
             return _LostProducer(f"{self._where()}: another producer has taken over.")
-        if producer is not None and producer.refused:
+        if producer is not None and producer.refused and error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return SinkError(
                 f"{self._where()}: could not {what}: Kafka refused {producer.refused}. Nothing of the epoch is "
                 "visible. Raise the topic's max.message.bytes, or see the broker's log; the commit is tried again."

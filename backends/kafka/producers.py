@@ -84,6 +84,20 @@ class RecordProducer:
                 if self.complaints.hopeless:
                     raise KafkaException(self.complaints.last) from None
 
+    def cause(self, error: KafkaError) -> KafkaError:
+        """What stopped the transaction, where ``error`` says only that it goes no further.
+
+        A record is refused in the background. What is asked of the client next meets a transaction that can only be
+        aborted: for a record, the client answers with "erroneous state"; for another transaction, with the reason.
+        """
+        if error.code() != KafkaError._STATE:
+            return error
+        try:
+            self.client.begin_transaction()
+        except KafkaException as refused:
+            return kafka_error(refused)
+        return error
+
     def flush(self, seconds: float) -> bool:
         """Wait until everything was answered; ``False`` when it was not."""
         deadline = time.monotonic() + seconds

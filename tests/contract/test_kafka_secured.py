@@ -6,13 +6,17 @@ import json
 import pickle
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
+from epochal.backends.kafka.connection import Connection, kafka_error
+from epochal.backends.kafka.producers import RecordProducer
 from epochal.connectors import kafka
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -205,6 +209,26 @@ def test_missing_rights_are_named(
         run()
     assert re.search(message, refused(failed.value, server), re.DOTALL), failed.value.message
     assert ids(server, topic) == []
+
+
+def test_what_stopped_a_transaction_is_named_however_early_the_broker_refuses(
+    server: KafkaServer, options: Options
+) -> None:
+    """The refusal may come before the next record: the client then says of that record only that it cannot be taken."""
+    topic = topic_with_rights(server, *DESCRIBING)
+    connection = Connection(server.secured.bootstrap, options())
+    producer = RecordProducer(connection, None, transactional_id=f"{BRANCH}.out.0")
+    producer.client.init_transactions(30)
+    producer.client.begin_transaction()
+    record = (topic, -1, None, b"{}", None, 0)
+    deadline = time.monotonic() + 60
+    with pytest.raises(KafkaException) as stopped:
+        while time.monotonic() < deadline:
+            producer.put(record)
+            producer.client.poll(0.05)
+    error = kafka_error(stopped.value)
+    assert error.code() == KafkaError._STATE
+    assert producer.cause(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_a_password_is_given_by_reference_only(server: KafkaServer) -> None:
