@@ -221,11 +221,15 @@ def test_what_stopped_a_transaction_is_named_however_early_the_broker_refuses(
     producer.client.init_transactions(30)
     producer.client.begin_transaction()
     record = (topic, -1, None, b"{}", None, 0)
-    deadline = time.monotonic() + 60
-    with pytest.raises(KafkaException) as stopped:
+
+    def put_until_stopped() -> None:
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             producer.put(record)
             producer.client.poll(0.05)
+
+    with pytest.raises(KafkaException) as stopped:
+        put_until_stopped()
     error = kafka_error(stopped.value)
     assert error.code() == KafkaError._STATE
     assert producer.cause(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
