@@ -49,7 +49,7 @@ from epochal.tasks.program_calls import KEPT, KEY, Arrived, FedEntry, Ordered, c
 from epochal.tasks.program_output import Destination, StageOutput
 from epochal.tasks.program_ports import Ports, spark_type
 from epochal.tasks.program_state import LoadedState
-from epochal.tasks.program_sums import added
+from epochal.tasks.program_sums import ADD, added, counts
 from epochal.tasks.slices import gathered
 from epochal.tasks.values import column_of
 
@@ -62,11 +62,13 @@ _MERGES = {Instances.PARTS: SUM_OR_NULL, Instances.ALIKE: ANY}
 @dataclass(frozen=True, eq=False)
 class ProgramGraph:
     """A program as all of its stages know it. ``orders``: by entry the types that its calls are ordered by, found when
-    the stages are planned; ``read``: the entries whose answers somebody reads."""
+    the stages are planned; ``called``: the entries that are fed or served; ``read``: those whose answers somebody
+    reads."""
 
     program: type[Any]
     dataflow: Dataflow
     orders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
 
     @cached_property
@@ -111,6 +113,14 @@ class ProgramGraph:
         key = element.model.key[0]
         found = self._key_type(edge, element)
         return None if found != spark_type(key.type) else Column(name=key.name, type=spark_type(key.type))
+
+    def only_counts(self, edge: Edge) -> bool:
+        """Whether an edge leads to counts which only ever rise: no calls do anything else to them, or read them."""
+        element = self.dataflow.elements.get(self.dataflow.tasks[edge.target].element or "")
+        if element is None or not counts(element):
+            return False
+        there = [task for task in self.dataflow.tasks if task.element == element.name and task.entry in self.called]
+        return edge.fan_out and all(task.writes.keys() == {ADD} and task.writes[ADD].rising for task in there)
 
     def _key_type(self, edge: Edge, element: StateElement) -> str:
         """Of what rows are dispatched by. Where it is not that of the state's key, no access by it can succeed."""
@@ -209,7 +219,8 @@ class ProgramOperator(Operator):
         for edge in self.graph.dataflow.edges:
             if edge.source in self._stage.tasks:
                 key = self.graph.keyed_by(edge)
-                found[edge.number] = Destination(edge.dispatch, None if key is None else key.to_arrow())
+                column = None if key is None else key.to_arrow()
+                found[edge.number] = Destination(edge.dispatch, column, self.graph.only_counts(edge))
         return found
 
     @property

@@ -140,6 +140,7 @@ class Program:
                 f"Nothing feeds program {self._graph.dataflow.name}: feed(entry, stream, order_by=..) or serve(entry) "
                 f"one of its entries, {listed(self._graph.dataflow.entries)}."
             )
+        self._graph.called.update(self._fed)
         last: NodeId | None = None
         for number in self._stages():
             last = self._add_stage(number, last)

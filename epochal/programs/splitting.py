@@ -265,7 +265,7 @@ class EntrySplitter:
         if target is None:
             target = self._task_at(("fan-out", loop), (), Where(element.name, AccessKind.PARTITIONED), ())
             target.updates = True
-            target.writes = writes_of(element, {site.method for site in sites})
+            target.writes = writes_of(element, {site.node: site.method for site in sites})
             target.lines = set[int]().union(*(lines_of(site.node) for site in sites))
         parameters = [
             (write.method, item) for write in target.writes.values() for item in write.parameter_types.items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import inspect
+from collections.abc import Callable, Mapping
 
 from epochal.programs.dataflow import Write
 from epochal.programs.declaration import StateElement
@@ -10,12 +12,23 @@ from epochal.programs.value_types import Sequence, ValueType
 from epochal.programs.vector import VectorType
 
 
-def writes_of(element: StateElement, methods: Iterable[str]) -> dict[str, Write]:
-    """The methods, with the types that their parameters have for this state element."""
-    return {
-        method: Write(method, {name: _type(element, name) for name in element.kind.parameters(method)})
-        for method in sorted(methods)
-    }
+def writes_of(element: StateElement, sites: Mapping[ast.Call, str]) -> dict[str, Write]:
+    """The methods, by the calls of them, with the types that their parameters have for this state element."""
+    written = {}
+    for method in sorted(set(sites.values())):
+        types = {name: _type(element, name) for name in element.kind.parameters(method)}
+        calls = [call for call, called in sites.items() if called == method]
+        written[method] = Write(method, types, all(_rises(getattr(element.kind, method), call) for call in calls))
+    return written
+
+
+def _rises(method: Callable[..., None], call: ast.Call) -> bool:
+    """Whether a call adds a whole number that stands in the text and is not negative."""
+    given = inspect.signature(method).bind(None, *call.args, **{str(each.arg): each.value for each in call.keywords})
+    given.apply_defaults()
+    amount = given.arguments.get("amount")
+    number = amount.value if isinstance(amount, ast.Constant) else amount
+    return type(number) is int and number >= 0
 
 
 def _type(element: StateElement, parameter: str) -> ValueType:

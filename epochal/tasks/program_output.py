@@ -17,15 +17,18 @@ from epochal.state.keygroups import key_groups
 from epochal.tasks.calls import TO
 from epochal.tasks.program_calls import KEPT, Arrived, Numbers, Ordered
 from epochal.tasks.program_ports import ERROR, INDEX, INSTANCE, PORT, SEQUENCE, Port, Ports
+from epochal.tasks.program_sums import summed
 
 
 @dataclass(frozen=True)
 class Destination:
     """Where rows of an edge go. ``key``: the column of the keys of the state that they access there, where it is by
-    key; where it is not known, they may go anywhere, and stay where they are."""
+    key; where it is not known, they may go anywhere, and stay where they are. ``only_counts``: the state there is
+    counts, which only ever rise: whichever rows of a key are one on their way, the same comes out."""
 
     dispatch: Dispatch
     key: pa.Field | None = None
+    only_counts: bool = False
 
 
 @dataclass
@@ -116,7 +119,6 @@ class StageOutput:
         return self._rows.setdefault(port.number, _Rows())
 
     def _batch(self, port: Port, rows: _Rows) -> pa.RecordBatch:
-        count = len(rows.calls)
         first = self._first[np.array(rows.calls, np.int64)]
         schema = self._schema
         of_columns: list[Any] = [rows.values] if port.edge is None else list(zip(*rows.values, strict=True))
@@ -124,6 +126,12 @@ class StageOutput:
             name: pa.array(column, schema.field(name).type)
             for name, column in zip(port.columns, of_columns, strict=False)
         }
+        if self._only_counts(port) and (sums := summed(*(values[name] for name in port.columns))) is not None:
+            chosen, amount = sums
+            key, added = port.columns
+            first, values = first[chosen], {key: values[key].take(pa.array(chosen)), added: amount}
+            rows = _Rows(key=rows.key)
+        count = len(first)
         columns: dict[str, pa.Array] = {
             PORT: pa.array(np.full(count, port.number, np.int32)),
             SEQUENCE: self._taken(first, lambda part: part.sequence),
@@ -139,6 +147,10 @@ class StageOutput:
                 columns[each.name] = self._taken(first, partial(_kept, each))
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _only_counts(self, port: Port) -> bool:
+        destination = None if port.edge is None else self._destinations.get(port.edge.number)
+        return destination is not None and destination.only_counts
 
     def _groups(self, port: Port, rows: _Rows, first: Numbers, values: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
         destination = None if port.edge is None else self._destinations.get(port.edge.number)

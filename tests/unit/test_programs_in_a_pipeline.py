@@ -14,6 +14,8 @@ from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.errors import IncompatibleState, PipelineError
 from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
 from epochal.programs.state import OVERFLOWED
+from epochal.tasks import program_output
+from epochal.tasks.program_sums import summed
 from tests.lives import Life, Step
 from tests.unit.test_entries import answers, call
 
@@ -179,6 +181,61 @@ def test_epochs_of_additions_alone_leave_what_calls_one_by_one_do() -> None:
         found = {each["at"]: (each["value"], each["error"]) for each in life.all_of("counted-answers")}
         assert found[21] == (plain.counted("b") + 1, None)
         assert found[23][1].startswith("OverflowError: ")
+
+
+@program
+class Rising:
+    """Counts which only rise, as long as nobody feeds ``take``."""
+
+    letters: Partitioned[Counter[str]]
+    sums: Partitioned[Map[str, int]]
+
+    @entry
+    def vote(self, word: str) -> None:
+        for letter in word:
+            self.letters.add(letter)
+            if letter != "a":
+                self.letters.add(letter, amount=2)
+
+    @entry
+    def leave(self, word: str) -> None:
+        for letter in word:
+            self.sums.add(letter, 4611686018427387904)
+
+    @entry
+    def take(self, word: str, n: int) -> None:
+        for letter in word:
+            self.letters.add(letter, n)
+
+
+@pytest.mark.parametrize("entries", [("vote", "leave"), ("vote", "leave", "take")])
+def test_counts_that_only_rise_leave_their_subtask_as_sums(
+    entries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row for each key; each by itself where calls may take away, and where a sum would leave 64 bits."""
+    plain, rows_of_sums = Rising(), set()
+
+    def watched(key: pa.Array, amount: pa.Array) -> Any:
+        sums = summed(key, amount)
+        rows_of_sums.add((amount[0].as_py(), len(key), None if sums is None else len(sums[0])))
+        return sums
+
+    monkeypatch.setattr(program_output, "summed", watched)
+    epochs = [["aab", "ba", "\u00e9z", ""], ["", "abcabc", "aaa"], ["c"]]
+    with Life(votes(*entries, of=Rising), dict.fromkeys(entries, CALLS), parallelism=1) as life:
+        for words in epochs:
+            calls = [row(word, -1, number) for number, word in enumerate(words)]
+            for word in words:
+                plain.vote(word)
+                plain.leave(word)
+            life.epoch(vote=calls, leave=calls)
+            for name, column in (("letters", "count"), ("sums", "value")):
+                rows = getattr(plain, name).rows()
+                expected = [(key, None if value is OVERFLOWED else value) for (key,), value in rows]
+                assert sorted((each["key"], each[column]) for each in life.state(name)) == expected
+        life.finish()
+    assert (4611686018427387904, 7, None) in rows_of_sums
+    assert ((1, 11, 4) in rows_of_sums) == ("take" not in entries)
 
 
 @program
