@@ -56,8 +56,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Write:
-    """A blind write that a fan-out sends: a method of the state class, and the types of its parameters. ``rising``: each
-    adds a number that stands in the text and is not negative."""
+    """A blind write that a fan-out sends: a method of the state class, and the types of its parameters. ``rising``:
+    each adds a number that stands in the text and is not negative."""
 
     method: str
     parameter_types: Mapping[str, ValueType]
