@@ -127,6 +127,7 @@ def create_app(
         title="Epochal" if settings.internal_port is not None else "Epochal, with the internal API",
         lifespan=_lifespan,
         dependencies=[Depends(gate)],
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

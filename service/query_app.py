@@ -126,6 +126,7 @@ def create_query_app(node: QueryNode) -> FastAPI:
         title="Epochal, query node",
         lifespan=_lifespan,
         dependencies=[Depends(gate)],
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

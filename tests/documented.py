@@ -10,11 +10,15 @@ from tests.end_to_end.blocks import ROOT
 
 def documented(page: str, before: str) -> list[str]:
     """The examples in the last column of the first table after the text ``before``."""
+    return [example for row in rows_of(page, before) for example in re.findall(r"`([^`]+)`", row[-1])]
+
+
+def rows_of(page: str, before: str) -> list[list[str]]:
+    """The cells of that table, without its head."""
     text = (ROOT / "docs" / page).read_text()
     table = re.search(r"(?:^\|.*\n)+", text[text.index(before) :], re.MULTILINE)
     assert table is not None
-    rows = [line.strip("|\n ").split(" | ") for line in table.group().splitlines()[2:]]
-    return [example for row in rows for example in re.findall(r"`([^`]+)`", row[-1])]
+    return [[cell.strip() for cell in line.strip()[1:-1].split(" | ")] for line in table.group().splitlines()[2:]]
 
 
 def shows(example: str, messages: Collection[str]) -> bool:

@@ -22,6 +22,7 @@ from epochal.cli.options import (
     Url,
     Wait,
     configuration,
+    moment,
     parameters,
 )
 from epochal.cli.session import Session, connected
@@ -30,6 +31,7 @@ from epochal.client import Application
 app = typer.Typer()
 
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
+_TIME = "Fork from what was the latest then: 2030-01-01T00:00:00+00:00; without an offset, local time."
 NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
 
 
@@ -82,6 +84,8 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The new application's name.")],
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Fork from this epoch.")] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Fork from this savepoint.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Fork from the snapshot with this tag.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help=_TIME)] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Other code: a Python file or a zip.")] = None,
     parameter: Parameter = None,
     parameters_file: ParametersFile = None,
@@ -97,9 +101,11 @@ def fork(
 
     Waits until it runs.
     """
-    if epoch is not None and savepoint is not None:
-        raise typer.BadParameter("give --epoch or --savepoint, not both.", param_hint="--epoch")
+    named = {"--epoch": epoch, "--savepoint": savepoint, "--tag": tag, "--at": at}
+    if len([each for each in named.values() if each is not None]) > 1:
+        raise typer.BadParameter("give one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
     values, configured = parameters(parameter, parameters_file), configuration(setting)
+    then = moment(at)
     with connected(url, as_json) as session:
         with session.output.busy(f"Forking {source}"):
             application = session.client.applications.fork(
@@ -107,6 +113,8 @@ def fork(
                 name,
                 epoch=epoch,
                 savepoint=savepoint,
+                tag=tag,
+                at=then,
                 parameters=values,
                 artifact=None if file is None else session.client.artifacts.upload(file).sha256,
                 configuration=configured,

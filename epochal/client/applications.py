@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from epochal.client.models import Application, ApplicationState, Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
+from epochal.client.state import zoned
 from epochal.client.transport import Transport
 from epochal.errors import EpochalError
 from epochal.wire.bodies import read
@@ -96,6 +98,8 @@ class Applications:
         *,
         epoch: int | None = None,
         savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
         parameters: Mapping[str, Any] | None = None,
         artifact: str | None = None,
         configuration: Mapping[str, Any] | None = None,
@@ -103,8 +107,9 @@ class Applications:
         start: bool = True,
         message: str | None = None,
     ) -> Application:
-        """A new application on a snapshot of ``source`` (default: its head); no byte of state is copied.
+        """A new application on a snapshot of ``source``; no byte of state is copied.
 
+        One of ``epoch``, ``savepoint``, ``tag`` and ``at`` (the latest snapshot at that time) says which; default: its head.
         ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own and the
         fork is not ``shadow`` (without sinks).
         """
@@ -112,6 +117,8 @@ class Applications:
             "name": name,
             "epoch": epoch,
             "savepoint": savepoint,
+            "tag": tag,
+            "at": None if at is None else zoned(at),
             "parameters": None if parameters is None else dict(parameters),
             "artifact": artifact,
             "configuration": None if configuration is None else dict(configuration),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Failure
 from epochal.contracts.parameters import Parameters
-from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256
+from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.states import ApplicationState
 
@@ -42,11 +42,14 @@ class CreateApplication(Body):
 
 
 class ForkApplication(Body):
-    """``parameters`` and ``configuration`` are merged over the source's. Sinks must go elsewhere, unless ``shadow``."""
+    """One of ``epoch``, ``savepoint``, ``tag`` and ``at`` says of which snapshot; without, it is the latest one.
+    ``parameters`` and ``configuration`` are merged over the source's. Sinks must go elsewhere, unless ``shadow``."""
 
     name: Name
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
+    tag: Name | None = None
+    at: UtcTime | None = Field(default=None, description="Of the latest epoch that was committed by then.")
     parameters: Parameters = Field(default_factory=dict)
     artifact: Sha256 | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)

@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from epochal.service.api.access import access_of, changes_something
 from epochal.service.api.answers import problem_responses
@@ -43,14 +45,19 @@ admin; submitting code needs operate, and is code execution.
 
 
 def install(app: FastAPI, version: str) -> None:
-    """The document is made once, when it is first asked for."""
+    """The document is made once, when it is first asked for. ``app`` has no route to it of its own: FastAPI's makes it
+    in the event loop, and nobody else would be answered for half a second."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app, version)
         return app.openapi_schema
 
+    def answer(request: Request) -> JSONResponse:
+        return JSONResponse(document())
+
     app.openapi = document  # type: ignore[method-assign]
+    app.add_route("/openapi.json", answer, include_in_schema=False)
 
 
 def _document(app: FastAPI, version: str) -> dict[str, Any]:

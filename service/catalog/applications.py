@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from epochal.declarations.names import alternatives
-from epochal.errors import InvalidInput, NameTaken, NotFound, PreconditionFailed
+from epochal.errors import NameTaken, NotFound, PreconditionFailed
 from epochal.service.catalog.executions import BranchOrigin, add_branch, latest_version
 from epochal.service.catalog.models import Application, Branch, Execution
 from epochal.service.catalog.pages import paginate
@@ -154,8 +154,3 @@ class ApplicationRepository:
             .group_by(state)
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
-
-
-def check_one_of(epoch: int | None, savepoint: str | None) -> None:
-    if epoch is not None and savepoint is not None:
-        raise InvalidInput("Give an epoch or a savepoint, not both.")

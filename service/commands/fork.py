@@ -10,7 +10,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.application_views import application_answer
-from epochal.service.catalog.applications import ApplicationRepository, check_one_of
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application, Version
@@ -40,9 +40,9 @@ class ForkService:
         self._lifecycle = lifecycle
 
     def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NotFound``, ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``,
-        ``IncompatibleState`` as an upgrade does, and what the builder says of the code."""
-        check_one_of(request.epoch, request.savepoint)
+        """Raises ``NotFound``, ``InvalidInput`` where several snapshots are named, ``NameTaken``, ``Conflict`` without a
+        committed epoch, ``SharedTargets``, ``IncompatibleState`` as an upgrade does, and what the builder says of the
+        code."""
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)
             plan = self._plan(session, source, request)
@@ -107,8 +107,9 @@ class ForkService:
 
 
 def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:
-    if request.epoch is not None or request.savepoint is not None:
-        return SnapshotRepository(session).resolve(source, request.epoch, request.savepoint)
+    meant = (request.epoch, request.savepoint, request.tag, request.at)
+    if any(each is not None for each in meant):
+        return SnapshotRepository(session).resolve(source, *meant)
     head, _ = head_and_maker(session, source)
     if head is None:
         raise Conflict(f"Application {source.name!r} has not committed an epoch yet; there is nothing to fork.")

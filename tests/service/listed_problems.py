@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -25,7 +26,8 @@ class ListedProblems:
         route = getattr(scope.get("route"), "path_format", None)
         if route is None or problem.status < 400:
             return
-        operation = _paths(self._document).get(route, {}).get(scope["method"].lower())
+        paths = await asyncio.to_thread(_paths, self._document)
+        operation = paths.get(route, {}).get(scope["method"].lower())
         if operation is not None and problem.type not in listed_problems(operation, str(problem.status)):
             self._unlisted.add(f"{scope['method']} {route}: {problem.status} {problem.type}")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import select, text
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownWatermarks
+from epochal.service.api import openapi
 from epochal.service.catalog.models import Branch, LeftOut
 from tests.service.listed_problems import listed_problems
 from tests.service.problems import check_problem
@@ -126,3 +129,19 @@ def test_the_openapi_document(plane: Plane) -> None:
             assert len(keys) == (changes and method != "get"), where
     explained = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
     assert [slug for slug in sorted(slugs) if f"`{slug.rpartition(':')[2]}`" not in explained] == []
+
+
+def test_the_document_is_made_beside_the_event_loop(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a second, in which nobody else would be answered."""
+    made, in_loop = openapi._document, list[bool]()
+
+    def document(*about: Any) -> Any:
+        try:
+            in_loop.append(asyncio.get_running_loop() is not None)
+        except RuntimeError:
+            in_loop.append(False)
+        return made(*about)
+
+    monkeypatch.setattr(openapi, "_document", document)
+    first, second = (plane.as_bearer(None).get("/openapi.json") for _ in range(2))
+    assert (first.status_code, first.content, in_loop) == (200, second.content, [False])

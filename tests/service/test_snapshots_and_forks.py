@@ -299,10 +299,23 @@ def test_a_fork_from_a_savepoint(plane: Plane) -> None:
     assert fork["parent"]["epoch"] == 2
 
 
+def test_a_fork_from_what_was_the_latest_then_or_has_a_tag(plane: Plane) -> None:
+    running(plane, epochs=3)
+    second = plane.get("/v1/applications/flights/epochs/2")
+    plane.post("/v1/applications/flights/snapshots/1/tags", 201, name="good")
+    for name, meant, epoch in (("then", {"at": second["committed_at"]}, 2), ("good", {"tag": "good"}, 1)):
+        fork = plane.post("/v1/applications/flights/fork", 201, name=name, shadow=True, start=False, **meant)
+        assert fork["parent"]["epoch"] == epoch
+
+
 BAD_FORKS: list[tuple[dict[str, Any], int, str]] = [
     ({"epoch": 9}, 404, "not-found"),
     ({"savepoint": "none"}, 404, "not-found"),
+    ({"tag": "none"}, 404, "not-found"),
+    ({"at": "2013-01-31T05:15:00Z"}, 404, "not-found"),
+    ({"at": "2013-01-31T05:15:00"}, 422, "invalid-request"),
     ({"epoch": 1, "savepoint": "none"}, 422, "invalid-input"),
+    ({"tag": "none", "at": "2013-01-31T05:15:00Z"}, 422, "invalid-input"),
     ({"name": "flights"}, 409, "name-taken"),
     ({"configuration": {"parallelism": 0}}, 422, "invalid-option"),
     ({"configuration": {"max_parallelism": 64}}, 422, "invalid-option"),

@@ -92,6 +92,7 @@ def test_nobody_there_is_5_and_says_how_to_start_one(alone: CommandLine) -> None
         ["ps", "--colour"],
         ["submit", "flights.py", "--name", "flights", "-p", "no-pair"],
         ["fork", "flights", "other", "--epoch", "3", "--savepoint", "kept"],
+        ["fork", "flights", "other", "--at", "yesterday"],
         ["up", "--port", "99999"],
     ],
     ids=" ".join,
