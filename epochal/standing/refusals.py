@@ -142,7 +142,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "aggregate-arguments",
         "{0} does not take {1}",
-        "See the list of aggregates.",
+        "Each takes one argument: sum and avg numbers; min and max numbers, booleans, dates and timestamps; count(x) all.",
         f"SELECT sum(»country«) AS total {_W}",
     ),
     Reason(

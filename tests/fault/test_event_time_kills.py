@@ -22,14 +22,19 @@ from tests.simulation.test_event_time_deaths import EPOCHS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+BATCHES = (*EPOCHS, [75])
+"""After the last of them a window closes for which the query needs what it remembers of the windows before, which
+earlier drivers have closed."""
 KILLED_AT = (
     ("E2.ran",),
     ("E4.manifest-written",),
     ("E1.opened", "E1.queries-written", "E4.prepared"),
     ("E5.files.renamed",),
     ("E1.opened",),
+    ("E4.prepared", "E2.ran"),
 )
-"""One point or more in each epoch with new rows."""
+"""One point or more with each batch; of the last, when its rows are decided, and when the next epoch has run, in which
+the query remembers. That one runs again in three subtasks."""
 ASKED = 2
 """The epoch from which on there is a standing query."""
 
@@ -49,7 +54,7 @@ def run(drivers: Drivers, folder: Path, killed: bool) -> dict[str, Any]:
     """What the sinks show of all epochs."""
     (folder / "input").mkdir(parents=True)
     new_sqlite_catalog(folder / "catalog.sqlite")
-    for number, (seconds, killed_at) in enumerate(zip(EPOCHS, KILLED_AT, strict=True)):
+    for number, (seconds, killed_at) in enumerate(zip(BATCHES, KILLED_AT, strict=True)):
         asked = number == ASKED
         rows = [{"key": "ab"[n % 2], "at": microseconds(at(n)), "n": n} for n in seconds]
         (folder / "input" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -67,11 +72,21 @@ def shown(sink: Path) -> list[Any]:
     return [row["what"] for row in rows] if sink.name == "alarms" else rows
 
 
+REMEMBERED = [{"rows": 1, "before": 2}, {"rows": 1, "before": 1}]
+
+
+def remembered(folder: Path) -> list[Any]:
+    """What the query has answered of the even seconds, window by window."""
+    rows = sorted(shown(folder / "output" / "answers"), key=lambda row: row["window_start"])
+    assert {row["group"] for row in rows} == {'{"key":"a"}'}
+    return [json.loads(row["values"]) for row in rows]
+
+
 def test_killed_drivers_leave_windows_timers_and_answers_as_they_are(without_spark: Drivers, tmp_path: Path) -> None:
     undisturbed = run(without_spark, tmp_path / "undisturbed", killed=False)
     assert {name: rows.total() for name, rows in undisturbed.items() if name == "late"} == {"late": 1}
     assert undisturbed["alarms"].total() > 12 and undisturbed["windows"] and undisturbed["longer"]
-    assert undisturbed["answers"].total() == 2
+    assert remembered(tmp_path / "undisturbed") == [{"rows": 2, "before": None}, *REMEMBERED]
     assert run(without_spark, tmp_path / "killed", killed=True) == undisturbed
     for folder in (tmp_path / "undisturbed", tmp_path / "killed"):
         assert len(list((folder / "store").glob("*/queries/*"))) == 1, "a file of standing queries that nobody names"

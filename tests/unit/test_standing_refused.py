@@ -97,6 +97,13 @@ def test_hostile_and_mistaken_queries_are_refused(text: str, reason: str) -> Non
     assert refused.reason == reason, refused.message
 
 
+def test_the_least_and_the_greatest_of_strings_are_refused_by_name() -> None:
+    for aggregate in ("min(country)", "max(device)", "max(IF(items > 2, country, device))"):
+        refused = refusal(f"SELECT {aggregate} AS x {WINDOW}")
+        assert refused.reason == "aggregate-arguments"
+        assert f"{aggregate[:3]} does not take string. Each takes one argument: " in refused.message
+
+
 def test_the_author_bounds_windows() -> None:
     from dataclasses import replace
 
