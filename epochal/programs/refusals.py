@@ -5,6 +5,9 @@ from __future__ import annotations
 from epochal.programs.rules import RULES
 
 
+BEGIN, END = "<!-- refusals: written by `python -m epochal.programs.refusals` -->\n", "<!-- end of refusals -->"
+
+
 def page() -> str:
     """Markdown: a section for each rule, with its example."""
     return "\n".join(_section(slug) for slug in RULES)
@@ -24,8 +27,8 @@ def main() -> None:
     from pathlib import Path
 
     path = Path("docs/programs.md")
-    head, begin, rest = path.read_text().partition("-->\n")
-    _, end, tail = rest.partition("<!-- end of refusals -->")
+    head, begin, rest = path.read_text().partition(BEGIN)
+    _, end, tail = rest.partition(END)
     path.write_text(head + begin + page() + end + tail)
 
 

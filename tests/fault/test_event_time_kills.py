@@ -35,6 +35,8 @@ KILLED_AT = (
 )
 """One point or more with each batch; of the last, when its rows are decided, and when the next epoch has run, in which
 the query remembers. That one runs again in three subtasks."""
+ANSWERED = [{"rows": 2, "before": None}, {"rows": 1, "before": 2}, {"rows": 1, "before": 1}]
+"""By the query, of the even seconds in the windows from 30, 40 and 60 s on."""
 ASKED = 2
 """The epoch from which on there is a standing query."""
 
@@ -72,9 +74,6 @@ def shown(sink: Path) -> list[Any]:
     return [row["what"] for row in rows] if sink.name == "alarms" else rows
 
 
-REMEMBERED = [{"rows": 1, "before": 2}, {"rows": 1, "before": 1}]
-
-
 def remembered(folder: Path) -> list[Any]:
     """What the query has answered of the even seconds, window by window."""
     rows = sorted(shown(folder / "output" / "answers"), key=lambda row: row["window_start"])
@@ -86,7 +85,7 @@ def test_killed_drivers_leave_windows_timers_and_answers_as_they_are(without_spa
     undisturbed = run(without_spark, tmp_path / "undisturbed", killed=False)
     assert {name: rows.total() for name, rows in undisturbed.items() if name == "late"} == {"late": 1}
     assert undisturbed["alarms"].total() > 12 and undisturbed["windows"] and undisturbed["longer"]
-    assert remembered(tmp_path / "undisturbed") == [{"rows": 2, "before": None}, *REMEMBERED]
+    assert remembered(tmp_path / "undisturbed") == ANSWERED
     assert run(without_spark, tmp_path / "killed", killed=True) == undisturbed
     for folder in (tmp_path / "undisturbed", tmp_path / "killed"):
         assert len(list((folder / "store").glob("*/queries/*"))) == 1, "a file of standing queries that nobody names"

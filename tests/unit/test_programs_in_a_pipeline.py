@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
-from epochal.errors import IncompatibleState, PipelineError
+from epochal.errors import IncompatibleState
 from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
 from epochal.programs.state import OVERFLOWED
 from epochal.tasks import program_output
 from epochal.tasks.program_sums import summed
+from tests import fed_wrongly
 from tests.lives import Life, Step
 from tests.unit.test_entries import answers, call
 
@@ -97,51 +98,12 @@ def test_a_removed_element_is_no_row_and_one_that_was_none_is_no_change() -> Non
         assert [manifest.counts.state_rows for manifest in life.manifests][1:] == [1]
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no feed": (lambda: _graph(lambda words, rows: None), "Nothing feeds program Words"),
-    "no such entry": (lambda: _graph(lambda w, rows: w.feed("ad", rows, order_by="at")), "Did you mean 'add'"),
-    "twice": (
-        lambda: _graph(lambda w, rows: [w.feed("add", rows, order_by="at") for _ in range(2)]),
-        "fed twice: union",
-    ),
-    "no order": (lambda: _graph(lambda w, rows: w.feed("add", rows, order_by=())), "needs order_by"),
-    "other order": (
-        lambda: _graph(
-            lambda w, rows: [w.feed("add", rows, order_by="at"), w.feed("clear", rows, order_by=("at", "n"))]
-        ),
-        "entry 'add' of 1 columns",
-    ),
-    "not fed": (lambda: _graph(lambda w, rows: w.results("clear")), "Nothing feeds entry 'clear'"),
-    "late": (
-        lambda: _graph(
-            lambda w, rows: [
-                w.feed("add", rows, order_by="at"),
-                w.results("add"),
-                w.feed("clear", rows, order_by="at"),
-            ]
-        ),
-        "after results",
-    ),
-    "a kept name": (
-        lambda: _graph(lambda w, rows: w.feed("add", rows, order_by="at", keep="value")),
-        "already",
-    ),
-    "no stream": (lambda: _graph(lambda w, rows: w.feed("add", "rows", order_by="at")), "takes a stream"),
-}
-
-
-def _graph(use: Callable[[Any, Any], Any]) -> Any:
-    made = Pipeline("words")
-    rows = made.read("rows", generator.source({"word": "id", "n": "id", "at": "id", "value": "id"}))
-    use(made.program(Words), rows)
-    return made.graph()
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_program_that_is_fed_wrongly_is_refused(what: str) -> None:
-    attempt, message = REFUSED[what]
-    with pytest.raises(PipelineError, match=message):
-        attempt()
+@pytest.mark.slow
+def test_the_docs_show_how_a_program_may_not_be_fed_or_served(spark: SparkSession) -> None:
+    """Each line of the page is refused, and with what stands there."""
+    answered = fed_wrongly.refusals(spark)
+    assert [text for text, message in answered.items() if message is None] == []
+    assert fed_wrongly.documented() == fed_wrongly.page(answered), "python -m tests.fed_wrongly"
 
 
 @program

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from epochal.programs import ProgramRefused, translate
-from epochal.programs.refusals import page
+from epochal.programs.refusals import BEGIN, END, page
 from epochal.programs.rules import RULES
 from epochal.programs.translation import programs_in
 
@@ -74,8 +74,7 @@ def test_a_class_without_a_file_is_refused() -> None:
 
 def test_the_documented_refusals_are_those_that_there_are() -> None:
     text = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()
-    begin, end = "<!-- refusals: written by `python -m epochal.programs.refusals` -->\n", "<!-- end of refusals -->"
-    assert text.partition(begin)[2].partition(end)[0] == page()
+    assert text.partition(BEGIN)[2].partition(END)[0] == page()
 
 
 OTHERS = {
