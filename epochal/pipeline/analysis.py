@@ -6,6 +6,7 @@ has the same columns there.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -134,6 +135,21 @@ def _check_inputs(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
                     check_function(node.function, inputs)
         if isinstance(node, OperatorNode):
             node.operator.check([frames[id] for id in node.inputs])
+
+
+def check_paths(graph: Graph) -> None:
+    """Are files at the same place for whoever looks? For those that build a pipeline in one process and run it in
+    another, with a working directory of its own. Raises ``PipelineError``."""
+    for node in graph.nodes:
+        if not isinstance(node, SourceNode | StaticNode | SinkNode) or node.description["kind"] != "files":
+            continue
+        path = node.description["path"]
+        if "://" not in path and not os.path.isabs(os.path.expanduser(path)):
+            where = place(graph, node.id)
+            raise PipelineError(
+                f"{where[0].upper()}{where[1:]}: the path {path!r} is relative, and a driver runs in a folder of its "
+                "own. Give an absolute path, or a URL."
+            )
 
 
 def _check_targets(graph: Graph) -> None:

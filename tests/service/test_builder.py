@@ -68,6 +68,16 @@ def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, arti
     assert graph.tables is None
 
 
+def test_a_path_that_drivers_would_look_for_elsewhere_is_refused(
+    builder: SubprocessBuilder, artifact: Path, tmp_path: Path
+) -> None:
+    given = parameters(tmp_path)
+    for name, place in {"input": "Source 'words'", "output": "Sink 'out'"}.items():
+        with pytest.raises(PipelineError, match=rf"{place}: the path 'here/\*' is relative, .* Give an absolute path"):
+            builder.describe(artifact, {**given, name: "here/*"})
+    assert builder.describe(artifact, {**given, "output": "~/out"}).sinks["out"].startswith("files:/")
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:

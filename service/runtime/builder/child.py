@@ -22,7 +22,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import EpochalError
-from epochal.pipeline.analysis import analyse
+from epochal.pipeline.analysis import analyse, check_paths
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.graph import Graph
@@ -72,11 +72,14 @@ def answer(request: BuildRequest) -> BuildAnswer:
 
 
 def _describe(request: BuildRequest) -> GraphDescription:
-    return describe(load_graph(request.artifact, request.parameters))
+    graph = load_graph(request.artifact, request.parameters)
+    check_paths(graph)
+    return describe(graph)
 
 
 def _analyse(request: BuildRequest) -> GraphDescription:
     graph = load_graph(request.artifact, request.parameters)
+    check_paths(graph)
     spark_options = {**request.configuration.spark, **_SHORT_LIVED}
     here = request.configuration.model_copy(update={"master": "local[1]", "spark": spark_options})
     spark = create_session("epochal-analysis", here)
