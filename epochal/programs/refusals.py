@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from epochal.programs.rules import RULES
 
-
 BEGIN, END = "<!-- refusals: written by `python -m epochal.programs.refusals` -->\n", "<!-- end of refusals -->"
 
 

@@ -142,7 +142,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "aggregate-arguments",
         "{0} does not take {1}",
-        "Each takes one argument: sum and avg numbers; min and max numbers, booleans, dates and timestamps; count(x) all.",
+        "Of one argument: sum and avg take numbers; min and max also booleans, dates and timestamps; count takes all.",
         f"SELECT sum(»country«) AS total {_W}",
     ),
     Reason(

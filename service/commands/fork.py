@@ -40,8 +40,8 @@ class ForkService:
         self._lifecycle = lifecycle
 
     def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NotFound``, ``InvalidInput`` where several snapshots are named, ``NameTaken``, ``Conflict`` without a
-        committed epoch, ``SharedTargets``, ``IncompatibleState`` as an upgrade does, and what the builder says of the
+        """Raises ``NotFound``, ``InvalidInput`` where several snapshots are named, ``NameTaken``, ``Conflict`` without
+        a committed epoch, ``SharedTargets``, ``IncompatibleState`` as an upgrade does, and what the builder says of the
         code."""
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(request.name)

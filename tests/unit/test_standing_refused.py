@@ -101,7 +101,7 @@ def test_the_least_and_the_greatest_of_strings_are_refused_by_name() -> None:
     for aggregate in ("min(country)", "max(device)", "max(IF(items > 2, country, device))"):
         refused = refusal(f"SELECT {aggregate} AS x {WINDOW}")
         assert refused.reason == "aggregate-arguments"
-        assert f"{aggregate[:3]} does not take string. Each takes one argument: " in refused.message
+        assert f"{aggregate[:3]} does not take string. Of one argument: " in refused.message
 
 
 def test_the_author_bounds_windows() -> None:
