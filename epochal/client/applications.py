@@ -110,8 +110,8 @@ class Applications:
         """A new application on a snapshot of ``source``; no byte of state is copied.
 
         One of ``epoch``, ``savepoint``, ``tag`` and ``at`` (the latest snapshot at that time) says which; default: its
-        head. ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own and the
-        fork is not ``shadow`` (without sinks).
+        head. ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own
+        and the fork is not ``shadow`` (without sinks).
         """
         body = {
             "name": name,

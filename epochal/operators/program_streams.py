@@ -101,7 +101,8 @@ class CallsOf:
             require_columns(tuple(required), there, "the stream that feeds it")
         except PipelineError as error:
             raise PipelineError(
-                f"{where}: {error.message} It has a column for each parameter: rename, or add one."
+                f"{where}: {error.message} It has a column for each parameter, and those of order_by and keep: "
+                "rename, or add one."
             ) from None
         for name, type in self.parameter_types.items():
             found = types[name.casefold()]
