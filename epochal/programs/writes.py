@@ -24,9 +24,9 @@ def writes_of(element: StateElement, sites: Mapping[ast.Call, str]) -> dict[str,
 
 def _rises(method: Callable[..., None], call: ast.Call) -> bool:
     """Whether a call adds a whole number that stands in the text and is not negative."""
-    given = inspect.signature(method).bind(None, *call.args, **{str(each.arg): each.value for each in call.keywords})
-    given.apply_defaults()
-    amount = given.arguments.get("amount")
+    bound = inspect.signature(method).bind(None, *call.args, **{str(each.arg): each.value for each in call.keywords})
+    bound.apply_defaults()
+    amount = bound.arguments.get("amount")
     number = amount.value if isinstance(amount, ast.Constant) else amount
     return type(number) is int and number >= 0
 
