@@ -48,12 +48,12 @@ def shown_programs(graph: GraphDescription) -> ShownPrograms:
             of_stage[node.id] = before
     hidden, fed = set(of_stage), dict[int, str]()
     for node in graph.nodes:
-        if "parameters" not in node.description:
+        if not node.description.keys() & {"parameters", "served"}:
             continue
         program = next(of_stage[stage.id] for stage in graph.nodes if node.id in stage.inputs)
-        if _is_called(nodes[node.inputs[0]], nodes):
-            hidden |= {node.id, node.inputs[0]}
-            program.served.append(signature(node.description))
+        if "served" in node.description:
+            hidden.add(node.id)
+            program.served += map(signature, node.description["served"])
         else:
             fed[node.id] = program.name
     for node in graph.nodes:
@@ -70,11 +70,6 @@ def signature(entry: Mapping[str, Any]) -> str:
     return f"{entry['entry']}({parameters})" + (f" → {entry['returns']}" if entry["returns"] else "")
 
 
-def _is_called(calls: NodeDescription, nodes: Mapping[int, NodeDescription]) -> bool:
-    """Whether these are calls of an entry, as they come from its application's inbox."""
-    return len(calls.inputs) == 1 and _is_inbox(nodes[calls.inputs[0]])
-
-
 def _is_inbox(node: NodeDescription) -> bool:
     return node.type == "source" and node.description.get("kind") == ENTRIES
 
@@ -87,7 +82,7 @@ def _answered_by_programs(
 ) -> set[int]:
     """The nodes between programs and what keeps their answers; all that keeps answers, where there are no others."""
     (both,) = answers.inputs
-    above = {both, *nodes[both].inputs}
+    above = {both, *nodes[both].inputs} - of_stage.keys()
     own = {id for id in above if any(each in of_stage for each in nodes[id].inputs)}
     (inbox,) = (node.id for node in nodes.values() if _is_inbox(node))
     taken = above & {id for id, node in nodes.items() if inbox in node.inputs}

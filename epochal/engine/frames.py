@@ -5,7 +5,7 @@ Only plans are made here; nothing runs. See docs/architecture.md for the job's s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -34,6 +34,8 @@ class EpochFrames:
     participants: Participants
     configuration: Configuration
     statics: Mapping[str, DataFrame]
+    without_rows: Callable[[str], DataFrame]
+    """By the name of a source: its columns."""
     operators: Mapping[str, OperatorPlan]
     subtasks: Subtasks
     handle_columns: Sequence[Column]
@@ -47,7 +49,7 @@ class EpochFrames:
         slice = self.plan.slices.get(node.name)
         carrying = node.id in self.time.time.partitions.carrying
         if slice is None:
-            empty = self.spark.createDataFrame([], source.schema(self.spark))
+            empty = self.without_rows(node.name)
             return empty.selectExpr("*", f"CAST(NULL AS STRING) AS {PARTITION}") if carrying else empty
         frame = source.read_partitioned(self.spark, slice) if carrying else source.read(self.spark, slice)
         if slice.rows is not None:

@@ -15,6 +15,7 @@ from functools import cached_property, reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.aggregates.overflow import is_overflow
@@ -77,6 +78,7 @@ class SparkRunner(EpochRunner):
     time: TimePlan = WITHOUT_EVENT_TIME
     calls_epoch_time: bool = False
     _statics: dict[str, DataFrame] = field(default_factory=dict)
+    _without_rows: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self) -> None:
         for name, value in session_settings(self.configuration.parallelism).items():
@@ -134,6 +136,23 @@ class SparkRunner(EpochRunner):
                 self._statics[node.name] = node.read(self.spark)
         return self._statics
 
+    def without_rows(self, source: str) -> DataFrame:
+        """The columns of a source that has nothing in an epoch, made once in each attempt.
+
+        One partition, so that a sink which reads nothing else still answers; and no Python, where Spark's own way from
+        an empty list to a frame is a task in Python for each core. Spark cannot foresee what is in the columns: behind
+        a filter over nulls it would leave the partition out.
+        """
+        if source not in self._without_rows:
+            frame = self.spark.range(0, 0, 1, 1)
+            as_often = F.col("id").cast("int")
+            columns = [
+                F.try_element_at(F.array_repeat(F.lit(None).cast(each.dataType), as_often), F.lit(1)).alias(each.name)
+                for each in self.participants.sources[source].schema(self.spark)
+            ]
+            self._without_rows[source] = frame.select(*columns)
+        return self._without_rows[source]
+
 
 @contextmanager
 def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Iterator[None]:
@@ -179,6 +198,7 @@ class _EpochJob:
             runner.participants,
             runner.configuration,
             runner.statics(),
+            runner.without_rows,
             runner.operators,
             runner.subtasks,
             runner.handle_columns,

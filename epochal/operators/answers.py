@@ -28,7 +28,8 @@ _ENTRY: Final = "entry"
 ANSWER_ROWS: Final = pa.schema(
     [(_ENTRY, pa.string()), REQUEST_ID.to_arrow(), SEQUENCE.to_arrow(), (_ANSWERED, pa.bool_()), *_ANSWER]
 )
-"""What comes to the operator: calls, which have a number, and answers, which have none."""
+"""What comes to the operator: calls, which have a number, and answers, which have none unless they stand for the call
+as well."""
 _ORDER: Final = [
     (REQUEST_ID.name, "ascending"),
     (_ANSWERED, "descending"),
@@ -111,17 +112,20 @@ class Answering:
             )
 
 
-def answer_frame(frame: DataFrame, entry: str) -> DataFrame:
-    """From rows with ``request_id``, ``value`` and ``error`` those of answers. ``entry``: whose they are, in SQL."""
+def answer_frame(frame: DataFrame, entry: str, sequence: str = "CAST(NULL AS BIGINT)") -> DataFrame:
+    """From rows with ``request_id``, ``value`` and ``error`` those of answers. ``entry``: whose they are, in SQL;
+    ``sequence``: the number of the call, where a row stands for that as well."""
     return frame.selectExpr(
-        f"{entry} AS {_ENTRY}", REQUEST_ID.name, f"CAST(NULL AS BIGINT) AS {SEQUENCE.name}", f"true AS {_ANSWERED}",
+        f"{entry} AS {_ENTRY}", REQUEST_ID.name, f"{sequence} AS {SEQUENCE.name}", f"true AS {_ANSWERED}",
         *_ANSWER.names,
     )  # fmt: skip
 
 
 def answer_table(entry: pa.Array, rows: pa.Table) -> pa.Table:
-    """As :func:`answer_frame`, of rows in Arrow."""
-    numbers, answered = pa.nulls(len(rows), pa.int64()), pa.repeat(pa.scalar(True), len(rows))
+    """As :func:`answer_frame`, of rows in Arrow, with ``sequence`` where they have it."""
+    known = SEQUENCE.name in rows.column_names
+    numbers = rows[SEQUENCE.name] if known else pa.nulls(len(rows), pa.int64())
+    answered = pa.repeat(pa.scalar(True), len(rows))
     columns = [entry, rows[REQUEST_ID.name], numbers, answered, rows["value"], rows["error"]]
     return pa.Table.from_arrays(columns, schema=ANSWER_ROWS)
 

@@ -45,7 +45,7 @@ from epochal.state.types import check_column
 from epochal.tasks.calls import INPUT, KEY_GROUP, TO
 from epochal.tasks.inputs import InputColumns
 from epochal.tasks.operator import Subtask
-from epochal.tasks.program_calls import KEPT, KEY, Arrived, FedEntry, Ordered, called, chunks, order_name, sent
+from epochal.tasks.program_calls import KEPT, KEY, Arrived, FedEntry, Ordered, ServedEntry, chunks, order_name, sent
 from epochal.tasks.program_output import Destination, StageOutput
 from epochal.tasks.program_ports import Ports, spark_type
 from epochal.tasks.program_state import LoadedState
@@ -56,6 +56,8 @@ from epochal.tasks.values import column_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Fed = tuple[FedEntry | ServedEntry, ...]
+"""The entries whose calls come as one stream."""
 _MERGES = {Instances.PARTS: SUM_OR_NULL, Instances.ALIKE: ANY}
 
 
@@ -90,8 +92,6 @@ class ProgramGraph:
 
     def check_order(self, entry: FedEntry, frame: DataFrame) -> None:
         """Are the calls of an entry in an order with those of all others? Raises ``PipelineError``."""
-        if entry.served:
-            return
         names = {order_name(number) for number in range(entry.order)}
         types = tuple(type_name(column.dataType) for column in frame.schema if column.name in names)
         if self.orders.get(entry.name, types) != types:
@@ -140,32 +140,35 @@ def constant_of(edge: Edge) -> Any:
 @dataclass(frozen=True, eq=False)
 class ProgramOperator(Operator):
     """State table: the operator's name, where the stage has a state element. ``fed``: the entries whose calls begin
-    here; ``carried``: whether there is a stage before."""
+    here, of each stream; ``carried``: whether there is a stage before."""
 
     kind: ClassVar[str] = "program"
     internal_rows: ClassVar[bool] = True
     name: str
     graph: ProgramGraph
     stage: int
-    fed: tuple[FedEntry, ...]
+    fed: tuple[Fed, ...]
     carried: bool
 
     @property
     def inputs(self) -> tuple[Input, ...]:
         return (*map(self._calls, self.fed), *([Input("stage before", Distribution.BY_GROUP)] if self.carried else []))
 
-    def _calls(self, entry: FedEntry) -> Input:
-        if self.graph.edge_of(entry.name).dispatch is Dispatch.ALL:
-            return Input(entry.name, Distribution.TO_ALL)
-        return Input(entry.name, Distribution.BY_KEY, (KEY,))
+    def _calls(self, fed: Fed) -> Input:
+        name = ", ".join(entry.name for entry in fed)
+        if self.graph.edge_of(fed[0].name).dispatch is Dispatch.ALL:
+            return Input(name, Distribution.TO_ALL)
+        return Input(name, Distribution.BY_KEY, (KEY,))
 
     @property
     def element(self) -> StateElement | None:
         return self.graph.dataflow.elements.get(self._stage.element or "")
 
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
-        for entry, frame in zip(self.fed, frames, strict=False):
-            self.graph.check_order(entry, frame)
+        for fed, frame in zip(self.fed, frames, strict=False):
+            for entry in fed:
+                if isinstance(entry, FedEntry):
+                    self.graph.check_order(entry, frame)
         by_key = [frame for frame, input in zip(frames, self.inputs, strict=True) if input.keys]
         key = key_columns(self.name, (KEY,), by_key[0].schema) if by_key else ()
         table = None if self.element is None else state_table(self.name, self.element, self._instances)
@@ -180,15 +183,16 @@ class ProgramOperator(Operator):
             self._stage,
             self._arriving,
             self._leaving,
-            {entry.name: self.graph.edge_of(entry.name).number for entry in self.fed},
+            {entry.name: self.graph.edge_of(entry.name).number for fed in self.fed for entry in fed},
             self.fed,
             columns,
             self._keys,
             self.element,
             frozenset(self.graph.read),
         )
-        kept = (column for frame in frames for column in carried_schema(frame.schema) if column.name.startswith(KEPT))
-        output = nullable(pa.schema([*self.graph.ports.schema, *kept]))
+        columns_in = (column for frame in frames for column in carried_schema(frame.schema))
+        kept = {column.name: column for column in columns_in if column.name.startswith(KEPT)}
+        output = nullable(pa.schema([*self.graph.ports.schema, *kept.values()]))
         tables = () if table is None else (table,)
         return OperatorPlan(self.name, self.inputs, key, tables, work, output)
 
@@ -300,7 +304,7 @@ class ProgramWork:
     leaving: Mapping[int, Destination]
     entries: Mapping[str, int]
     """By entry, the edge that its calls come along."""
-    fed: tuple[FedEntry, ...]
+    fed: tuple[Fed, ...]
     columns: tuple[InputColumns, ...]
     keys: Mapping[tuple[int, str | None], str]
     element: StateElement | None
@@ -343,13 +347,14 @@ class ProgramWork:
     def _arrived(self, rows: pa.Table) -> tuple[list[Arrived], pa.Table | None]:
         """The rows that are for this stage; and those that are not."""
         arrived, passing = [], None
-        inputs: list[FedEntry | None] = [*self.fed, *([None] if len(self.columns) > len(self.fed) else [])]
-        for number, (entry, columns) in enumerate(zip(inputs, self.columns, strict=True)):
+        inputs: list[Fed | None] = [*self.fed, *([None] if len(self.columns) > len(self.fed) else [])]
+        for number, (fed, columns) in enumerate(zip(inputs, self.columns, strict=True)):
             own = rows
             if len(inputs) > 1:
                 own = columns.own(rows.filter(pc.equal(column_of(rows, INPUT), number)), KEY_GROUP)
-            if entry is not None:
-                arrived.append(called(entry, self.arriving[self.entries[entry.name]], own))
+            if fed is not None:
+                for entry in fed:
+                    arrived += entry.of(own, self.arriving[self.entries[entry.name]])
             else:
                 sent_here, passing = sent(self.ports, self.arriving, own)
                 arrived += sent_here

@@ -1,10 +1,9 @@
-"""The verbs at both ends of a program: from rows of a stream the calls of an entry, and from what the stages give its
-results. They know rows in Spark and in Arrow."""
+"""The verbs at both ends of a program that streams feed: from rows of a stream the calls of an entry, and from what the
+stages give its results. They know rows in Spark and in Arrow."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,9 +13,7 @@ import pyarrow.compute as pc
 
 from epochal.declarations.names import require_columns
 from epochal.errors import PipelineError
-from epochal.operators.answers import answer_frame, answer_table
 from epochal.operators.declared import spelled
-from epochal.state.json_form import to_json
 from epochal.state.type_names import quoted, type_name
 from epochal.state.types import arrow_type, is_key_type, key_fix
 from epochal.tasks.program_calls import KEY, TIE, argument_name, kept_name, order_name
@@ -84,7 +81,7 @@ class CallsOf:
         columns |= {order_name(number): rows[_named(rows, name)] for number, name in enumerate(self.order)}
         columns |= {kept_name(self.number, number): rows[_named(rows, name)] for number, name in enumerate(self.kept)}
         said = zip(*(column.to_pylist() for column in columns.values()), strict=True) if columns else [()] * len(rows)
-        columns[TIE] = pa.array([_number_of(each) for each in said], pa.int64())
+        columns[TIE] = pa.array(list(map(hash_of, said)), pa.int64())
         match self.key:
             case None:
                 columns[KEY] = columns[TIE]
@@ -129,96 +126,23 @@ def _named(rows: pa.Table, name: str) -> str:
     return spelled(rows.column_names, (name,))[0]
 
 
-def _number_of(said: Any) -> int:
+def hash_of(said: Any) -> int:
+    """Of 64 bits, always the same."""
     return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big", signed=True)
-
-
-@dataclass(frozen=True)
-class AnswersOfEntry:
-    """Where the rows of a program have the answers of an entry that is called from outside by ``name``. ``number``:
-    that of the entry in its program; ``returns``: the type of its answers, where it has any."""
-
-    name: str
-    port: Port
-    number: int
-    returns: str | None
-
-    @property
-    def request_id(self) -> str:
-        return kept_name(self.number, 0)
-
-
-@dataclass(frozen=True, eq=False)
-class AnswersOf:
-    """What the calls of a program's entries that are called from outside answer, those of all of them as one stream:
-    read once, what gives them need not be kept for further readers. ``ttl``: how long answers are kept."""
-
-    entries: tuple[AnswersOfEntry, ...]
-    ttl: str
-
-    @property
-    def kept(self) -> Mapping[str, str]:
-        """By entry how long its answers are kept."""
-        return {each.name: self.ttl for each in self.entries}
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        numbers = ", ".join(str(each.port.number) for each in self.entries)
-        names = self._by_port({each: f"'{each.name}'" for each in self.entries})
-        values = self._by_port({each: _json_of(each.port) for each in self.entries})
-        answers = frame.where(f"{PORT} IN ({numbers})").selectExpr(
-            f"{names} AS entry",
-            f"{self._by_port({each: each.request_id for each in self.entries})} AS request_id",
-            f"IF({ERROR} IS NULL, {values}, NULL) AS value",
-            f"{ERROR} AS error",
-        )
-        return answer_frame(answers, "entry")
-
-    @staticmethod
-    def _by_port(of: Mapping[AnswersOfEntry, str]) -> str:
-        return f"CASE {PORT} {' '.join(f'WHEN {each.port.number} THEN {text}' for each, text in of.items())} END"
-
-    def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
-        parts = [self._table_of(each, rows) for each in self.entries]
-        return pa.concat_tables(parts)
-
-    @staticmethod
-    def _table_of(entry: AnswersOfEntry, rows: pa.Table) -> pa.Table:
-        chosen = rows.filter(pc.equal(rows[PORT], entry.port.number))
-        errors = chosen[ERROR].to_pylist()
-        if entry.returns is None:
-            forms: list[Any] = [None] * chosen.num_rows
-        else:
-            forms = [to_json(value, entry.returns) for value in chosen[entry.port.columns[0]].to_pylist()]
-        shown = [json.dumps(form) if error is None else None for form, error in zip(forms, errors, strict=True)]
-        columns = [chosen[entry.request_id], pa.array(shown, pa.string()), chosen[ERROR]]
-        names = pa.repeat(pa.scalar(entry.name), chosen.num_rows)
-        return answer_table(names, pa.Table.from_arrays(columns, ["request_id", "value", "error"]))
-
-
-def _json_of(port: Port) -> str:
-    """The value of an answer as JSON, in SQL."""
-    if not port.columns:
-        return "'null'"
-    # Only arrays, maps and structs have JSON in Spark: an array of the value, without its brackets.
-    array = f"to_json(array({port.columns[0]}), map('ignoreNullFields', 'false'))"
-    return f"substring({array}, 2, length({array}) - 2)"
 
 
 @dataclass(frozen=True, eq=False)
 class ResultsOf:
-    """The answers of an entry, which is that of this ``number``. ``kept``: the names of what comes out beside."""
+    """The answers of an entry. ``kept``: by the name of what comes out beside the column that it stands in."""
 
     port: Port
-    number: int
-    kept: tuple[str, ...]
+    kept: Mapping[str, str]
 
     @property
     def _columns(self) -> dict[str, str]:
         """By name, in their order."""
         values = dict(zip(self.port.names, self.port.columns, strict=True))
-        kept = {name: kept_name(self.number, position) for position, name in enumerate(self.kept)}
-        return {**kept, **values, "error": ERROR}
+        return {**self.kept, **values, "error": ERROR}
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         columns = (f"{column} AS {quoted(name)}" for name, column in self._columns.items())

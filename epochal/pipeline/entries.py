@@ -11,7 +11,7 @@ from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
 from epochal.operators.answers import Answering, AnswersOperator, Taken
 from epochal.operators.entries import CallsOf, EntrySource
-from epochal.operators.program_streams import AnswersOf
+from epochal.operators.program_served import AnswersOf, CallsOfAll
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream
@@ -28,7 +28,20 @@ def declare(
     returns: str | None,
     description: str,
 ) -> Stream:
-    """The calls of an entry. All entries have one source, which comes with the first of them."""
+    """The calls of an entry."""
+    declared, source = declared_in(builder, name, arguments, optional, returns, description)
+    return Stream(builder, _transform(builder, f"entry({name})", source, CallsOf(declared)))
+
+
+def declared_in(
+    builder: Builder,
+    name: str,
+    arguments: Mapping[str, str],
+    optional: Collection[str],
+    returns: str | None,
+    description: str,
+) -> tuple[Entry, NodeId]:
+    """An entry, and the one source of the calls of all entries, which comes with the first of them."""
     declared = entry(name, arguments, optional, returns, description)
     builder.claim("entry", name)
     builder.claim("operator", declared.table)  # a state table is called as its operator
@@ -37,7 +50,7 @@ def declare(
         builder.claim("source", ENTRIES)
         builder.claim("operator", ANSWERS)
         source = builder.add(lambda id: SourceNode(id, ENTRIES, EntrySource, {"kind": ENTRIES}))
-    return Stream(builder, _transform(builder, f"entry({name})", source, CallsOf(declared)))
+    return declared, source
 
 
 def answer(builder: Builder, name: str, stream: Stream, ttl: str) -> None:
@@ -66,12 +79,18 @@ def completed(builder: Builder) -> tuple[Node, ...]:
                 f"Entry {found.name!r} returns {found.returns}, and nothing answers it: say "
                 f"pipeline.answer({found.name!r}, stream), or leave returns= out."
             )
-    names = tuple(entry.name for entry in declared)
-    answers = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
-    taken = Stream(builder, _transform(builder, "calls", source, Taken(names, frozenset(names) - kept.keys())))
-    rows = taken.union(*answers) if answers else taken
+    rows = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
+    noted = {
+        entry for node in builder.nodes if isinstance(found := _answering(node), AnswersOf) for entry in found.kept
+    }
+    names = tuple(entry.name for entry in declared if entry.name not in noted)
+    if names:
+        taken = Taken(names, frozenset(names) - kept.keys())
+        rows.insert(0, Stream(builder, _transform(builder, "calls", source, taken)))
+    first, *others = rows
+    above = (first.union(*others) if others else first)._node
     operator = AnswersOperator(tuple((entry, kept.get(entry.name, DAY)) for entry in declared))
-    builder.add(lambda id: OperatorNode(id, (rows._node,), operator))
+    builder.add(lambda id: OperatorNode(id, (above,), operator))
     return tuple(_described(tuple(builder.nodes)))
 
 
@@ -101,8 +120,13 @@ def _described(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _declared(nodes: Collection[Node]) -> list[Entry]:
-    transforms = (node.function for node in nodes if isinstance(node, TransformNode))
-    return [function.entry for function in transforms if isinstance(function, CallsOf)]
+    found = list[Entry]()
+    for function in (node.function for node in nodes if isinstance(node, TransformNode)):
+        if isinstance(function, CallsOf):
+            found.append(function.entry)
+        elif isinstance(function, CallsOfAll):
+            found += [each.entry for each in function.entries]
+    return found
 
 
 def _kept(nodes: Collection[Node]) -> dict[str, str]:

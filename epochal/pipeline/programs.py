@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from epochal.declarations.entries import DAY
+from epochal.declarations.entries import DAY, REQUEST_ID, Entry
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
-from epochal.operators.program import ProgramGraph, ProgramOperator
-from epochal.operators.program_streams import AnswersOf, AnswersOfEntry, CallsOf, ResultsOf
+from epochal.operators.program import Fed, ProgramGraph, ProgramOperator
+from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.program_streams import CallsOf, ResultsOf
 from epochal.pipeline import verb_kinds
-from epochal.pipeline.entries import declare
+from epochal.pipeline.entries import declared_in
 from epochal.pipeline.graph import NodeId, OperatorNode, TransformNode
 from epochal.pipeline.stream import Stream
-from epochal.programs.dataflow import Edge
+from epochal.programs.dataflow import Dispatch
 from epochal.programs.translation import translate
 from epochal.programs.value_types import NOTHING, Optional
-from epochal.tasks.program_calls import FedEntry
+from epochal.tasks.program_calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
 from epochal.tasks.program_ports import spark_type
 
 if TYPE_CHECKING:
@@ -32,7 +33,14 @@ class _Feed:
     stream: Stream
     order: tuple[str, ...]
     kept: tuple[str, ...]
-    served: bool = False
+
+
+@dataclass(frozen=True)
+class _Served:
+    """Of calls from outside. ``source``: what brings those of the whole application."""
+
+    entry: Entry
+    source: NodeId
 
 
 class Program:
@@ -43,7 +51,7 @@ class Program:
         self._builder = builder
         self._graph = ProgramGraph(program, dataflow)
         self._prefix = "" if name is None else f"{check_name('a program', name)}-"
-        self._fed: dict[str, _Feed] = {}
+        self._fed: dict[str, _Feed | _Served] = {}
         self._last: NodeId | None = None
 
     def feed(
@@ -78,7 +86,7 @@ class Program:
         for name in kept:
             if name.casefold() in ("value", "error"):
                 raise PipelineError(f"{where}, keep: its results have a column {name!r} already. Rename the stream's.")
-        others = {len(feed.order): each for each, feed in self._fed.items() if not feed.served}
+        others = {len(feed.order): each for each, feed in self._fed.items() if isinstance(feed, _Feed)}
         if others and len(order) not in others:
             ((count, other),) = others.items()
             raise PipelineError(
@@ -99,12 +107,11 @@ class Program:
                 raise PipelineError(f"{where} is fed or served already: its calls come one way.")
             if self._last is not None:
                 raise PipelineError(f"{where} is served after results() were taken: serve all entries first.")
-            self._fed[entry] = _Feed(self._calls_of(entry), ("sequence",), ("request_id",), served=True)
+            self._fed[entry] = self._declared(entry)
 
-    def _calls_of(self, name: str) -> Stream:
-        """The calls of an entry from outside."""
+    def _declared(self, name: str) -> _Served:
         entry = self._graph.dataflow.entries[name]
-        return declare(
+        declared, source = declared_in(
             self._builder,
             self._prefix + name,
             {each: spark_type(type) for each, type in entry.parameter_types.items()},
@@ -112,6 +119,7 @@ class Program:
             self._returns(name),
             inspect.getdoc(getattr(self._graph.program, name)) or "",
         )
+        return _Served(declared, source)
 
     def results(self, entry: str) -> Stream:
         """What the calls of an entry answer, a row for each: the columns of ``keep``, ``value``, and ``error``, which
@@ -123,7 +131,7 @@ class Program:
                 f"feed({entry!r}, stream, order_by=..) or serve({entry!r}) first."
             )
         self._graph.read.add(entry)
-        chosen = ResultsOf(self._graph.ports.answers[entry], self._number(entry), self._fed[entry].kept)
+        chosen = ResultsOf(self._graph.ports.answers[entry], self._kept(entry))
         last = self.complete()
         label = f"results of {entry}"
         return Stream(
@@ -146,18 +154,22 @@ class Program:
             last = self._add_stage(number, last)
         assert last is not None
         self._last = last
-        served = [name for name, feed in self._fed.items() if feed.served]
+        served = [name for name, feed in self._fed.items() if isinstance(feed, _Served)]
         if served:
             self._answer(served, last)
         return last
 
+    def _kept(self, entry: str) -> dict[str, str]:
+        """By name what its results have beside, and the column that it stands in."""
+        feed = self._fed[entry]
+        if isinstance(feed, _Served):
+            return {REQUEST_ID.name: SERVED_KEPT[0]}
+        return {name: kept_name(self._number(entry), position) for position, name in enumerate(feed.kept)}
+
     def _answer(self, served: Sequence[str], last: NodeId) -> None:
         self._graph.read.update(served)
         answers = tuple(
-            AnswersOfEntry(
-                self._prefix + name, self._graph.ports.answers[name], self._number(name), self._returns(name)
-            )
-            for name in served
+            AnswersOfEntry(self._prefix + name, self._graph.ports.answers[name], self._returns(name)) for name in served
         )
         chosen, label = AnswersOf(answers, DAY), f"answers of {self._graph.dataflow.name}"
         self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))
@@ -165,33 +177,60 @@ class Program:
     def _add_stage(self, number: int, before: NodeId | None) -> NodeId:
         stage = self._graph.dataflow.stages[number]
         begin = [name for name in self._fed if self._graph.dataflow.entries[name].target in stage.tasks]
-        fed = tuple(
-            FedEntry(name, self._number(name), len(feed.order), len(feed.kept), feed.served)
-            for name, feed in ((name, self._fed[name]) for name in begin)
-        )
+        streams = [self._calls(name, feed) for name in begin if isinstance(feed := self._fed[name], _Feed)]
+        served = self._served_together([name for name in begin if isinstance(self._fed[name], _Served)])
+        streams += map(self._calls_of_all, served)
+        fed = tuple(entries for entries, _ in streams)
+        inputs = (*(calls for _, calls in streams), *([] if before is None else [before]))
         operator = ProgramOperator(self._stage_name(number), self._graph, number, fed, before is not None)
-        inputs = [*map(self._calls, begin), *([] if before is None else [before])]
         self._builder.claim("operator", operator.name)
-        return self._builder.add(lambda id: OperatorNode(id, tuple(inputs), operator))
+        return self._builder.add(lambda id: OperatorNode(id, inputs, operator))
 
-    def _calls(self, entry: str) -> NodeId:
-        feed, edge = self._fed[entry], self._graph.edge_of(entry)
+    def _calls(self, entry: str, feed: _Feed) -> tuple[Fed, NodeId]:
+        """The calls that a stream brings."""
         declared = self._graph.dataflow.entries[entry]
         types = {name: spark_type(type) for name, type in declared.parameter_types.items()}
-        key = self._key_of(edge, list(types))
+        named = self._key_of_call(entry)
+        key = list(types).index(named) if isinstance(named, str) else named
         calls = CallsOf(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
         label = f"calls of {entry}"
-        return self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, verb_kinds.kept))
+        node = self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, verb_kinds.kept))
+        return (FedEntry(entry, self._number(entry), len(feed.order), len(feed.kept)),), node
+
+    def _served_together(self, entries: Sequence[str]) -> list[list[str]]:
+        """Those whose calls are distributed alike."""
+        alike: dict[tuple[bool, str | None], list[str]] = {}
+        for name in entries:
+            edge = self._graph.edge_of(name)
+            key = self._graph.keyed_by(edge)
+            alike.setdefault((edge.dispatch is Dispatch.ALL, None if key is None else key.type), []).append(name)
+        return list(alike.values())
+
+    def _calls_of_all(self, entries: Sequence[str]) -> tuple[Fed, NodeId]:
+        """The calls of these entries from outside."""
+        feeds = {name: feed for name in entries if isinstance(feed := self._fed[name], _Served)}
+        served = [
+            ServedCalls(feed.entry, name, self._number(name), self._key_of_call(name)) for name, feed in feeds.items()
+        ]
+        (source,) = {feed.source for feed in feeds.values()}
+        calls, label = CallsOfAll(tuple(served)), f"calls of {', '.join(entries)}"
+        node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, verb_kinds.kept))
+        fields = {name: [field.name for field in self._graph.edge_of(name).fields] for name in entries}
+        columns = {name: tuple(calls.arguments[name][field] for field in fields[name]) for name in entries}
+        return tuple(ServedEntry(name, self._number(name), columns[name]) for name in entries), node
 
     def _returns(self, entry: str) -> str | None:
         answer = self._graph.dataflow.entries[entry].answer
         return None if answer is NOTHING else spark_type(answer)
 
-    def _key_of(self, edge: Edge, parameters: Sequence[str]) -> int | tuple[Any, str] | None:
+    def _key_of_call(self, entry: str) -> str | tuple[Any, str] | None:
+        """The parameter that calls are distributed by, or a constant and its type; ``None``: it does not matter."""
+        edge = self._graph.edge_of(entry)
         key = self._graph.keyed_by(edge)
         if key is None or edge.key is None:
             return None
-        return parameters.index(edge.key) if edge.key in parameters else (ast.literal_eval(edge.key), key.type)
+        named = edge.key in self._graph.dataflow.entries[entry].parameter_types
+        return edge.key if named else (ast.literal_eval(edge.key), key.type)
 
     def _stages(self) -> list[int]:
         """Those that calls of the entries that are fed come to."""

@@ -21,9 +21,12 @@ from epochal.tasks.program_ports import ERROR, INDEX, INSTANCE, PORT, SEQUENCE, 
 from epochal.tasks.values import column_of
 
 Numbers = npt.NDArray[np.int64]
-KEY, TIE, KEPT = "_key", "_tie", "_kept_"
+KEY, TIE, KEPT, ENTRY = "_key", "_tie", "_kept_", "_entry"
 """Of a row that is a call: what it is distributed by; a number made of all that it says; what its columns that come out
-again with the answer begin with."""
+again with the answer begin with; the number of its entry, where calls of several come as one stream."""
+SERVED_KEPT = (f"{KEPT}request_id", f"{KEPT}sequence")
+"""What of a call from outside comes out again with its answer: whose it is."""
+_OF_STREAMS, _OF_CALLERS = 0, 1
 
 
 def argument_name(number: int) -> str:
@@ -41,24 +44,45 @@ def kept_name(entry: int, number: int) -> str:
 @dataclass(frozen=True)
 class FedEntry:
     """An entry whose calls are the rows of a stream. ``number``: among the entries of the program; ``order``: how many
-    columns say when a row is a call; ``kept``: how many come out again with the answer; ``served``: the calls are the
-    application's own, which come after those of streams."""
+    columns say when a row is a call; ``kept``: how many come out again with the answer."""
 
     name: str
     number: int
     order: int
     kept: int
-    served: bool = False
 
-    def prefix(self, rows: pa.Table) -> pa.BinaryArray:
+    @property
+    def kept_names(self) -> tuple[str, ...]:
+        return tuple(kept_name(self.number, each) for each in range(self.kept))
+
+    def of(self, rows: pa.Table, edge: Edge) -> list[Arrived]:
+        """The calls of the entry. Of calls that say the same, each has a sequence of its own."""
+        arguments = [argument_name(number) for number in range(len(edge.fields))]
+        return [_called(self.name, edge, rows, _told_apart(self._prefix(rows)), arguments, self.kept_names)]
+
+    def _prefix(self, rows: pa.Table) -> pa.BinaryArray:
         """Of each row the beginning of its sequence: equal for calls that say the same."""
         order = [column_of(rows, order_name(number)) for number in range(self.order)]
         number = pa.repeat(pa.scalar(self.number, pa.int32()), rows.num_rows)
-        rank = pa.repeat(pa.scalar(int(self.served), pa.int8()), rows.num_rows)
-        columns = [rank, *order, number, column_of(rows, TIE)]
-        names = [str(position) for position in range(len(columns))]
-        table = pa.Table.from_arrays(columns, names)
-        return KeyCodec(table.schema).encode_array(table)
+        return _encoded(_OF_STREAMS, *order, number, column_of(rows, TIE))
+
+
+@dataclass(frozen=True)
+class ServedEntry:
+    """An entry that is called from outside. ``arguments``: the columns that they stand in, among those of all entries
+    whose calls come as one stream; ``_entry`` says which one a row is of."""
+
+    name: str
+    number: int
+    arguments: tuple[str, ...]
+
+    def of(self, rows: pa.Table, edge: Edge) -> list[Arrived]:
+        own = rows.filter(pc.equal(column_of(rows, ENTRY), self.number))
+        if not own.num_rows:
+            return []
+        # Calls of the application's own are numbered, and come after those of streams.
+        sequence = _encoded(_OF_CALLERS, column_of(own, SERVED_KEPT[1]))
+        return [_called(self.name, edge, own, sequence, self.arguments, SERVED_KEPT)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,21 +144,29 @@ class Arrived:
         return list(zip(*columns, strict=True)) if columns else [()] * len(self)
 
 
-def called(entry: FedEntry, edge: Edge, rows: pa.Table) -> Arrived:
-    """The calls of an entry. Of calls that say the same, each has a sequence of its own."""
+def _called(
+    entry: str, edge: Edge, rows: pa.Table, sequence: pa.BinaryArray, arguments: Sequence[str], kept: Sequence[str]
+) -> Arrived:
     count = rows.num_rows
     return Arrived(
         edge,
-        entry.name,
+        entry,
         None,
         tuple(field.name for field in edge.fields),
-        _told_apart(entry.prefix(rows)),
+        sequence,
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
         _groups(rows),
-        tuple(column_of(rows, argument_name(number)) for number in range(len(edge.fields))),
-        {name: column_of(rows, name) for name in (kept_name(entry.number, each) for each in range(entry.kept))},
+        tuple(column_of(rows, name) for name in arguments),
+        {name: column_of(rows, name) for name in kept},
     )
+
+
+def _encoded(rank: int, *columns: pa.Array) -> pa.BinaryArray:
+    """As bytes in the order of the columns, and of ``rank`` before all."""
+    arrays = [pa.repeat(pa.scalar(rank, pa.int8()), len(columns[0])), *columns]
+    table = pa.Table.from_arrays(arrays, [str(position) for position in range(len(arrays))])
+    return KeyCodec(table.schema).encode_array(table)
 
 
 def _told_apart(prefix: pa.BinaryArray) -> pa.BinaryArray:

@@ -13,11 +13,11 @@ from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.entries import Entry, entry
 from epochal.operators.entries import CallsOf, EntrySource
-from epochal.operators.program_streams import AnswersOf, AnswersOfEntry
+from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
 from epochal.service.domain.entries import declared_entries, schema_of
 from epochal.state.json_form import to_json
 from epochal.state.types import arrow_type
-from epochal.tasks.program_calls import kept_name
+from epochal.tasks.program_calls import SERVED_KEPT
 from epochal.tasks.program_ports import Port
 
 VALUES: dict[str, list[Any]] = {
@@ -117,30 +117,81 @@ def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spar
     ports = [
         Port(number, f"e{number}", None, None, ("value",), (f"_value_{number}",)) for number in range(len(ANSWERS))
     ]
-    entries = [AnswersOfEntry(port.entry, port, port.number, type) for port, type in zip(ports, ANSWERS, strict=True)]
+    entries = [AnswersOfEntry(port.entry, port, type) for port, type in zip(ports, ANSWERS, strict=True)]
     nothing = Port(99, "nothing", None, None, (), ())
-    rows = [{"_port": 99, kept_name(99, 0): "none"}, {"_port": 0, kept_name(0, 0): "raised", "_error": "ValueError: x"}]
+    request_id, sequence = SERVED_KEPT
+    rows = [
+        {"_port": 99, request_id: "none", sequence: 1},
+        {"_port": 0, request_id: "raised", sequence: 2, "_error": "ValueError: x"},
+    ]
     for each, values in zip(entries, ANSWERS.values(), strict=True):
         for place, value in enumerate(values):
             name = each.port.columns[0]
-            rows.append({"_port": each.number, each.request_id: f"{each.number}.{place}", name: value})
-    asked = AnswersOf((*entries, AnswersOfEntry("nothing", nothing, 99, None)), "1 day")
-    kept = [(kept_name(number, 0), pa.string()) for number in (*range(len(ports)), 99)]
+            rows.append(
+                {"_port": each.port.number, request_id: f"{each.port.number}.{place}", sequence: 3, name: value}
+            )
+    asked = AnswersOf((*entries, AnswersOfEntry("nothing", nothing, None)), "1 day")
+    kept = [(request_id, pa.string()), (sequence, pa.int64())]
     columns = [(f"_value_{number}", arrow_type(type)) for number, type in enumerate(ANSWERS)]
     given = pa.Table.from_pylist(rows, pa.schema([("_port", pa.int32()), ("_error", pa.string()), *kept, *columns]))
     found = asked(spark.createDataFrame(given)).toArrow().to_pylist()
-    without = asked.table(given).to_pylist()
-    by_id = {row["request_id"]: (row["entry"], _parsed(row["value"]), row["error"]) for row in found}
-    assert by_id == {row["request_id"]: (row["entry"], _parsed(row["value"]), row["error"]) for row in without}
-    assert by_id["none"] == ("nothing", ("JSON", None), None)
-    assert by_id["raised"] == ("e0", None, "ValueError: x")
+    by_id = {row["request_id"]: _parsed(row) for row in found}
+    assert by_id == {row["request_id"]: _parsed(row) for row in asked.table(given).to_pylist()}
+    assert by_id["none"] == ("nothing", 1, ("JSON", None), None)
+    assert by_id["raised"] == ("e0", 2, None, "ValueError: x")
     for number, (type, values) in enumerate(ANSWERS.items()):
         for place, value in enumerate(values):
-            assert by_id[f"{number}.{place}"] == (f"e{number}", ("JSON", to_json(value, type)), None)
+            assert by_id[f"{number}.{place}"] == (f"e{number}", 3, ("JSON", to_json(value, type)), None)
 
 
-def _parsed(value: str | None) -> Any:
-    return None if value is None else ("JSON", orjson.loads(value))
+def test_the_calls_of_all_entries_are_one_stream_in_spark_and_without_it(spark: SparkSession) -> None:
+    """By a parameter that stands in another column than that of another entry, by a constant, or wherever."""
+    names = {"put": {"key": "string", "value": "bigint"}, "swap": {"other": "string", "key": "string"}}
+    names |= {"reset": {}, "add": {"amount": "bigint"}}
+    keys: dict[str, Any] = {"put": "key", "swap": "key", "reset": ("it's", "string"), "add": ("all", "string")}
+    declared = {name: entry(f"store-{name}", types, [], None, "") for name, types in names.items()}
+    unread = entry("unread", {"key": "string"}, [], None, "")
+    sent: dict[str, list[dict[str, Any]]] = {
+        "put": [{"key": "a", "value": 1}, {"key": "b", "value": 2}],
+        "swap": [{"other": "o", "key": "k"}],
+        "reset": [{}],
+        "add": [{"amount": 7}],
+    }
+    batches, first = [CallBatch(entry="unread", first=1, request_ids=("u",), arguments=('{"key":"x"}',))], 2
+    for name, calls in sent.items():
+        ids = tuple(f"{name}.{place}" for place in range(len(calls)))
+        texts = tuple(map(json.dumps, calls))
+        batches.append(CallBatch(entry=f"store-{name}", first=first, request_ids=ids, arguments=texts))
+        first += len(calls)
+    source = EntrySource([unread, *declared.values()])
+    source.connect(GivenCalls(batches))
+    source.restore(None, ())
+    slice = source.plan(SliceLimits(None))
+    assert slice is not None
+    served = CallsOfAll(
+        tuple(ServedCalls(declared[name], name, number, keys[name]) for number, name in enumerate(names))
+    )
+    without = served.table(source.table(slice))
+    found = served(source.read(spark, slice)).toArrow().select(without.column_names).cast(without.schema)
+    order = [(SERVED_KEPT[1], "ascending")]
+    assert found.sort_by(order).to_pylist() == without.sort_by(order).to_pylist()
+    rows = {row[SERVED_KEPT[0]]: row for row in without.to_pylist()}
+    assert len(rows) == 5
+    for number, (name, calls) in enumerate(sent.items()):
+        for place, arguments in enumerate(calls):
+            row, columns = rows[f"{name}.{place}"], served.arguments[name]
+            assert row["_entry"] == number
+            assert {each: row[column] for each, column in columns.items()} == arguments
+            assert row["_key"] == (arguments[keys[name]] if isinstance(keys[name], str) else keys[name][0])
+    assert len({column for columns in served.arguments.values() for column in columns.values()}) == 3
+    wherever = CallsOfAll((ServedCalls(declared["add"], "add", 0, None),))
+    assert wherever(source.read(spark, slice)).select("_key").toArrow().num_rows == 1
+    assert wherever.table(source.table(slice)).schema.field("_key").type == pa.int64()
+
+
+def _parsed(row: dict[str, Any]) -> Any:
+    value = None if row["value"] is None else ("JSON", orjson.loads(row["value"]))
+    return row["entry"], row["sequence"], value, row["error"]
 
 
 def test_every_type_has_a_schema() -> None:
