@@ -39,8 +39,8 @@ class Answers:
 
     operators: Mapping[str, Sequence[Handle]]
     sinks: Sequence[SinkAnswer]
-    silent_partitions: Sequence[int]
-    """Partitions of the last stage that belong to no sink: they drain an operator that nobody reads."""
+    drained_partitions: Collection[int]
+    """Partitions of the last stage that belong to no sink: they have the handles of an operator that nobody reads."""
     partitions: int
     rows_in: int = 0
     time: ObservedTime = ObservedTime()
@@ -154,7 +154,7 @@ def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> 
 
 
 def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
-    counts = Counter([*(answer.partition for answer in answers.sinks), *answers.silent_partitions])
+    counts = Counter([*(answer.partition for answer in answers.sinks), *set(answers.drained_partitions)])
     wrong = [partition for partition in range(answers.partitions) if counts[partition] != 1]
     if wrong or len(counts) > answers.partitions:
         raise HandlesIncomplete(

@@ -1,6 +1,6 @@
 """E2 on Spark: one job for the usual pipeline, one more for each operator that several consumers read.
 
-The last stage is the union of all sinks' tasks, of one drain per operator that nobody reads, and of one end row. Each
+The last stage is the union of all sinks' tasks, of the handles of operators that nobody reads, and of one end row. Each
 row of the result carries the partition it came from; the end row's partition says how many there must have been.
 """
 
@@ -38,7 +38,6 @@ from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideN
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
-from epochal.tasks.drain import DrainTask
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SINK_RESULT, SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of
@@ -253,14 +252,14 @@ class _EpochJob:
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]
-        drained = node.id in self._shape.drained
         frame = self._frames.task_rows(node, inputs, self._read(node))
         if node.id in self._shape.shared:
             frame = self._materialise(node, frame)
+        elif node.id in self._shape.drained:
+            columns = "CAST(NULL AS STRING) AS sink", f"{SUBTASK} AS partition", f"{HANDLE} AS handle"
+            self._drains.append(frame.where(f"{HANDLE} IS NOT NULL").selectExpr(*columns))
         else:
             frame = self._frames.observed(node, frame)
-        if drained:
-            self._drains.append(map_in_arrow(frame, DrainTask(), SINK_RESULT_TYPE))
         self._task_rows[node.id] = frame
         return plan.output_rows(frame)
 
@@ -305,13 +304,17 @@ class _EpochJob:
 
     def _answers(self, rows: list[Row]) -> Answers:
         *answered, end = sorted(rows, key=lambda row: row[PARTITION])
+        decoded = [(row, TaskAnswer.decode(bytes(row["handle"]))) for row in answered]
+        sinks = [(row[PARTITION], answer) for row, answer in decoded if row["sink"] is not None]
+        drained = [(row[PARTITION], answer) for row, answer in decoded if row["sink"] is None]
         operators = {**self._frames.observed_answers(), **self._materialised}
-        sinks = [(row[PARTITION], TaskAnswer.decode(bytes(row["handle"]))) for row in answered if row["handle"]]
+        for _, answer in drained:
+            operators.setdefault(answer.handle.owner, []).append(answer)
         answers = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
         return Answers(
             operators={name: [answer.handle for answer in found] for name, found in operators.items()},
             sinks=[SinkAnswer(partition, answer.handle) for partition, answer in sinks],
-            silent_partitions=[row[PARTITION] for row in answered if not row["handle"]],
+            drained_partitions=frozenset(partition for partition, _ in drained),
             partitions=end[PARTITION],
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),

@@ -16,7 +16,7 @@ import sys
 MODULE = "epochal.engine.worker_daemon"
 SPARKS_OWN = "pyspark.daemon"
 TASKS = "epochal.tasks"
-IMPORTED = ("pyspark.worker", "pyarrow.parquet", *(f"{TASKS}.{name}" for name in ("operator", "drain", "sink")))
+IMPORTED = ("pyspark.worker", "pyarrow.parquet", *(f"{TASKS}.{name}" for name in ("operator", "sink")))
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",  # NumPy's; Spark gives a task one core
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # of Arrow's allocator

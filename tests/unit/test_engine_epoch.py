@@ -50,17 +50,19 @@ def handle(owner: str, subtask: int) -> Handle:
     return Handle(owner=owner, subtask=subtask, rows=1, bytes=1, payload={})
 
 
-def answers(operator: list[int], sink: list[tuple[int, str]], partitions: int, silent: tuple[int, ...] = ()) -> Answers:
+def answers(
+    operator: list[int], sink: list[tuple[int, str]], partitions: int, drained: tuple[int, ...] = ()
+) -> Answers:
     return Answers(
         operators={"sum": [handle("sum", subtask) for subtask in operator]},
         sinks=[SinkAnswer(partition, handle(name, partition)) for partition, name in sink],
-        silent_partitions=silent,
+        drained_partitions=drained,
         partitions=partitions,
     )
 
 
 def test_complete_answers_are_collected_in_subtask_order() -> None:
-    collected = collect(answers([1, 0], [(2, "out"), (0, "out")], 3, silent=(1,)), ["sum"], ["out", "other"], 2)
+    collected = collect(answers([1, 0], [(2, "out"), (0, "out")], 3, drained=(1, 1)), ["sum"], ["out", "other"], 2)
     assert [item.subtask for item in collected.operators["sum"]] == [0, 1]
     assert [item.subtask for item in collected.sinks["out"]] == [0, 2]
     assert collected.sinks["other"] == ()
