@@ -23,6 +23,8 @@ DEFAULTS = {
     "spark.python.daemon.module": worker_daemon.MODULE,
     # Where in the author's code a Column was made is kept by three more calls into the JVM for every one of them.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Of each job Spark writes its plan down, for whoever looks at it later: not at length.
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Up to 48 MB that come from Arrow Spark would keep as rows in the plan, and evaluate while it plans: filters and
     # expressions row by row, uncompiled, in one thread. A few rows are quicker so; more belong to tasks.

@@ -255,9 +255,10 @@ class _EpochJob:
         frame = self._frames.task_rows(node, inputs, self._read(node))
         if node.id in self._shape.shared:
             frame = self._materialise(node, frame)
-        elif node.id in self._shape.drained:
+        elif node.id in self._shape.drained:  # nobody reads what it gives
             columns = "CAST(NULL AS STRING) AS sink", f"{SUBTASK} AS partition", f"{HANDLE} AS handle"
             self._drains.append(frame.where(f"{HANDLE} IS NOT NULL").selectExpr(*columns))
+            return frame
         else:
             frame = self._frames.observed(node, frame)
         self._task_rows[node.id] = frame

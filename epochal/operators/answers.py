@@ -112,12 +112,19 @@ class Answering:
             )
 
 
-def answer_frame(frame: DataFrame, entry: str, sequence: str = "CAST(NULL AS BIGINT)") -> DataFrame:
-    """From rows with ``request_id``, ``value`` and ``error`` those of answers. ``entry``: whose they are, in SQL;
-    ``sequence``: the number of the call, where a row stands for that as well."""
+def answer_frame(
+    frame: DataFrame,
+    entry: str,
+    request_id: str = REQUEST_ID.name,
+    sequence: str = "CAST(NULL AS BIGINT)",
+    value: str = "value",
+    error: str = "error",
+) -> DataFrame:
+    """The rows as those of answers, each column by an expression in SQL. ``entry``: whose they are; ``sequence``: the
+    number of the call, where a row stands for that as well."""
     return frame.selectExpr(
-        f"{entry} AS {_ENTRY}", REQUEST_ID.name, f"{sequence} AS {SEQUENCE.name}", f"true AS {_ANSWERED}",
-        *_ANSWER.names,
+        f"{entry} AS {_ENTRY}", f"{request_id} AS {REQUEST_ID.name}", f"{sequence} AS {SEQUENCE.name}",
+        f"true AS {_ANSWERED}", f"{value} AS value", f"{error} AS error",
     )  # fmt: skip
 
 

@@ -25,8 +25,6 @@ from epochal.operators.distribution import (
     Subtasks,
     placed,
     united,
-    with_control,
-    with_marks,
 )
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted
@@ -177,8 +175,6 @@ class OperatorPlan:
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         """The inputs' rows at their subtasks, with marks and control columns, as ``work`` needs them."""
-        if [input.distribution for input in self.inputs] == [Distribution.BY_KEY]:
-            return placed(with_control(with_marks(frames[0], subtasks), self.inputs[0].keys, subtasks), subtasks)
         return placed(united(frames, self.inputs, self.key, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:

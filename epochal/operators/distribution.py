@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -79,6 +79,11 @@ class Subtasks:
         )
         return cls(parallelism, max_parallelism, marks)
 
+    @cached_property
+    def called(self) -> DataFrame:
+        """The marks with the subtask that each is of, ``_subtask``."""
+        return self.marks.selectExpr(MARK, f"int(array_position({_values(self.parallelism)}, {MARK}) - 1) AS {SUBTASK}")
+
     @property
     def ride_spark_shuffle(self) -> bool:
         """True when Spark's own hash partitioning of the keys puts every key group on its subtask."""
@@ -121,9 +126,7 @@ def united(
         _tagged(_arranged(frame, input, subtasks), number, input, key) if several else _arranged(frame, input, subtasks)
         for number, (frame, input) in enumerate(zip(frames, inputs, strict=True))
     ]
-    called = f"int(array_position({_values(subtasks.parallelism)}, {MARK}) - 1) AS {SUBTASK}"
-    marks = subtasks.marks.selectExpr(MARK, called)
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, marks])
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, subtasks.called])
 
 
 def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:

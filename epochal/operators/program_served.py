@@ -77,34 +77,37 @@ class CallsOfAll:
         return found, types
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        _, types = self._shared
-        carried = {each.name: CallsOf(each.entry).carried.names for each in self.entries}
-        sources: dict[str, list[str]] = {name: [] for name in types}
-        for each in self.entries:
-            for column, source in zip(self.arguments[each.name].values(), carried[each.name], strict=True):
-                sources[column].append(quoted(source))
-        # Arguments of other entries are null.
-        shared = [f"coalesce({', '.join(found)}) AS {name}" for name, found in sources.items()]
+        shared, (request_id, sequence) = self._in_source, SERVED_KEPT
         numbers = " ".join(f"WHEN '{each.entry.name}' THEN {each.number}" for each in self.entries)
         names = ", ".join(f"'{each.entry.name}'" for each in self.entries)
-        request_id, sequence = SERVED_KEPT
-        rows = frame.where(f"entry IN ({names})").selectExpr(
-            f"CASE entry {numbers} END AS {ENTRY}", *shared, f"request_id AS {request_id}", f"sequence AS {sequence}"
-        )
         keys = {each: self._key(each) for each in self.entries}
-        if len(set(keys.values())) == 1:
-            return rows.selectExpr("*", f"{keys[self.entries[0]]} AS {KEY}")
-        of_each = " ".join(f"WHEN {each.number} THEN {key}" for each, key in keys.items())
-        return rows.selectExpr("*", f"CASE {ENTRY} {of_each} END AS {KEY}")
+        key = keys[self.entries[0]]
+        if len(set(keys.values())) > 1:
+            of_each = " ".join(f"WHEN '{each.entry.name}' THEN {found}" for each, found in keys.items())
+            key = f"CASE entry {of_each} END"
+        return frame.where(f"entry IN ({names})").selectExpr(
+            f"CASE entry {numbers} END AS {ENTRY}", *(f"{found} AS {name}" for name, found in shared.items()),
+            f"request_id AS {request_id}", f"sequence AS {sequence}", f"{key} AS {KEY}",
+        )  # fmt: skip
+
+    @cached_property
+    def _in_source(self) -> dict[str, str]:
+        """By column where the source has it: arguments of other entries are null."""
+        found: dict[str, list[str]] = {name: [] for name in self._shared[1]}
+        for each in self.entries:
+            carried = CallsOf(each.entry).carried.names
+            for column, source in zip(self.arguments[each.name].values(), carried, strict=True):
+                found[column].append(quoted(source))
+        return {name: f"coalesce({', '.join(sources)})" for name, sources in found.items()}
 
     def _key(self, each: ServedCalls) -> str:
         match each.key:
             case None:
-                return f"xxhash64({SERVED_KEPT[1]})"
+                return "xxhash64(sequence)"
             case (value, type):
                 return f"CAST({_literal(value)} AS {type})"
             case name:
-                return self.arguments[each.name][name]
+                return self._in_source[self.arguments[each.name][name]]
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Of rows in Arrow, in the columns of ``CALL_SCHEMA``."""
@@ -170,14 +173,8 @@ class AnswersOf:
         names = self._by_port({each: f"'{each.name}'" for each in self.entries})
         values = self._by_port({each: _json_of(each.port) for each in self.entries})
         request_id, sequence = SERVED_KEPT
-        answers = frame.where(f"{PORT} IN ({numbers})").selectExpr(
-            f"{names} AS entry",
-            f"{request_id} AS request_id",
-            f"{sequence} AS sequence",
-            f"IF({ERROR} IS NULL, {values}, NULL) AS value",
-            f"{ERROR} AS error",
-        )
-        return answer_frame(answers, "entry", "sequence")
+        value = f"IF({ERROR} IS NULL, {values}, NULL)"
+        return answer_frame(frame.where(f"{PORT} IN ({numbers})"), names, request_id, sequence, value, ERROR)
 
     @staticmethod
     def _by_port(of: Mapping[AnswersOfEntry, str]) -> str:
