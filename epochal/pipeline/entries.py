@@ -80,9 +80,8 @@ def completed(builder: Builder) -> tuple[Node, ...]:
                 f"pipeline.answer({found.name!r}, stream), or leave returns= out."
             )
     rows = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
-    noted = {
-        entry for node in builder.nodes if isinstance(found := _answering(node), AnswersOf) for entry in found.kept
-    }
+    answering = map(_answering, builder.nodes)
+    noted = {name for each in answering if isinstance(each, AnswersOf) for name in each.kept}
     names = tuple(entry.name for entry in declared if entry.name not in noted)
     if names:
         taken = Taken(names, frozenset(names) - kept.keys())
