@@ -45,14 +45,11 @@ class InboxBatch(Base):
 
 
 class InboxCall(Base):
-    """The call with a request id, of which an application has one. ``digest``: of its entry and arguments.
-
-    That there is the application its batch says already: to look for each call takes longer than to add it.
-    """
+    """The call with a request id, of which an application has one. ``digest``: of its entry and arguments."""
 
     __tablename__ = "inbox_calls"
 
-    application: Mapped[str] = mapped_column(String(32), primary_key=True)
+    application: Mapped[str] = mapped_column(ForeignKey("applications.id"), primary_key=True)
     request_id: Mapped[str] = mapped_column(String(200), primary_key=True)
     number: Mapped[int] = mapped_column(BigInteger)
     entry: Mapped[str] = mapped_column(String(63))
