@@ -12,13 +12,13 @@ import hypothesis
 import pytest
 
 from epochal import faults
-from epochal.engine import worker_daemon
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from tests import spark_workers
 from tests.servers import or_skipped
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ SPARK_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     # As drivers have it: workers that are forked with their imports done, and no call stack kept of every Column.
-    "spark.python.daemon.module": worker_daemon.MODULE,
+    "spark.python.daemon.module": spark_workers.MODULE,
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A pause of two minutes, or a clock that is set, is not the end of the only executor.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "36500d",
@@ -56,10 +56,10 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 processor time. A run with tests marked ``long`` does without, as do drivers that are processes of their own."""
 
 
-pytest_plugins = ("tests.workers", "tests.lengths", "tests.sampling")
+pytest_plugins = ("tests.workers", "tests.lengths", "tests.sampling", "tests.statements")
 
 # How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
-hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("quick", max_examples=16, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=100, deadline=None)
 hypothesis.settings.load_profile("quick")
 
@@ -120,8 +120,9 @@ def hdfs_server() -> Iterator[HdfsServer]:
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
-    """A Kafka broker for the run; the test is skipped, with the reason, where it cannot be had."""
-    yield from or_skipped(kafka())
+    """A Kafka broker for the run, with a secured listener beside the others; the test is skipped, with the reason, where
+    it cannot be had."""
+    yield from or_skipped(kafka(secured=True))
 
 
 @pytest.fixture(scope="session")

@@ -276,9 +276,9 @@ def cut(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
     return [list(rows[first:end]) for first, end in pairwise(bounds)]
 
 
-def examples(quick: int) -> settings:
-    """So many in the quick profile, and as many times more as another profile has more."""
-    count = max(quick * settings().max_examples // 25, 1)
+def examples(usual: int) -> settings:
+    """So many in a profile of 25 examples, and in others in proportion."""
+    count = max(usual * settings().max_examples // 25, 1)
     # An explanation costs more runs than all the rest.
     phases = [phase for phase in settings().phases if phase is not Phase.explain]
     return settings(max_examples=count, deadline=None, phases=phases)

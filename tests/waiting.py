@@ -16,4 +16,4 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
         now = time.monotonic()
         assert now < deadline, "did not come true"
         # To look must not take the time of what is waited for, however slow the machine is.
-        time.sleep(min(0.5, max(0.02, 2 * (now - began))))
+        time.sleep(min(0.5, max(0.05, 4 * (now - began))))

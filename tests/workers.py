@@ -27,13 +27,15 @@ BYTES_PER_WORKER = 4 << 30
 """A worker may have a Spark session, two JVMs of drivers with their Python workers, Kafka and HDFS."""
 SHARED = {
     "hdfs_server": "HdfsServer",
-    "spark": "SparkSession",
     "kafka_server": "KafkaServer",
+    "spark": "SparkSession",
     "new_application": "NewApplication",
     "epochal": "CommandLine",
 }
 """Fixtures, with their types, of what takes long to start or, as a JVM does, to become fast. A file that asks for
 several goes to the first."""
+SERVERS = ("hdfs_server", "kafka_server")
+"""Many files ask for both, and for ``spark`` besides: on one worker, each of the three is started once for them."""
 
 
 def cores() -> int:
@@ -52,7 +54,9 @@ def unit_of(file: str) -> str:
     asks = (name for name, type in SHARED.items() if f"{name}: {type}" in text or f'("{name}")' in text)
     fixture = next(asks, file)
     # So many tests need Spark that one worker would end long after the others.
-    return f"{fixture}, {'unit' if 'unit' in path.parts else 'other'} tests" if fixture == "spark" else fixture
+    if fixture == "spark":
+        return f"spark, {'unit' if 'unit' in path.parts else 'other'} tests"
+    return "servers" if fixture in SERVERS else fixture
 
 
 @pytest.hookimpl(optionalhook=True)

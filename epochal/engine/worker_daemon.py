@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 
 MODULE = "epochal.engine.worker_daemon"
 SPARKS_OWN = "pyspark.daemon"
@@ -23,10 +24,11 @@ WITHOUT_THREADS = {
 }
 
 
-def main() -> None:
+def main(imports: Sequence[str] = IMPORTED) -> None:
+    """``imports``: the modules that workers are forked with."""
     for name, value in WITHOUT_THREADS.items():
         os.environ.setdefault(name, value)
-    for module in IMPORTED:
+    for module in imports:
         importlib.import_module(module)
     if not is_alone():
         os.execv(sys.executable, [sys.executable, "-m", SPARKS_OWN, *sys.argv[1:]])

@@ -7,7 +7,7 @@ import pickle
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,8 @@ from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.kafka_reading import read_topic
 from epochal.testing.servers.kafka import KafkaServer
-from epochal.testing.servers.kafka import kafka as running_kafka
 from epochal.testing.servers.kafka_security import USER
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows
-from tests.servers import or_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +39,10 @@ Options = Callable[..., dict[str, Any]]
 AT_START = EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[KafkaServer]:
-    yield from or_skipped(running_kafka(secured=True))
+@pytest.fixture
+def server(kafka_server: KafkaServer) -> KafkaServer:
+    """Its user has the rights that earlier tests gave, to topics of theirs."""
+    return kafka_server
 
 
 @pytest.fixture

@@ -28,34 +28,32 @@ SAMPLE = (
 )
 """Decided; again half-way in the commit that recovery redoes. Undecided is what dies with all processes."""
 LOST_TASKS = ("T2.processed", "T3.pre-committed")
-AHEAD = 10
 
 
 @pytest.mark.timeout(600)
 def test_lives_that_end_at_one_point_of_each_kind(new_application: NewApplication) -> None:
-    live(new_application(compact_after_epochs=6), SAMPLE, LOST_TASKS)
+    live(new_application(compact_after_epochs=3), SAMPLE, LOST_TASKS, ahead=2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_lives_that_end_at_every_point(new_application: NewApplication) -> None:
     application = new_application(compact_after_epochs=6)
-    live(application, LIVES, task_points())
+    live(application, LIVES, task_points(), ahead=10)
     assert len(application.history.decided) >= len(LIVES) // 2
 
 
-def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequence[str]) -> None:
+def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequence[str], ahead: int) -> None:
+    """``ahead``: the files that each life finds, an epoch for each; a life that compacts needs several."""
     for life in lives:
-        _live(application, life)
+        _live(application, life, ahead)
     _die_with_all_processes(application)
-    _lose_tasks(application, lost_tasks)
-    application.feed(2)
-    application.finish()
+    _lose_tasks_and_finish(application, lost_tasks)
     check_the_end(application)
 
 
-def _live(application: FaultyApplication, life: Life) -> None:
-    application.feed(AHEAD - application.files_left)
+def _live(application: FaultyApplication, life: Life, ahead: int) -> None:
+    application.feed(ahead - application.files_left)
     states = {record.state: record.epoch for record in application.epochs}
     epoch = None
     if life.where == "first epoch":
@@ -64,7 +62,7 @@ def _live(application: FaultyApplication, life: Life) -> None:
         assert life.finds in states, f"before {life} there is no {life.finds} epoch"
         epoch = states[life.finds] if life.point.startswith(("E", "R4.swept")) else None
     raising = [application.fault(life.raises, "raise", epoch)] if life.raises else []
-    application.dies_at(application.fault(life.point, "kill", epoch), before=raising, epochs=AHEAD)
+    application.dies_at(application.fault(life.point, "kill", epoch), before=raising, epochs=ahead)
 
 
 def _die_with_all_processes(application: FaultyApplication) -> None:
@@ -78,11 +76,11 @@ def _die_with_all_processes(application: FaultyApplication) -> None:
     assert wrongly_visible(application.history) == []
 
 
-def _lose_tasks(application: FaultyApplication, lost: Sequence[str]) -> None:
-    """One life, whose epochs lose a Python worker each, at one point after the other; Spark runs the task again."""
-    application.feed(max(0, len(lost) - application.files_left))
+def _lose_tasks_and_finish(application: FaultyApplication, lost: Sequence[str]) -> None:
+    """The last life, to the end of the input: first its epochs lose a Python worker each, at one point after the other,
+    and Spark runs the task again; two epochs at least lose none."""
+    application.feed(max(0, len(lost) + 2 - application.files_left))
     first = application.next_epoch
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(lost)]
-    driver = application.start(task_faults=faults, epochs=len(lost), master="local[2,4]")
-    assert driver.wait() == 0, driver.log_end()
+    application.finish(task_faults=faults, master="local[2,4]")
     assert [fault.point for fault in faults if not application.fired(fault)] == []

@@ -13,7 +13,8 @@ settings.register_profile("mutants", max_examples=25, deadline=None, phases=(Pha
 for _mutant in MUTANTS:
     if _mutant.name == os.environ["EPOCHAL_MUTANT"]:
         _mutant.apply()
-from tests.simulation import test_control_planes  # noqa: E402 - it imports what has just been changed
+from tests.simulation import test_control_planes, test_simulation  # noqa: E402 - they import what has just been changed
 
 # Some are seen in one history of fifty only.
 test_control_planes.SAMPLE = 200
+test_simulation.SAMPLE = 100

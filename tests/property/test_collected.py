@@ -19,7 +19,7 @@ from epochal.connectors import console, generator
 from epochal.errors import EpochAborted
 from epochal.pipeline.description import describe
 from tests.property.every_cut import SLICE, streamed
-from tests.property.every_type import NUMBERS, TYPES, assert_equal_to_batch, few, plan_of, rows
+from tests.property.every_type import NUMBERS, TYPES, assert_equal_to_batch, few, plan_of, rows, some
 
 COLLECTED = [name for name in TYPES if not name.startswith("d_")] + ["d_10_0", "d_38_18"]
 
@@ -43,7 +43,8 @@ def test_collected_values(spark: SparkSession, seed: int) -> None:
     mine["some"] = sparks["some"] = "count(DISTINCT n) FILTER (WHERE flag) / count(*)"
     mine["words"] = "transform(collect_list(DISTINCT text) FILTER (WHERE flag), x -> upper(x))"
     sparks["words"] = "transform(sort_array(collect_list(DISTINCT text) FILTER (WHERE flag)), x -> upper(x))"
-    assert_equal_to_batch(rows(spark, random.Random(seed)), mine, sparks)
+    choose = random.Random(seed)
+    assert_equal_to_batch(rows(spark, choose), some(mine, choose), sparks)
 
 
 def test_a_limit_that_is_reached_names_operator_and_column(spark: SparkSession) -> None:

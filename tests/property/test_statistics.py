@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, LongType
 
 from epochal import functions as F
 from tests.property.every_cut import SHOWN, SLICE, SLICES, streamed
-from tests.property.every_type import TYPES, assert_equal_to_batch, few, plan_of, rows
+from tests.property.every_type import TYPES, assert_equal_to_batch, few, plan_of, rows, some
 
 STATISTICS = {
     **{f"sd_{name}": f"stddev({name})" for name in ("tiny", "n", "x", "single", "d_24_4")},
@@ -44,7 +44,8 @@ STATISTICS = {
 def test_variances_covariances_and_correlations(spark: SparkSession, seed: int) -> None:
     # With an infinity, Spark's covariance depends on the order of rows.
     sparks = STATISTICS | {"covar_pop": "covar_pop(CASE WHEN abs(x) < double('inf') THEN x ELSE x - x END, n)"}
-    assert_equal_to_batch(rows(spark, random.Random(seed)), STATISTICS, sparks)
+    choose = random.Random(seed)
+    assert_equal_to_batch(rows(spark, choose), some(STATISTICS, choose), sparks)
 
 
 def test_a_covariance_with_an_infinity_is_no_number_wherever_it_comes(spark: SparkSession) -> None:
@@ -71,7 +72,8 @@ def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> N
     mine["by_x"], sparks["by_x"] = "max_by(text, x)", "max_by(text, CASE WHEN x IS NOT NULL THEN struct(x, text) END)"
     mine["known"] = F.last("n", ignorenulls=True, order_by="day")
     sparks["known"] = "max_by(n, CASE WHEN n IS NOT NULL AND day IS NOT NULL THEN struct(day, n) END)"
-    assert_equal_to_batch(rows(spark, random.Random(seed)), mine, sparks)
+    choose = random.Random(seed)
+    assert_equal_to_batch(rows(spark, choose), some(mine, choose), sparks)
 
 
 def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:

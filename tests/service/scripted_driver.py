@@ -24,7 +24,7 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.exit_codes import ExitCode
 
-EPOCH_SECONDS = 0.05
+EPOCH_SECONDS = 0.15
 
 
 class ScriptedDriver:
@@ -32,7 +32,7 @@ class ScriptedDriver:
         self._orders = orders
         http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
         self._catalog = HeartbeatingCatalog(
-            http, lambda _error: os._exit(ExitCode.FENCED), interval_seconds=0.1, listen=http.listen
+            http, lambda _error: os._exit(ExitCode.FENCED), interval_seconds=0.2, listen=http.listen
         )
         self._store = SnapshotStore(orders.store)
         self._point = self._catalog.begin_attempt()

@@ -29,7 +29,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("scripted_driver.py")
-QUICK = SupervisionSettings(lease_seconds=3, start_seconds=60, stop_seconds=60, round_seconds=0.05, sweep_seconds=0.1)
+QUICK = SupervisionSettings(lease_seconds=3, start_seconds=60, stop_seconds=60, round_seconds=0.15, sweep_seconds=0.3)
 RESTART = {"max_restarts": 3, "window_seconds": 600, "backoff_seconds": 0.1, "backoff_limit_seconds": 0.5}
 
 
@@ -276,7 +276,7 @@ input()
     assert other.stdout is not None and other.stdout.readline() == "True\n"
     with control_plane(settings) as plane:
         plane.submit("run")
-        time.sleep(20 * QUICK.round_seconds)
+        time.sleep(5 * QUICK.round_seconds)
         assert plane.attempts == []
         other.communicate("end")
         plane.moves_on()

@@ -13,7 +13,7 @@ from epochal.service.catalog import types
 from tests.simulation.control_planes import NodeClock, simulated
 
 SEEDS = 2_000
-SAMPLE = 10
+SAMPLE = 5
 CHUNK = 25
 
 

@@ -13,7 +13,7 @@ from epochal.faults import FaultPoint
 from epochal.testing import simulation
 
 SEEDS = 2_000
-SAMPLE = 100
+SAMPLE = 50
 CHUNK = 250
 NOT_SIMULATED = {
     points.E7_BASE_WRITTEN.name,

@@ -133,6 +133,7 @@ def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSessio
         test.epoch(events=rows(0, None, None))
 
 
+@pytest.mark.long  # without Spark: tests/property/test_event_time_chains.py
 def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
     """Known through row-wise verbs, whatever columns they leave; a union of streams is one whole."""
     pipeline = Pipeline("bids")

@@ -62,9 +62,9 @@ def test_workers_are_as_many_as_memory_and_cores_allow(cores: int, gigabytes: in
 
 
 def test_files_that_share_a_server_or_a_jvm_go_to_one_worker() -> None:
-    assert unit_of("tests/fault/test_kafka.py") == unit_of("tests/contract/test_kafka_sink.py") == "kafka_server"
+    assert unit_of("tests/fault/test_kafka.py") == unit_of("tests/contract/test_kafka_sink.py") == "servers"
     assert unit_of("tests/unit/test_harness.py") == unit_of("tests/unit/test_overflow.py") == "spark, unit tests"
-    assert unit_of("tests/contract/test_kafka_source.py") == unit_of("tests/end_to_end/test_docs.py")
+    assert unit_of("tests/contract/test_dbms_source.py") == unit_of("tests/end_to_end/test_docs.py")
     assert unit_of("tests/fault/test_author.py") == unit_of("tests/fault/test_kills_with_spark.py") == "new_application"
-    assert unit_of("tests/fault/test_hdfs.py") == unit_of("tests/contract/test_hdfs_source.py") == "hdfs_server"
+    assert unit_of("tests/fault/test_hdfs.py") == unit_of("tests/contract/test_hdfs_source.py") == "servers"
     assert unit_of("tests/unit/test_sampling.py") == "tests/unit/test_sampling.py"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from epochal.testing.servers.maven import artifacts, class_path, java
+from epochal.testing.servers.maven import SHORT_LIVED, artifacts, class_path, java
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, free_port
 
 ARTIFACTS = ("org.apache.hadoop:hadoop-client-minicluster:3.5.0", "org.slf4j:slf4j-nop:1.7.36")
@@ -30,7 +30,6 @@ NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 ADMINISTRATION = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 START_SECONDS = 60
-_UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 
 
 class HdfsServer:
@@ -122,10 +121,8 @@ class HdfsServer:
         ServerProcess(f"HDFS's {name}", command, self.folder / f"{name}-command.log").wait_for_success(START_SECONDS)
 
     def _command(self, program: str, *arguments: str) -> Sequence[str]:
-        # A short life: the second compiler would cost more than it gains.
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_UNVERIFIED]
         path = class_path(self._jars, self.folder / "settings")
-        return [java(), *options, "-cp", path, program, *arguments]
+        return [java(), "-Xmx256m", *SHORT_LIVED, "-cp", path, program, *arguments]
 
     def _has_name_node(self) -> bool:
         """Does it answer, and take changes?"""

@@ -19,13 +19,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewTopic
 
 from epochal.testing.servers.kafka_security import LISTENER, SecuredListener, secured_listener
-from epochal.testing.servers.maven import artifacts, class_path, java
+from epochal.testing.servers.maven import SHORT_LIVED, artifacts, class_path, java
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 from epochal.testing.servers.proxy import TcpProxy
 
 VERSION = "4.1.1"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-MEMORY = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+MEMORY = ("-Xms128m", "-Xmx512m")
 START_SECONDS = 60
 
 
@@ -238,4 +238,4 @@ def _format(folder: Path, jars: Path, more: Sequence[str]) -> None:
 
 
 def _command(jars: Path, main: str, *arguments: str | Path) -> Sequence[str | Path]:
-    return [java(), *MEMORY, "-cp", class_path(jars), main, *arguments]
+    return [java(), *MEMORY, *SHORT_LIVED, "-cp", class_path(jars), main, *arguments]

@@ -19,6 +19,12 @@ from epochal.testing.servers.process import ServerUnavailable
 
 SECONDS = 600
 """How long Maven may take: the first fetch brings its own plugins too."""
+SHORT_LIVED = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
+"""Options of a JVM that lives for minutes: the second compiler, and to verify what Maven fetched, would cost it more
+than they gain."""
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 

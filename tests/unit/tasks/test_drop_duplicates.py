@@ -88,7 +88,7 @@ def test_rows_apart_are_kept_also_of_one_epoch_and_keys_are_forgotten(make_opera
 EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_size=40)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epochs=st.lists(EVENTS, min_size=1, max_size=3), within=st.integers(1, 30))
 def test_what_is_kept_is_what_a_reader_row_by_row_keeps(make_operator: Any, epochs: Any, within: int) -> None:
     operator = made(make_operator, within)

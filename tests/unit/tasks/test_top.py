@@ -80,7 +80,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epochs=st.lists(ROWS, min_size=1, max_size=4), count=st.integers(1, 4))
 def test_any_cut_into_epochs_gives_the_ranks_of_all_rows(make_operator: Any, epochs: Any, count: int) -> None:
     cut, whole = made(make_operator, count), made(make_operator, count)
