@@ -175,6 +175,7 @@ def test_a_restarted_control_plane_adopts_the_driver(settings: Settings) -> None
         plane.moves_on()
 
 
+@pytest.mark.long  # an adopted driver's end is seen above, too
 def test_a_driver_that_died_while_the_control_plane_was_away_is_found_out(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -205,6 +206,7 @@ def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
         assert later and {item["attempt"] for item in later} == {2}
 
 
+@pytest.mark.long  # lost and spared: above; killed: below; decided so: test_supervision_decisions.py
 def test_a_lost_driver_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"lease_seconds": 1.5})) as plane:
         plane.submit("run")
@@ -226,6 +228,7 @@ def test_a_crash_that_was_not_reported_is_explained_by_exit_code_and_log(setting
         assert plane.client.get("/v1/applications/flights/logs").text == "about to crash\n"
 
 
+@pytest.mark.long  # decided so: test_supervision_decisions.py; what is reported is kept: below
 def test_a_failure_that_people_have_to_correct_is_not_tried_again(settings: Settings) -> None:
     failure = {"type": "invalid-pipeline", "message": "no column delay"}
     with control_plane(settings) as plane:
@@ -282,6 +285,7 @@ input()
         plane.moves_on()
 
 
+@pytest.mark.long  # rotated, read and followed: test_supervision_launcher.py
 def test_drivers_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
     with control_plane(settings.model_copy(update={"log_bytes": 1})) as plane:
         plane.submit("crash", RESTART | {"max_restarts": 1})

@@ -114,7 +114,7 @@ def test_a_setting_that_cannot_be(epochal: CommandLine, sensors: Path, tmp_path:
     assert answer.words.count("greater than or equal to 1") == 1
 
 
-@pytest.mark.parametrize("command", ["up", "migrate"])
+@pytest.mark.parametrize("command", [pytest.param("up", marks=pytest.mark.long), "migrate"])
 def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command: str) -> None:
     (tmp_path / "home").mkdir()
     assert alone("migrate").code == 0
@@ -122,7 +122,7 @@ def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    refused(alone.spawn(command, *(["--port", "0"] if command == "up" else [])), 1, "9999", "newer")
+    refused(alone.spawn("up", "--port", "0") if command == "up" else alone(command), 1, "9999", "newer")
 
 
 def test_a_port_in_use(plane: ControlPlane, alone: CommandLine) -> None:
