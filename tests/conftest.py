@@ -120,8 +120,8 @@ def hdfs_server() -> Iterator[HdfsServer]:
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
-    """A Kafka broker for the run, with a secured listener beside the others; the test is skipped, with the reason, where
-    it cannot be had."""
+    """A Kafka broker for the run, which has a secured listener, too; the test is skipped, with the reason, where it
+    cannot be had."""
     yield from or_skipped(kafka(secured=True))
 
 

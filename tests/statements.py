@@ -1,7 +1,7 @@
 """A pytest plugin: engines of one dialect share the statements that SQLAlchemy has compiled.
 
-A control plane has three engines, and keeps what it compiles as long as it runs. A test has a new one, which would
-compile most of what it asks for the first time: more than all else that it computes.
+A control plane has three engines, and keeps what it compiles as long as it runs. A test has new ones, which would
+compile most of what they ask for the first time: a third of what the tests of the service compute.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ SHARED = (SQLiteDialect_pysqlite, PGDialect_psycopg)
 _compiled: LRUCache[Any, Any] = LRUCache(10_000)
 
 
+class _CompiledCache:
+    """In place of the attribute of an engine."""
+
+    def __get__(self, engine: Engine, owner: type[Engine]) -> Any:
+        return _compiled if type(engine.dialect) in SHARED else engine.__dict__["_compiled_cache"]
+
+    def __set__(self, engine: Engine, own: Any) -> None:
+        engine.__dict__["_compiled_cache"] = own
+
+
 def pytest_configure() -> None:
     for dialect in SHARED:
         # The dialect is part of a statement's key, also in the caches that mappers have.
         dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
         dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[assignment,method-assign]
-    made = Engine.__init__
-
-    def sharing(self: Engine, *arguments: Any, **options: Any) -> None:
-        made(self, *arguments, **options)
-        if type(self.dialect) in SHARED:
-            self._compiled_cache = _compiled
-
-    Engine.__init__ = sharing  # type: ignore[method-assign]
+    Engine._compiled_cache = _CompiledCache()  # type: ignore[assignment]

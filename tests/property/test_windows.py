@@ -274,7 +274,9 @@ def test_rows_without_a_time_are_in_no_window(spark: SparkSession) -> None:
     frame = spark.sql("SELECT CAST(NULL AS TIMESTAMP) AS ts")
     makers = (event_time.all_windows, event_time.pane_start, event_time.pane_end)
     columns = {
-        f"{make.__name__} of {name}": to_column(make(windows, "ts")) for name, windows in EVERY.items() for make in makers
+        f"{make.__name__} of {name}": to_column(make(windows, "ts"))
+        for name, windows in EVERY.items()
+        for make in makers
     }
     (row,) = frame.select(*(column.alias(name) for name, column in columns.items())).collect()
     assert row.asDict() == dict.fromkeys(columns)
