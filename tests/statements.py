@@ -33,4 +33,4 @@ def pytest_configure() -> None:
         # The dialect is part of a statement's key, also in the caches that mappers have.
         dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
         dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[assignment,method-assign]
-    Engine._compiled_cache = _CompiledCache()  # type: ignore[assignment]
+    Engine._compiled_cache = _CompiledCache()  # type: ignore[method-assign]
