@@ -257,7 +257,7 @@ def http_client(settings: Settings, token: str | None) -> httpx.Client:
     """Of the control plane of ``settings``; without a token nobody in particular."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     # Nothing here is encrypted; to load certificates all the same would take longer than most requests.
-    return httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30, verify=False)
+    return httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=120, verify=False)
 
 
 @contextmanager
