@@ -119,13 +119,16 @@ def _described(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _declared(nodes: Collection[Node]) -> list[Entry]:
-    found = list[Entry]()
+    found, names = dict[str, Entry](), list[str]()
     for function in (node.function for node in nodes if isinstance(node, TransformNode)):
         if isinstance(function, CallsOf):
-            found.append(function.entry)
-        elif isinstance(function, CallsOfAll):
-            found += [each.entry for each in function.entries]
-    return found
+            found[function.entry.name] = function.entry
+            names.append(function.entry.name)
+        elif isinstance(function, CallsOfAll):  # of one stage of a program
+            found |= {each.entry.name: each.entry for each in function.entries}
+        elif isinstance(function, AnswersOf):
+            names += function.kept
+    return [found[name] for name in names]
 
 
 def _kept(nodes: Collection[Node]) -> dict[str, str]:

@@ -53,11 +53,12 @@ def install(app: FastAPI, version: str) -> None:
             app.openapi_schema = _document(app, version)
         return app.openapi_schema
 
-    def answer(request: Request) -> JSONResponse:
-        return JSONResponse(document())
-
     app.openapi = document  # type: ignore[method-assign]
-    app.add_route("/openapi.json", answer, include_in_schema=False)
+    app.add_route("/openapi.json", _answer, include_in_schema=False)
+
+
+def _answer(request: Request) -> JSONResponse:
+    return JSONResponse(request.app.openapi())
 
 
 def _document(app: FastAPI, version: str) -> dict[str, Any]:

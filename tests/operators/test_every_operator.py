@@ -30,7 +30,7 @@ SUPPORT = {
     *("__init__", "contract", "declared", "distribution", "panes", "windowed"),
     *("keyed_calls", "timed_calls", "window_calls", "joined"),
     "merge_answers",  # goes with process_partial
-    "program_streams",  # the verbs at both ends of a program
+    *("program_streams", "program_served"),  # the verbs at both ends of a program
     "entries",  # a source: tests/unit/test_entries.py
     "feedback",  # an internal source and a participant: tests/simulation/test_loops.py
 }
