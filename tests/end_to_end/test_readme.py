@@ -31,10 +31,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a reader has saved the pipeline."""
+    """Where a reader has saved the pipeline, beside the examples."""
     folder = tmp_path_factory.mktemp("readme")
     (pipeline,) = (block.text for block in blocks_of(PAGE, "python") if block.text.startswith("# orders.py"))
     (folder / "orders.py").write_text(pipeline)
+    (folder / "examples").symlink_to(Path(__file__).parents[2] / "examples")
     return folder
 
 
@@ -83,7 +84,7 @@ def test_the_pipeline_is_checked_and_run_as_readme_says(folder: Path) -> None:
     assert "5 epochs" in said["epochal run orders.py --epochs 5"]
 
 
-@pytest.mark.long  # two drivers and a builder with Spark: reconfiguration/test_running.py has one of each in every run
+@pytest.mark.long  # three drivers, a builder with Spark: reconfiguration/test_running.py has one of each in every run
 def test_every_other_command_does_what_readme_says(
     folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,10 +92,12 @@ def test_every_other_command_does_what_readme_says(
     for command in COMMANDS:
         if command not in MADE and not command.startswith(HERE):
             said[command] = run(command, folder, plane.environment | {"COLUMNS": "200"})
-            if command.startswith("epochal submit"):
+            if command.startswith("epochal submit orders.py"):
                 _wait_for_key(plane)
     assert "monday" in said["epochal lineage orders"]
     assert "trial" in said["epochal ps"]
+    assert "recommend" in said["epochal sdg explain examples/sdg/collaborative_filtering.py"]
+    assert "open" in said["epochal call store get -a key=JFK"]
 
     # The Python client, as README has it; where the control plane is, it learns from the environment.
     for name in ("EPOCHAL_URL", "EPOCHAL_HOME"):
