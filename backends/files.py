@@ -56,6 +56,7 @@ from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.declarations.locations import local_path
 from epochal.errors import OptionError, SinkError
 from epochal.faults import declare
 
@@ -238,15 +239,15 @@ class FilesBackend(SinkBackend):
 
 def local_folder(path: str) -> Path:
     """The folder that a path or ``file:`` URL names, absolute. Raises ``OptionError`` for other file systems."""
-    scheme, separator, rest = path.partition("://")
-    if separator and scheme != "file":
+    local = local_path(path)
+    if local is None:
         raise OptionError(
-            f"The files sink cannot write to {scheme}: it needs a file system that renames a folder atomically. "
-            "Give a local folder, or one that is mounted on the driver and on every executor."
+            f"The files sink cannot write to {path.partition('://')[0]}: it needs a file system that renames a folder "
+            "atomically. Give a local folder, or one that is mounted on the driver and on every executor."
         )
     if not path.strip():
         raise OptionError("The files sink needs a folder: files.sink('out').")
-    return Path(os.path.abspath(os.path.expanduser(rest if separator else path)))
+    return Path(os.path.abspath(local))
 
 
 def _remove_if_empty(folder: Path) -> None:

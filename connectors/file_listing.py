@@ -30,13 +30,6 @@ class FileRecord:
         return cls(modified_ns=int(record["mtime_ns"]), path=str(record["path"]), size=int(record["size"]))
 
 
-def absolute(location: str) -> str:
-    """``location`` such that it means the same in every working directory: an absolute path, or a URL."""
-    if "://" in location and not location.startswith("file://"):
-        return location
-    return os.path.abspath(os.path.expanduser(location.removeprefix("file://")))
-
-
 def list_files(location: str) -> list[FileRecord]:
     """All files at ``location`` (absolute), oldest first. Of a folder: the files in it, not in its folders.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.dropped_records import DroppedRecords
-from epochal.connectors.file_listing import FileRecord, absolute, current, list_files
+from epochal.connectors.file_listing import FileRecord, current, list_files
 from epochal.connectors.file_reading import (
     FORMATS,
     Format,
@@ -35,6 +35,7 @@ from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
+from epochal.declarations.locations import absolute
 from epochal.errors import OptionError, SourceError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
 from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive

@@ -1,18 +1,15 @@
 """Programs that are fed or served as they cannot be: what a person writes, and what is answered to it.
 
-docs/programs.md shows all of them; ``python -m tests.fed_wrongly`` writes them there.
+docs/programs.md shows all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal import Pipeline
-from epochal.cli.local_spark import local_spark
 from epochal.connectors import generator
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.pipeline.analysis import analyse
 from epochal.programs import Counter, Map, Partitioned, entry, program
@@ -20,8 +17,6 @@ from epochal.programs import Counter, Map, Partitioned, entry, program
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[1] / "docs" / "programs.md"
-BEGIN, END = "<!-- fed wrongly: written by `python -m tests.fed_wrongly` -->\n", "<!-- end of fed wrongly -->"
 COLUMNS = {"account": "string(id)", "amount": "id", "at": "timestamp_seconds(id)"}
 
 
@@ -124,19 +119,3 @@ def page(refusals: Mapping[str, str | None]) -> str:
     """Markdown: what is written, line by line, and what is answered."""
     told = [f"{text.replace('; ', chr(10))}\n# {message}" for text, message in refusals.items()]
     return "```text\n" + "\n\n".join(told) + "\n```\n"
-
-
-def documented() -> str:
-    """The page as it is, between its marks."""
-    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-
-
-def main() -> None:
-    """Write it between the marks."""
-    head, begin, rest = PAGE.read_text().partition(BEGIN)
-    with local_spark("fed-wrongly", Configuration(master="local[1]")) as spark:
-        PAGE.write_text(head + begin + page(refusals(spark)) + END + rest.partition(END)[2])
-
-
-if __name__ == "__main__":
-    main()

@@ -15,9 +15,8 @@ from rich.text import Text
 
 from epochal.cli import options
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Name, Parameter, ParametersFile, Setting, Url, Wait
+from epochal.cli.options import Json, Name, Parameter, ParametersFile, Setting, Url, Wait, time_of
 from epochal.cli.output import Output
-from epochal.cli.rollback import time_of
 from epochal.cli.session import connected
 from epochal.client.bundles import Progress as TransferProgress
 from epochal.client.models import ImportPlan

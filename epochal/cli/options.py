@@ -123,9 +123,12 @@ def _pair(pair: str, option: str) -> tuple[str, Any]:
 
 
 def moment(text: str | None, option: str = "--at") -> datetime | None:
+    """A time, if there is one. Raises ``typer.BadParameter``."""
+    return None if text is None else time_of(text, option)
+
+
+def time_of(text: str, option: str) -> datetime:
     """A time; one without an offset is local. Raises ``typer.BadParameter``."""
-    if text is None:
-        return None
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Name, Url, Wait
+from epochal.cli.options import Json, Name, Url, Wait, moment
 from epochal.cli.session import connected
 from epochal.client.models import RollbackPlan
 
@@ -37,10 +36,10 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Put an application back to a snapshot; first show what its sinks have of later epochs, and ask."""
-    moment = None if at is None else time_of(at, "--at")
+    then = moment(at)
     with connected(url, as_json) as session:
         handle = session.client.application(name).rollback
-        plan = handle.plan(epoch=epoch, savepoint=savepoint, tag=tag, at=moment, move_aside=move_aside)
+        plan = handle.plan(epoch=epoch, savepoint=savepoint, tag=tag, at=then, move_aside=move_aside)
         if dry_run:
             session.output.result(plan, plan_view(plan))
             return
@@ -56,14 +55,6 @@ def rollback(
         where = f" on branch {branch}" if branch else ""
         ends = "" if plan.restarts else "; start it to go on"
         session.output.result(operation, Text(f"{name} {done} at epoch {plan.to.epoch}{where}{ends}."))
-
-
-def time_of(text: str, option: str) -> datetime:
-    """Raises ``typer.BadParameter``."""
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None
 
 
 def plan_view(plan: RollbackPlan) -> RenderableType:

@@ -39,7 +39,7 @@ class Answers:
 
     operators: Mapping[str, Sequence[Handle]]
     sinks: Sequence[SinkAnswer]
-    drained_partitions: Collection[int]
+    drained_partitions: frozenset[int]
     """Partitions of the last stage that belong to no sink: they have the handles of an operator that nobody reads."""
     partitions: int
     rows_in: int = 0
@@ -154,7 +154,7 @@ def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> 
 
 
 def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
-    counts = Counter([*(answer.partition for answer in answers.sinks), *set(answers.drained_partitions)])
+    counts = Counter([*(answer.partition for answer in answers.sinks), *answers.drained_partitions])
     wrong = [partition for partition in range(answers.partitions) if counts[partition] != 1]
     if wrong or len(counts) > answers.partitions:
         raise HandlesIncomplete(

@@ -6,7 +6,6 @@ has the same columns there.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from epochal.contracts.backend import names_place
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.determinism import check_expression, check_function
+from epochal.declarations.locations import is_absolute
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.operators.feedback import head_columns
@@ -144,7 +144,7 @@ def check_paths(graph: Graph) -> None:
         if not isinstance(node, SourceNode | StaticNode | SinkNode) or node.description["kind"] != "files":
             continue
         path = node.description["path"]
-        if "://" not in path and not os.path.isabs(os.path.expanduser(path)):
+        if not is_absolute(path):
             where = place(graph, node.id)
             raise PipelineError(
                 f"{where[0].upper()}{where[1:]}: the path {path!r} is relative, and a driver runs in a folder of its "

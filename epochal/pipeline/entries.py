@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, entry, kept_for
+from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
 from epochal.operators.answers import Answering, AnswersOperator, Taken
@@ -20,37 +20,22 @@ if TYPE_CHECKING:
     from epochal.pipeline.pipeline import Builder
 
 
-def declare(
-    builder: Builder,
-    name: str,
-    arguments: Mapping[str, str],
-    optional: Collection[str],
-    returns: str | None,
-    description: str,
-) -> Stream:
+def declare(builder: Builder, entry: Entry) -> Stream:
     """The calls of an entry."""
-    declared, source = declared_in(builder, name, arguments, optional, returns, description)
-    return Stream(builder, _transform(builder, f"entry({name})", source, CallsOf(declared)))
+    source = source_of(builder, entry)
+    return Stream(builder, _transform(builder, f"entry({entry.name})", source, CallsOf(entry)))
 
 
-def declared_in(
-    builder: Builder,
-    name: str,
-    arguments: Mapping[str, str],
-    optional: Collection[str],
-    returns: str | None,
-    description: str,
-) -> tuple[Entry, NodeId]:
-    """An entry, and the one source of the calls of all entries, which comes with the first of them."""
-    declared = entry(name, arguments, optional, returns, description)
-    builder.claim("entry", name)
-    builder.claim("operator", declared.table)  # a state table is called as its operator
+def source_of(builder: Builder, entry: Entry) -> NodeId:
+    """The one source of the calls of all entries, which comes with the first of them."""
+    builder.claim("entry", entry.name)
+    builder.claim("operator", entry.table)  # a state table is called as its operator
     source = _source(builder.nodes)
     if source is None:
         builder.claim("source", ENTRIES)
         builder.claim("operator", ANSWERS)
         source = builder.add(lambda id: SourceNode(id, ENTRIES, EntrySource, {"kind": ENTRIES}))
-    return declared, source
+    return source
 
 
 def answer(builder: Builder, name: str, stream: Stream, ttl: str) -> None:

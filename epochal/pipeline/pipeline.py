@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
 from epochal.declarations.entries import DAY
+from epochal.declarations.entries import entry as declared_entry
 from epochal.declarations.feedback import feedback
 from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError
@@ -152,7 +153,7 @@ class Pipeline:
         those that are ``optional``: a call may leave these out. ``returns``: the type of the answers' values, which
         :meth:`answer` gives; without it a call is answered with null by the epoch that took it.
         """
-        return entries.declare(self._builder, name, arguments, optional, returns, description)
+        return entries.declare(self._builder, declared_entry(name, arguments, optional, returns, description))
 
     def answer(self, entry: str, stream: Stream, *, ttl: str = DAY) -> None:
         """Answer the calls of ``entry`` with the rows of ``stream``: ``request_id``, ``value`` (a string of JSON) and

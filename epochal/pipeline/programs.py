@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epochal.declarations.entries import DAY, REQUEST_ID, Entry
+from epochal.declarations.entries import entry as declared_entry
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
 from epochal.operators.program import Fed, ProgramGraph, ProgramOperator
 from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
 from epochal.operators.program_streams import CallsOf, ResultsOf
 from epochal.pipeline import verb_kinds
-from epochal.pipeline.entries import declared_in
+from epochal.pipeline.entries import source_of
 from epochal.pipeline.graph import NodeId, OperatorNode, TransformNode
 from epochal.pipeline.stream import Stream
 from epochal.programs.dataflow import Dispatch
@@ -111,15 +112,14 @@ class Program:
 
     def _declared(self, name: str) -> _Served:
         entry = self._graph.dataflow.entries[name]
-        declared, source = declared_in(
-            self._builder,
+        declared = declared_entry(
             self._prefix + name,
             {each: spark_type(type) for each, type in entry.parameter_types.items()},
             [each for each, type in entry.parameter_types.items() if isinstance(type, Optional)],
             self._returns(name),
             inspect.getdoc(getattr(self._graph.program, name)) or "",
         )
-        return _Served(declared, source)
+        return _Served(declared, source_of(self._builder, declared))
 
     def results(self, entry: str) -> Stream:
         """What the calls of an entry answer, a row for each: the columns of ``keep``, ``value``, and ``error``, which

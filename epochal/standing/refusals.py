@@ -1,7 +1,6 @@
 """What a standing query is refused for: each reason with its sentence, what to do instead, and an example.
 
-The examples are run by a test and stand in docs/standing-queries.md; ``python -m epochal.standing.refusals`` writes
-them there.
+The examples are run by a test and stand in docs/standing-queries.md.
 """
 
 from __future__ import annotations
@@ -308,17 +307,3 @@ def _abridged(repeated: re.Match[str]) -> str:
     part, times = repeated.groups()
     first, second = (part.replace("#", str(number)) for number in (1, 2))
     return f"{first}{second} .. [{times} times] .. "
-
-
-def main() -> None:
-    """Write it into the page, between its marks."""
-    from pathlib import Path
-
-    path = Path("docs/standing-queries.md")
-    head, begin, rest = path.read_text().partition("-->\n")
-    _, end, tail = rest.partition("<!-- end of refusals -->")
-    path.write_text(head + begin + page() + end + tail)
-
-
-if __name__ == "__main__":
-    main()

@@ -126,7 +126,9 @@ class StageOutput:
             name: pa.array(column, schema.field(name).type)
             for name, column in zip(port.columns, of_columns, strict=False)
         }
-        if self._only_counts(port) and (sums := summed(*(values[name] for name in port.columns))) is not None:
+        destination = None if port.edge is None else self._destinations.get(port.edge.number)
+        counts = destination is not None and destination.only_counts
+        if counts and (sums := summed(*(values[name] for name in port.columns))) is not None:
             chosen, amount = sums
             key, added = port.columns
             first, values = first[chosen], {key: values[key].take(pa.array(chosen)), added: amount}
@@ -137,7 +139,7 @@ class StageOutput:
             SEQUENCE: self._taken(first, lambda part: part.sequence),
             INDEX: pa.array(rows.indices or np.zeros(count, np.int32), pa.int32()),
             INSTANCE: pa.array(np.full(count, self._subtask, np.int32)),
-            TO: pa.array(self._groups(port, rows, first, values), pa.int32()),
+            TO: pa.array(self._groups(port, destination, rows, first, values), pa.int32()),
             **values,
         }
         if rows.failed:
@@ -148,12 +150,14 @@ class StageOutput:
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _only_counts(self, port: Port) -> bool:
-        destination = None if port.edge is None else self._destinations.get(port.edge.number)
-        return destination is not None and destination.only_counts
-
-    def _groups(self, port: Port, rows: _Rows, first: Numbers, values: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
-        destination = None if port.edge is None else self._destinations.get(port.edge.number)
+    def _groups(
+        self,
+        port: Port,
+        destination: Destination | None,
+        rows: _Rows,
+        first: Numbers,
+        values: Mapping[str, pa.Array],
+    ) -> npt.NDArray[Any]:
         if destination is not None and destination.dispatch is Dispatch.ALL:
             return np.full(len(first), -1, np.int32)
         if destination is not None and destination.dispatch is Dispatch.GATHER:

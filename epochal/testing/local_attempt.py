@@ -25,7 +25,8 @@ from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_engine import FAULTLESS, LocalPipeline, LocalTasks, local_program
+from epochal.testing.local_engine import LocalPipeline, local_program
+from epochal.testing.local_tasks import FAULTLESS, LocalTasks
 
 CLOCK = partial(datetime.now, UTC)
 _PAUSE_SECONDS = 0.02

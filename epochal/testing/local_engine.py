@@ -2,26 +2,17 @@
 
 Store, state backends and sinks are real, and so are the tasks. What is not there is Spark: rows are read, shuffled,
 sorted and given to the tasks here. :mod:`epochal.testing.local_attempt` runs epochs over it.
-
-Where faults of tasks are planned, each task runs in a process of its own, which may die, and is run again as often as
-Spark would.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final, NoReturn, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
 
-from epochal import faults
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
@@ -34,8 +25,6 @@ from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.pipeline_plan import PipelinePlan
 from epochal.engine.program import Program
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import EpochAborted
-from epochal.faults import Fault
 from epochal.operators.contract import Operator
 from epochal.operators.entries import EntrySource
 from epochal.operators.feedback import LoopHead
@@ -52,8 +41,8 @@ from epochal.tasks.stored_timers import timer_tables
 from epochal.testing.local_distribution import LocalInput, LocalShuffle
 from epochal.testing.local_event_time import LocalEventTime, LocalTime
 from epochal.testing.local_sources import LocalSource
+from epochal.testing.local_tasks import FAULTLESS, LocalTasks, shipped
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Change = Callable[[pa.Table], pa.Table]
 
 
@@ -155,78 +144,6 @@ class LocalPipeline:
 
 
 @dataclass(frozen=True)
-class LocalTasks:
-    """How tasks run: with which faults, and how often each is tried (Spark's ``local[N,TRIES]``)."""
-
-    faults: Sequence[Fault] = ()
-    tries: int = 1
-
-    def run(self, task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
-        """All that a copy of the :func:`shipped` task gives. Raises what it raised the last time, ``EpochAborted`` when
-        it was lost."""
-        if not self.faults:
-            return _run(task, batches, partition)
-        left = self.tries
-        while True:
-            answer, left = self._run_apart(partial(_run, task, batches, partition)), left - 1
-            if not isinstance(answer, Exception):
-                return answer
-            if left <= 0:
-                raise answer
-
-    def _run_apart(self, run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
-        reading, writing = os.pipe()
-        process = os.fork()
-        if process == 0:
-            self._answer(writing, run)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as answer:
-            data = answer.read()
-        _, status = os.waitpid(process, 0)
-        if os.waitstatus_to_exitcode(status) != 0:
-            return EpochAborted("A task's process has died.")
-        found: list[pa.RecordBatch] | Exception = pickle.loads(data)
-        return found
-
-    def _answer(self, writing: int, run: Callable[[], list[pa.RecordBatch]]) -> NoReturn:
-        code = 1
-        try:
-            faults.plan(self.faults)
-            with os.fdopen(writing, "wb") as answer:
-                answer.write(pickle.dumps(_result(run)))
-            code = 0
-        except BaseException:  # noqa: BLE001  the task's process must not go on as if it were the driver
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-
-
-FAULTLESS: Final = LocalTasks()
-
-
-def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
-    try:
-        return run()
-    except Exception as error:  # noqa: BLE001  whatever a task raises, the driver is to know
-        return error
-
-
-def shipped(task: Task) -> bytes:
-    """As Spark ships it: made once for all partitions, each of which runs a copy of its own."""
-    data: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
-    return data
-
-
-def _run(task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
-    context = TaskContext._getOrCreate()
-    context._partitionId = partition
-    try:
-        return list(pickle.loads(task)(iter(batches)))
-    finally:
-        TaskContext._setTaskContext(None)
-
-
-@dataclass(frozen=True)
 class LocalRunner(EpochRunner):
     """E2 in this process."""
 
@@ -268,7 +185,7 @@ class LocalRunner(EpochRunner):
         return Answers(
             {name: [answer.handle for answer in found] for name, found in answered.items()},
             [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
-            (),
+            frozenset(),
             partitions=len(read),
             rows_in=rows_in,
             time=time.observed,

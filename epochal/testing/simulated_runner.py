@@ -77,7 +77,9 @@ class SimulatedRunner(EpochRunner):
             operators.pop()
         time = ObservedTime({TIME: {WHOLE: outside.latest}}, late={OPERATOR: len(outside.late)})
         rows_in = len(events) + len(outside.late)
-        return Answers({OPERATOR: operators}, sinks, (), partitions=2 * PARALLELISM, rows_in=rows_in, time=time)
+        return Answers(
+            {OPERATOR: operators}, sinks, frozenset(), partitions=2 * PARALLELISM, rows_in=rows_in, time=time
+        )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])

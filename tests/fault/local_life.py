@@ -27,7 +27,8 @@ from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from epochal.testing.local_attempt import attempt
-from epochal.testing.local_engine import LocalPipeline, LocalTasks, local_process
+from epochal.testing.local_engine import LocalPipeline, local_process
+from epochal.testing.local_tasks import LocalTasks
 
 NAME = "faults"
 SOURCE = "events"

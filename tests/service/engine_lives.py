@@ -19,7 +19,8 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import LocalPipeline, LocalTasks, local_process, local_program
+from epochal.testing.local_engine import LocalPipeline, local_process, local_program
+from epochal.testing.local_tasks import LocalTasks
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

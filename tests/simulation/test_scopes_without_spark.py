@@ -35,7 +35,8 @@ from epochal.state.table import Column
 from epochal.tasks.inputs import InputColumns
 from epochal.testing.local_attempt import attempt
 from epochal.testing.local_distribution import LocalInput
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, LocalTasks
+from epochal.testing.local_engine import LocalOperator, LocalPipeline
+from epochal.testing.local_tasks import LocalTasks
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 
 ROWS = pa.schema([("name", pa.string()), ("n", pa.int64()), ("control", pa.bool_())])

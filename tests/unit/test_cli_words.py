@@ -8,37 +8,20 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
-from rich.console import Console, RenderableType
 
 from epochal import errors
 from epochal.cli import words
-from epochal.cli.application_view import ListedApplication, application_page, application_table
 from epochal.cli.failures import ExitCode, exit_code, sentence
-from epochal.cli.history import epoch_table
-from epochal.cli.internal_columns import Shown
 from epochal.cli.main import app
 from epochal.cli.options import configuration, parameters
 from epochal.cli.output import encode
-from epochal.cli.past_view import diff_rows_view, scan_view
 from epochal.client.models import (
-    Application,
-    AutoscalingVerdict,
-    DiffRow,
-    Epoch,
     Head,
-    Load,
-    Parent,
-    Scan,
-    StateValue,
 )
-from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
-from epochal.contracts.measurements import OperatorLoad, SubtaskLoad
 from epochal.declarations.names import alternatives
 
 SLUG = re.compile(r"`([a-z-]+)`")
@@ -125,241 +108,6 @@ def test_documents_of_many_have_items() -> None:
     epoch = Head(branch="main", epoch=3, committed_at=NOW, drained=False)
     assert json.loads(encode([epoch]))["items"][0]["epoch"] == 3
     assert json.loads(encode(epoch))["committed_at"].startswith("2024-05-01T12:00:00")
-
-
-def application(name: str, **more: object) -> ListedApplication:
-    facts = {
-        "name": name,
-        "state": "running",
-        "branch": f"{name}-1",
-        "version": 1,
-        "artifact": "0" * 64,
-        "parameters": {},
-        "configuration": {},
-        "shadow": False,
-        "revision": "1",
-        **dict.fromkeys(("detail", "head", "parent", "execution", "failure", "restarts")),
-        "created_at": NOW,
-        "updated_at": NOW,
-        **more,
-    }
-    return ListedApplication.model_validate(facts)
-
-
-def listing(width: int) -> list[str]:
-    applications = [
-        application("flights", head=Head(branch="flights-1", epoch=118, committed_at=NOW, drained=False), attempt=2),
-        application("what-if", parent=Parent(application="flights", branch="flights-1", epoch=103), shadow=True),
-        application("broken", state="failed", failure=Failure(type="SinkError", message="No space left.\nmore")),
-        application("new", state="created", detail="[not markup]"),
-    ]
-    console = Console(file=StringIO(), width=width, no_color=True)
-    console.print(application_table(applications, NOW))
-    assert isinstance(console.file, StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_list_of_applications_has_one_line_each(width: int) -> None:
-    lines = listing(width)
-    assert len(lines) == 5
-    assert lines[0].split() == ["NAME", "STATE", "EPOCH", "COMMITTED", "ATTEMPT", "DETAIL"]
-    assert lines[1].split() == ["flights", "●", "running", "118", "just", "now", "2"]
-    assert lines[2].endswith("fork of flights at 103 · shadow")
-    assert lines[3].endswith("SinkError: No space left.")
-    assert lines[4].endswith("[not markup]")
-
-
-def test_a_restart_loop_says_its_cause_in_the_list_and_on_the_page() -> None:
-    restarts = {
-        "failures": 3,
-        "allowed": 5,
-        "failure": {"type": "source-error", "message": "The folder is not there.\nLook for it.", "traceback": "line 3"},
-        "failed_at": NOW - timedelta(seconds=2),
-        "next_attempt_at": NOW + timedelta(seconds=4),
-    }
-    looping = application("looping", state="starting", restarts=restarts)
-    [line] = [line for line in drawn(application_table([looping], NOW), 160).splitlines() if "looping" in line]
-    assert line.rstrip().endswith(
-        "failed 3 of at most 6 times, tried again in 4 s: source-error: The folder is not there."
-    )
-    page = drawn(application_page(looping, None, [], [], None, NOW), 120)
-    assert "failed 3 of at most 6 times, tried again in 4 s, the last time 2 s ago" in page
-    assert "source-error: The folder is not there.\nLook for it." in page and "line 3" in page
-
-    goes_on = application("goes-on", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
-    [line] = [line for line in drawn(application_table([goes_on], NOW), 160).splitlines() if "goes-on" in line]
-    assert line.rstrip().endswith("waiting for sink · failed 3 of at most 6 times (source-error)")
-
-
-def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
-    head = Epoch(
-        branch="flights-1",
-        epoch=7,
-        attempt=1,
-        state="committed",
-        started_at=NOW,
-        late_rows={"hourly": 4},
-        rejected_rows={"at": 12},
-        dropped_timers={"reminders": 1},
-        next_due=ShownDue(at=NOW, operator="hourly", clock="event", until=datetime(2013, 1, 1, 9, tzinfo=UTC)),
-        watermarks={
-            "at": ShownWatermarks(fire=datetime(2013, 1, 1, 8, tzinfo=UTC), idle=True),
-            "hourly": ShownWatermarks(
-                late=datetime(2013, 1, 1, 7, tzinfo=UTC), fire=datetime(2013, 1, 1, 7, 30, tzinfo=UTC)
-            ),
-            "old": ShownWatermarks(ended=True),
-        },
-    )
-    page = drawn(application_page(application("flights"), None, [], [], head, NOW), 120)
-    rows = {line.split()[0]: line.split()[1:] for line in page.splitlines() if line.strip()}
-    assert rows["at"] == ["2013-01-01", "08:00:00", "(idle)", "–", "12"]
-    assert rows["hourly"] == ["2013-01-01", "07:30:00", "2013-01-01", "07:00:00", "4"]
-    assert rows["old"] == ["all", "rows", "have", "come", "–"]
-    assert rows["reminders"][-1] == "1"
-    assert f"next due {NOW:%Y-%m-%d %H:%M:%S} ('hourly', event time 2013-01-01 09:00:00)" in " ".join(page.split())
-    assert words.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
-        f"{NOW:%Y-%m-%d %H:%M:%S} (processing time of 'reminders')"
-    )
-    empty: dict[str, int] = {}
-    nothing = {"late_rows": empty, "rejected_rows": empty, "dropped_timers": empty, "watermarks": {}, "next_due": None}
-    without = head.model_copy(update=nothing)
-    assert "event time" not in drawn(application_page(application("flights"), None, [], [], without, NOW), 120)
-
-
-def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None:
-    load = Load(
-        application="flights",
-        reported_at=NOW - timedelta(seconds=3),
-        version=1,
-        parallelism=4,
-        epoch=7,
-        seconds=62.1,
-        busy_share=0.314,
-        lag_seconds=12.3,
-        operators={
-            "totals": OperatorLoad(
-                rows=12000,
-                busy_seconds=30.5,
-                epoch_rows=400,
-                skew=2.5,
-                skewed=True,
-                largest=SubtaskLoad(subtask=3, rows=7500, busy_seconds=9),
-                stragglers=(SubtaskLoad(subtask=0, rows=1500, busy_seconds=15.25),),
-            ),
-            "idle": OperatorLoad(),
-        },
-        autoscaling=AutoscalingVerdict(parallelism=None, reason="its subtasks were busy for 31%"),
-    )
-    page = drawn(application_page(application("flights"), None, [], [], None, NOW, load), 120)
-    assert "autoscaling    stays: its subtasks were busy for 31%" in page
-    assert "busy for 31% of 62 s by 4 subtasks, 12 s behind, as of 3 s ago" in page
-    rows = {line.split()[0]: line.split()[1:] for line in page.splitlines() if line.strip()}
-    assert rows["idle"] == ["0", "0.00", "s", "0"]
-    assert "totals, subtask 3: skewed, 7,500 of 12,000 rows, 2.50 times the mean" in page
-    assert "totals, subtask 0: a straggler, busy for 15.25 s over 1,500 rows" in page
-    growing = load.model_copy(update={"autoscaling": AutoscalingVerdict(parallelism=8, reason="it lags")})
-    assert "to 8: it lags" in drawn(application_page(application("flights"), None, [], [], None, NOW, growing), 120)
-    quiet = load.model_copy(update={"operators": {}, "autoscaling": None})
-    assert "busy" not in drawn(application_page(application("flights"), None, [], [], None, NOW, quiet), 120)
-
-
-def test_no_application_says_how_to_make_one() -> None:
-    console = Console(file=StringIO(), width=80, no_color=True)
-    console.print(application_table([]))
-    assert isinstance(console.file, StringIO)
-    assert "epochal submit" in console.file.getvalue()
-
-
-def test_a_listed_application_is_an_application() -> None:
-    assert isinstance(application("flights"), Application)
-
-
-def drawn(view: RenderableType, width: int = 80) -> str:
-    stream = StringIO()
-    Console(file=stream, width=width).print(view)
-    text = stream.getvalue()
-    assert max(map(len, text.splitlines())) <= width
-    return text
-
-
-BIG = 123_456_789_012
-
-
-def an_epoch(**more: Any) -> Epoch:
-    counts = {"rows_in": BIG, "rows_out": BIG + 1, "state_rows": BIG + 2, "state_bytes": 1 << 40}
-    return Epoch.model_validate(
-        {
-            "branch": "flights-01JABCDEFGH",
-            "epoch": 1_234_567,
-            "attempt": 1234,
-            "state": "committed",
-            "started_at": NOW,
-            "prepared_at": NOW + timedelta(seconds=1234.5),
-            "committed_at": NOW,
-            "failure": None,
-            **counts,
-            **more,
-        }
-    )
-
-
-def test_no_number_is_cut_at_80_columns() -> None:
-    failed = Failure(type="sink-error", message="a long reason " * 20)
-    text = drawn(epoch_table([an_epoch(), an_epoch(failure=failed)]))
-    for number in ("1234567", f"{BIG:,}", f"{BIG + 1:,}", "1234.50 s"):
-        assert text.count(number) == 2, text
-
-
-def test_epochs_say_what_they_were_opened_for_where_there_is_room() -> None:
-    opened = epoch_table([an_epoch(opened_for=["input", "in_flight"]), an_epoch(opened_for=["due"])])
-    wide = drawn(opened, 160)
-    assert "input, records in flight" in wide and "due time" in wide
-    assert "due time" not in drawn(opened, 80)
-
-
-def test_values_of_state_are_never_cut() -> None:
-    values = {f"column_{index}": BIG * 10**index for index in range(6)} | {"total": "411522627.6744855963364485596667"}
-    row = {"key": {"origin": "JFK", "destination": "LAX"}, "value": values}
-    place = {"table": "delays", "branch": "main", "epoch": 3, "isolation": "read_committed", "next_cursor": None}
-    page = {**place, "items": [row, row]}
-    text = drawn(scan_view(Scan.model_validate(page), "flights"))
-    for value in values.values():
-        assert text.split().count(str(value)) == 2, text
-    narrow = {**page, "items": [{"key": {"origin": "JFK"}, "value": {"flights": BIG}}]}
-    assert drawn(scan_view(Scan.model_validate(narrow), "flights")).splitlines()[:2] == [
-        "ORIGIN       FLIGHTS",
-        f"JFK     {BIG}",
-    ]
-
-
-def test_changes_go_on_in_further_lines() -> None:
-    old = {f"column_{index}": BIG + index for index in range(8)}
-    new = {name: value + 10 for name, value in old.items()}
-    change = {"kind": "changed", "key": {"origin": "JFK"}, "old": old, "new": new}
-    text = "".join(drawn(diff_rows_view([DiffRow.model_validate(change)])).split())
-    for value in (*old.values(), *new.values()):
-        assert str(value) in text
-
-
-def test_columns_that_others_are_computed_from_are_not_shown() -> None:
-    shown = Shown(frozenset({"mean_sum", "mean_count"}))
-    old = {"n": 1, "mean_sum": 4, "mean_count": 2, "mean": 2.0}
-    new = {"n": 2, "mean_sum": 9, "mean_count": 3, "mean": 3.0}
-    row = {"key": {"k": 1}, "value": new}
-    place = {"table": "t", "branch": "b", "epoch": 3, "isolation": "read_committed", "next_cursor": None}
-    page = Scan.model_validate({**place, "items": [row]})
-    assert shown.scan(page).items[0].value == {"n": 2, "mean": 3.0}
-    changed = {"kind": "changed", "key": {"k": 1}, "old": old, "new": new}
-    (change,) = shown.rows([DiffRow.model_validate(changed)])
-    assert (change.old, change.new) == ({"n": 1, "mean": 2.0}, {"n": 2, "mean": 3.0})
-    (added,) = shown.rows([DiffRow.model_validate({**changed, "kind": "added", "old": None})])
-    assert (added.old, added.new) == (None, {"n": 2, "mean": 3.0})
-    hidden = {**changed, "new": {**old, "mean_sum": 8, "mean_count": 4}}
-    (kept,) = shown.rows([DiffRow.model_validate(hidden)])
-    assert kept.new == hidden["new"]
-    value = StateValue(table="t", key={"k": 1}, value=new, branch="b", epoch=3, isolation="read_committed")
-    assert shown.lookup(value).value == {"n": 2, "mean": 3.0}
 
 
 def every_error(kind: type[errors.EpochalError] = errors.EpochalError) -> Iterator[type[errors.EpochalError]]:

@@ -51,7 +51,7 @@ def handle(owner: str, subtask: int) -> Handle:
 
 
 def answers(
-    operator: list[int], sink: list[tuple[int, str]], partitions: int, drained: tuple[int, ...] = ()
+    operator: list[int], sink: list[tuple[int, str]], partitions: int, drained: frozenset[int] = frozenset()
 ) -> Answers:
     return Answers(
         operators={"sum": [handle("sum", subtask) for subtask in operator]},
@@ -62,7 +62,9 @@ def answers(
 
 
 def test_complete_answers_are_collected_in_subtask_order() -> None:
-    collected = collect(answers([1, 0], [(2, "out"), (0, "out")], 3, drained=(1, 1)), ["sum"], ["out", "other"], 2)
+    collected = collect(
+        answers([1, 0], [(2, "out"), (0, "out")], 3, drained=frozenset({1})), ["sum"], ["out", "other"], 2
+    )
     assert [item.subtask for item in collected.operators["sum"]] == [0, 1]
     assert [item.subtask for item in collected.sinks["out"]] == [0, 2]
     assert collected.sinks["other"] == ()

@@ -19,6 +19,7 @@ from epochal.tasks.program_sums import summed
 from tests import fed_wrongly
 from tests.lives import Life, Step
 from tests.unit.test_entries import answers, call
+from tests.written import FED_WRONGLY
 
 CALLS = pa.schema([("word", pa.string()), ("n", pa.int64()), ("at", pa.int64())])
 
@@ -103,7 +104,7 @@ def test_the_docs_show_how_a_program_may_not_be_fed_or_served(spark: SparkSessio
     """Each line of the page is refused, and with what stands there."""
     answered = fed_wrongly.refusals(spark)
     assert [text for text, message in answered.items() if message is None] == []
-    assert fed_wrongly.documented() == fed_wrongly.page(answered), "python -m tests.fed_wrongly"
+    assert FED_WRONGLY.read() == fed_wrongly.page(answered), "python -m tests.written"
 
 
 @program

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from epochal.errors import QueryRefused
 from epochal.standing.binding import bound
 from epochal.standing.limits import DEFAULT
 from epochal.standing.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
+from tests.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"
 
@@ -114,7 +113,4 @@ def test_the_author_bounds_windows() -> None:
 
 
 def test_the_page_tells_every_refusal() -> None:
-    written = (
-        Path("docs/standing-queries.md").read_text().partition("-->\n")[2].partition("<!-- end of refusals -->")[0]
-    )
-    assert written == page(), "python -m epochal.standing.refusals"
+    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.written"

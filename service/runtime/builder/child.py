@@ -71,15 +71,18 @@ def answer(request: BuildRequest) -> BuildAnswer:
         return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
 
 
-def _describe(request: BuildRequest) -> GraphDescription:
+def _submitted(request: BuildRequest) -> Graph:
     graph = load_graph(request.artifact, request.parameters)
     check_paths(graph)
-    return describe(graph)
+    return graph
+
+
+def _describe(request: BuildRequest) -> GraphDescription:
+    return describe(_submitted(request))
 
 
 def _analyse(request: BuildRequest) -> GraphDescription:
-    graph = load_graph(request.artifact, request.parameters)
-    check_paths(graph)
+    graph = _submitted(request)
     spark_options = {**request.configuration.spark, **_SHORT_LIVED}
     here = request.configuration.model_copy(update={"master": "local[1]", "spark": spark_options})
     spark = create_session("epochal-analysis", here)
