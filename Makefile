@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures pictures lock clean
+.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures scale pictures lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-compare: $(READY) ## Is this checkout slower than another commit? Both by 
 
 figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)
 	@$(BIN)/python -m benchmarks.figures $(FIGURE) $(if $(QUICK),--quick)
+
+scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applications: docs/scale.md's numbers (FIGURE=keys: one)
+	@$(BIN)/python -m benchmarks.scale $(FIGURE) $(if $(QUICK),--quick)
 
 pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py

@@ -28,7 +28,7 @@ from epochal.testing.servers.control_plane import ControlPlane, control_plane
 
 EPOCHS, ABORTED_EVERY, VERSIONS = 100_000, 500, 5
 TIMES = 7
-NAME = "flights"
+NAME, ARTIFACT = "flights", "a" * 64
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 PAGES: dict[str, tuple[str, dict[str, Any]]] = {
     "list of epochs, newest": ("epochs", {"limit": 50}),
@@ -48,7 +48,7 @@ def run(folder: Path) -> list[Result]:
         empty = number("start, empty", time.monotonic() - start, "s", "what the others are compared with")
         plane.process.stop()
         url = f"sqlite:///{plane.home / 'catalog.sqlite'}"
-        _write_history(url)
+        write_history(url, EPOCHS)
         results = [empty, *_measured(plane, "a row each")]
         plane.process.stop()
         seconds = _fold(url)
@@ -61,7 +61,7 @@ def _measured(plane: ControlPlane, how: str) -> list[Result]:
     start = time.monotonic()
     plane.restart()
     results = [at_most(f"start, {how}", time.monotonic() - start, 3, "s", f"{EPOCHS:,} epochs, from the command on")]
-    with _client(plane) as client:
+    with client_of(plane) as client:
         for name, (path, query) in PAGES.items():
             milliseconds = median(_milliseconds(client, path, _encoded(query)) for _ in range(TIMES))
             results.append(at_most(f"{name}, {how}", milliseconds, 100, "ms", digits=1))
@@ -81,21 +81,22 @@ def _encoded(query: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _client(plane: ControlPlane) -> Iterator[httpx.Client]:
+def client_of(plane: ControlPlane) -> Iterator[httpx.Client]:
     token = (plane.home / "admin.token").read_text().strip()
     with httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
         yield client
 
 
-def _write_history(url: str) -> None:
-    catalog = standalone_catalog(url, NAME, "a" * 64)
+def write_history(url: str, epochs: int) -> None:
+    """Of an application that has stopped, straight into the catalog."""
+    catalog = standalone_catalog(url, NAME, ARTIFACT)
     branch = catalog.begin_attempt().branch
     database = Database(url, keeps_events=False)
     with database.writing() as session:
         execution = session.get_one(Execution, catalog.execution)
         rows = []
         parent = None
-        for epoch in range(1, EPOCHS + 1):
+        for epoch in range(1, epochs + 1):
             committed = epoch % ABORTED_EVERY != 0
             at = BEGAN + timedelta(seconds=epoch)
             rows.append(
@@ -114,20 +115,20 @@ def _write_history(url: str) -> None:
                     "state_rows": 10,
                     "state_bytes": 1000,
                     "version": 1,
-                    "changes": [{"kind": "parameters", "detail": {}}] if epoch % (EPOCHS // VERSIONS) == 1 else None,
+                    "changes": [{"kind": "parameters", "detail": {}}] if epoch % (epochs // VERSIONS) == 1 else None,
                     "opened_for": ["input"],
                     "started_at": at,
                     "prepared_at": at if committed else None,
                     "committed_at": at if committed else None,
-                    "collected_at": at if committed and epoch < EPOCHS - 1000 else None,
+                    "collected_at": at if committed and epoch < epochs - 1000 else None,
                 }
             )
             parent = epoch if committed else parent
-        for start in range(0, EPOCHS, 10_000):
+        for start in range(0, epochs, 10_000):
             session.execute(insert(Epoch), rows[start : start + 10_000])
         head = {"head_branch": branch, "head_epoch": parent}
-        aborted = EPOCHS // ABORTED_EVERY
-        counted = {"committed_epochs": EPOCHS - aborted, "aborted_epochs": aborted}
+        aborted = epochs // ABORTED_EVERY
+        counted = {"committed_epochs": epochs - aborted, "aborted_epochs": aborted}
         session.execute(update(Branch).where(Branch.id == branch).values(**head, **counted))
         session.get_one(Application, execution.application).updated_at = BEGAN
         execution_over(session, execution, "stopped", None)

@@ -38,33 +38,65 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
-REGISTERED, ACTIVE = 1_000, 50
 PROCESSES = 2
-WARM_SECONDS, SECONDS = 15.0, 60.0
+WARM_SECONDS = 15.0
 SCRAPE_EVERY_SECONDS, LOOK_UP_EVERY_SECONDS = 5.0, 0.1
 ON_TIME = 0.99
 """So many epochs have to be committed within the second in which they were due."""
 ARTIFACT = "a" * 64
 
 
+@dataclass(frozen=True)
+class Load:
+    """So many applications are ``registered``; those that are ``active`` commit for so many ``seconds``."""
+
+    registered: int
+    active: int
+    seconds: float
+
+
+FULL = Load(1_000, 50, 60.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """``replicas``: seconds until those of all applications had answered; ``restarts`` of drivers."""
+
+    load: Load
+    replicas: float
+    measured: Measured
+    answers: Sequence[Answer]
+    restarts: int
+
+    @property
+    def late(self) -> list[float]:
+        """Seconds since it was due, when an epoch was committed."""
+        return [late for answer in self.answers for late in answer.committed_after]
+
+
 def run(folder: Path) -> list[Result]:
+    found = measure(folder, FULL)
+    return [
+        number(f"replicas of {FULL.registered:,} applications", found.replicas, "s", "built"),
+        *_results(found),
+        at_most("restarts of drivers", found.restarts, 0, "", digits=0),
+    ]
+
+
+def measure(folder: Path, load: Load) -> Found:
     with postgresql() as server:
         url = server.create_database()
         migrate(url)
         with control_plane(folder, {"EPOCHAL_DATABASE_URL": url}) as plane:
             store = plane.home / "store"
-            lines = _register(url, SnapshotStore(str(store)))
+            lines = _register(url, SnapshotStore(str(store)), load.registered)
             reached = _replicas_are_there(plane, lines)
-            with _drivers(url, plane, store, lines[:ACTIVE]) as (processes, begin):
-                measured = _measure(plane, server, begin)
+            with _drivers(url, plane, store, lines[: load.active], load.seconds) as (processes, begin):
+                measured = _measure(plane, server, begin, load)
                 answers = [_answer_of(process) for process in processes]
-                restarts = _restarts(url) + sum(len(answer.ended) for answer in answers)
+                restarts = _restarts(url, load.active) + sum(len(answer.ended) for answer in answers)
                 plane.process.stop()  # before its drivers go
-            return [
-                number(f"replicas of {REGISTERED:,} applications", reached, "s", "built"),
-                *_results(measured, answers),
-                at_most("restarts of drivers", restarts, 0, "", digits=0),
-            ]
+            return Found(load, reached, measured, answers, restarts)
 
 
 @dataclass
@@ -78,15 +110,15 @@ class Measured:
     megabytes: float = 0.0
 
 
-def _results(measured: Measured, answers: Sequence[Answer]) -> list[Result]:
-    late = [late for answer in answers for late in answer.committed_after]
+def _results(found: Found) -> list[Result]:
+    load, measured, answers, late = found.load, found.measured, found.answers, found.late
     calls = [call for answer in answers for call in answer.calls]
     beats = [beat for answer in answers for beat in answer.heartbeats]
-    what = f"{REGISTERED:,} applications, {ACTIVE} active"
-    on_time = sum(after <= 1.0 for after in late) / (ACTIVE * SECONDS)
+    what = f"{load.registered:,} applications, {load.active} active"
+    on_time = sum(after <= 1.0 for after in late) / (load.active * load.seconds)
     cores, all_of_it = os.cpu_count() or 1, sum(measured.cores.values())
     # Each of the two processes of a control plane has one interpreter, and so one core.
-    held = ACTIVE / max(all_of_it / cores, measured.cores["internal process"], measured.cores["control plane"])
+    held = load.active / max(all_of_it / cores, measured.cores["internal process"], measured.cores["control plane"])
     shares = ", ".join(f"{name} {cores:.2f}" for name, cores in measured.cores.items())
     return [
         at_least(
@@ -107,7 +139,7 @@ def _results(measured: Measured, answers: Sequence[Answer]) -> list[Result]:
     ]
 
 
-def _register(url: str, store: SnapshotStore) -> list[Line]:
+def _register(url: str, store: SnapshotStore, registered: int) -> list[Line]:
     """Applications that have run and been stopped, with an epoch each."""
     moment = datetime.now(UTC)
     by = {"created_at": moment, "created_by": "benchmark"}
@@ -116,7 +148,7 @@ def _register(url: str, store: SnapshotStore) -> list[Line]:
         Artifact: [{"sha256": ARTIFACT, "filename": "totals.py", "bytes": 0, **by}]
     }
     lines = []
-    for place in range(REGISTERED):
+    for place in range(registered):
         name, id, execution = f"application-{place}", new_id(), new_id()
         branch, token = new_branch_id(name), DriverToken.make(execution, 1)
         line = Line(application=name, branch=branch, execution=execution, token=token.text)
@@ -207,7 +239,7 @@ def _replicas_are_there(plane: ControlPlane, lines: Sequence[Line]) -> float:
 
 @contextmanager
 def _drivers(
-    url: str, plane: ControlPlane, store: Path, lines: Sequence[Line]
+    url: str, plane: ControlPlane, store: Path, lines: Sequence[Line], seconds: float
 ) -> Iterator[tuple[list[subprocess.Popen[str]], float]]:
     with _client(plane) as client:
         internal = client.get("/v1/nodes").json()["items"][0]["internal_url"]
@@ -218,7 +250,7 @@ def _drivers(
         for part in range(PROCESSES):
             mine = lines[part::PROCESSES]
             orders = Orders(
-                control_planes=[internal], store=str(store), artifact=ARTIFACT, lines=mine, begin=begin, seconds=SECONDS
+                control_planes=[internal], store=str(store), artifact=ARTIFACT, lines=mine, begin=begin, seconds=seconds
             )
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.scripted_drivers"],
@@ -254,20 +286,20 @@ def _answer_of(process: subprocess.Popen[str]) -> Answer:
     return Answer.model_validate_json(process.stdout.readline())
 
 
-def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float) -> Measured:
+def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float, load: Load) -> Measured:
     measured = Measured()
     time.sleep(max(0.0, begin - time.time()))
     before = _cpu_seconds_of_all(plane, server)
     began, over = time.monotonic(), threading.Event()
-    looking = threading.Thread(target=_look_up, args=(plane, over, measured.lookups))
+    looking = threading.Thread(target=_look_up, args=(plane, over, measured.lookups, load.registered))
     looking.start()
     with _client(plane) as client:
-        while time.monotonic() < began + SECONDS:
+        while time.monotonic() < began + load.seconds:
             asked = time.perf_counter()
             answer = client.get("/metrics", timeout=60).raise_for_status()
             measured.scrapes.append(time.perf_counter() - asked)
             measured.bytes_of_a_scrape = len(answer.content)
-            time.sleep(max(0.0, min(SCRAPE_EVERY_SECONDS, began + SECONDS - time.monotonic())))
+            time.sleep(max(0.0, min(SCRAPE_EVERY_SECONDS, began + load.seconds - time.monotonic())))
     over.set()
     seconds = time.monotonic() - began
     after = _cpu_seconds_of_all(plane, server)
@@ -277,11 +309,11 @@ def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float) -> Mea
     return measured
 
 
-def _look_up(plane: ControlPlane, over: threading.Event, seconds: list[float]) -> None:
+def _look_up(plane: ControlPlane, over: threading.Event, seconds: list[float], registered: int) -> None:
     with _client(plane) as client:
         place = 0
         while not over.wait(LOOK_UP_EVERY_SECONDS):
-            place = (place + 7) % REGISTERED
+            place = (place + 7) % registered
             asked = time.perf_counter()
             client.get(_path(f"application-{place}")).raise_for_status()
             seconds.append(time.perf_counter() - asked)
@@ -296,13 +328,13 @@ def _client(plane: ControlPlane) -> httpx.Client:
     return httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
 
 
-def _restarts(url: str) -> int:
+def _restarts(url: str, active: int) -> int:
     """Attempts beyond the first, and those that are over."""
     database = Database(url, keeps_events=False)
     with database.reading() as session:
         running = select(func.count()).where(Attempt.state == "running")
         more = select(func.count()).where(Attempt.number > 1)
-        found = ACTIVE - (session.scalar(running) or 0) + (session.scalar(more) or 0)
+        found = active - (session.scalar(running) or 0) + (session.scalar(more) or 0)
     database.close()
     return found
 

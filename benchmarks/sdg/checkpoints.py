@@ -11,10 +11,10 @@ from statistics import median
 from unittest.mock import patch
 
 from benchmarks import engine
+from benchmarks.figure import Figure, Panel
 from benchmarks.measures.snapshot import TimedBackend
 from benchmarks.result import percentile
 from benchmarks.sdg import keyed_store
-from benchmarks.sdg.figure import Figure, Panel
 from benchmarks.sdg.key_value import COLD_EPOCHS
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import engine
 from benchmarks.engine import EpochTime
-from benchmarks.sdg.figure import Figure, throughput_and_latency
+from benchmarks.figure import Figure, throughput_and_latency
 from epochal import Pipeline
 from epochal.connectors import files
 from epochal.engine.settings import Configuration

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import engine
+from benchmarks.figure import Figure, Panel
 from benchmarks.sdg import key_value
-from benchmarks.sdg.figure import Figure, Panel
 from benchmarks.sdg.key_value import Point
 
 

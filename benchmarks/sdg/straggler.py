@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.figure import Figure, Moment
 from benchmarks.running import head, running_control_plane, wait_for
-from benchmarks.sdg.figure import Figure, Moment
 from benchmarks.sdg.timeline import Count, Timeline, lag
 from epochal.client import Client
 from epochal.client.application import ApplicationHandle

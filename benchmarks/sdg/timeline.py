@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.sdg.figure import Moment, Panel, Points
+from benchmarks.figure import Moment, Panel, Points
 from epochal.contracts.catalog import EpochRecord
 
 STEP_SECONDS = 5.0

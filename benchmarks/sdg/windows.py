@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from benchmarks import engine
 from benchmarks.engine import EpochTime
+from benchmarks.figure import Figure, Panel
 from benchmarks.result import percentile
-from benchmarks.sdg.figure import Figure, Panel
 from epochal import Pipeline
 from epochal.connectors import files
 from examples.sdg.word_count import WordCount

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures
+from benchmarks import figures, page, scale
 from benchmarks.engine import EpochTime
-from benchmarks.sdg import page
-from benchmarks.sdg.figure import Figure, Moment, Panel, throughput_and_latency
+from benchmarks.figure import Figure, Moment, Panel, throughput_and_latency
+from benchmarks.figure_runs import FigureRuns
 from benchmarks.sdg.timeline import Count, Timeline, lag, rates
 from epochal.contracts.catalog import Change, EpochRecord
 
@@ -108,10 +108,16 @@ def committed(epoch: int, began: float, ended: float, rows: int, *changes: Chang
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted({*figures.FIGURES} - {"straggler"}))
-def test_each_figure_is_measured(name: str) -> None:
+@pytest.mark.parametrize(
+    ("runs", "name"),
+    [
+        *((figures.RUNS, name) for name in sorted({*figures.RUNS.figures} - {"straggler"})),
+        *((scale.RUNS, name) for name in scale.RUNS.figures),
+    ],
+)
+def test_each_figure_is_measured(runs: FigureRuns, name: str) -> None:
     """All but the one over time, which waits for an application to catch up: the load of the machine would decide."""
-    found = figures.measured(name, quick=True)
+    found = runs.measured(name, quick=True)
     assert found is not None, "what it said is above"
     series = [points for panel in found.panels for points in panel.series.values()]
     assert series and all(any(value > 0 for _, value in points) for points in series)

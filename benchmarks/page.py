@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks import charts
-from benchmarks.sdg.figure import Figure, Moment, Points
+from benchmarks.figure import Figure, Moment, Points
 
 
 def draw(figure: Figure, folder: Path) -> Path:

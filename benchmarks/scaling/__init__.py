@@ -1,0 +1,1 @@
+"""What grows with what: the figures of ``make scale``."""
