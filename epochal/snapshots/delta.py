@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
@@ -25,6 +24,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column
 from epochal.state.evolution import as_declared
 from epochal.state.key_codec import KeyCodec
+from epochal.state.key_order import common_width, order_by_group_and_key, taken
 from epochal.state.table import StateTable
 
 PUT, DELETE = "put", "delete"
@@ -64,10 +64,10 @@ def sort_changes(table: StateTable, changes: pa.Table) -> SortedChanges:
     rows = pa.table(arrays, schema=table.delta_schema)
     keys = KeyCodec(table.key_schema).encode_array(rows)
     groups = rows.column("_kg").to_numpy()
-    order, repeated = _order(groups, keys)
+    order, repeated = order_by_group_and_key(groups, keys)
     if repeated:
         raise InvalidKey(f"State {table.id!r} was given two changes of one key in one epoch; give the last one only.")
-    return SortedChanges(table, rows.take(order), keys.take(order))
+    return SortedChanges(table, rows.take(pa.array(order)), taken(keys, order, common_width(keys)))
 
 
 def write_delta(
@@ -162,11 +162,3 @@ def _holding(metadata: pq.FileMetaData, first_group: int, last_group: int) -> li
     least, greatest = bounds_of_row_groups(metadata)
     found: list[int] = np.flatnonzero((greatest >= first_group) & (least <= last_group)).tolist()
     return found
-
-
-def _order(groups: npt.NDArray[np.int32], keys: pa.BinaryArray) -> tuple[pa.Array, bool]:
-    """The order by (key group, key), and whether some key stands there twice."""
-    by_both = pa.table({"group": groups, "key": keys})
-    order = pc.sort_indices(by_both, sort_keys=[("group", "ascending"), ("key", "ascending")])
-    in_order = keys.take(order)
-    return order, bool(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())

@@ -116,12 +116,13 @@ def variable_binary(array: pa.Array) -> pa.BinaryArray:
 
 
 def data_and_offsets(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes under a binary array, and where each value begins in them (one more offset than values)."""
+    """The bytes under a binary or large binary array, and where each value begins in them (one more offset than values)."""
     if len(array) == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    offset_type = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    offsets = np.frombuffer(array.buffers()[1], offset_type)[array.offset : array.offset + len(array) + 1]
     data = array.buffers()[2]
-    return np.frombuffer(data if data is not None else b"", np.uint8), offsets.astype(np.int64)
+    return np.frombuffer(data if data is not None else b"", np.uint8), offsets.astype(np.int64, copy=False)
 
 
 def pick(

@@ -1,0 +1,104 @@
+"""The order of encoded keys, and picking some of them, without a comparison of bytes for each step.
+
+Keys nearly always differ in eight bytes after what all of them begin with: those are sorted as numbers, and only keys
+that are alike in them as bytes.
+"""
+
+from __future__ import annotations
+
+from os.path import commonprefix
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.state.column_bytes import data_and_offsets
+from epochal.state.keygroups import Groups
+
+Positions = npt.NDArray[np.int64]
+
+WORD: Final = 8
+"""Bytes that are sorted as one number."""
+
+
+def order_by_group_and_key(groups: Groups, keys: pa.BinaryArray) -> tuple[Positions, bool]:
+    """The order by (key group, key), and whether some key stands there twice."""
+    if len(keys) < 2:
+        return np.arange(len(keys)), False
+    words, are_whole = _words(keys)
+    order = np.argsort(words)
+    order = order[np.argsort(groups[order].astype(np.uint16), kind="stable")]
+    words, in_order = words[order], groups[order]
+    alike = (words[1:] == words[:-1]) & (in_order[1:] == in_order[:-1])
+    if not alike.any():
+        return order, False
+    return (order, True) if are_whole else _untied(order, alike, keys)
+
+
+def common_width(keys: pa.BinaryArray) -> int | None:
+    """The bytes of each key; ``None`` where they have different numbers of them, or there are none."""
+    if not len(keys) or keys.null_count:
+        return None
+    _, offsets = data_and_offsets(keys)
+    width = int(offsets[1] - offsets[0])
+    alike = offsets[-1] - offsets[0] == width * len(keys) and (np.diff(offsets) == width).all()
+    return width if alike else None
+
+
+def as_matrix(keys: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
+    """Keys of one width, (rows, width); no byte is copied."""
+    data, offsets = data_and_offsets(keys)
+    return data[offsets[0] : offsets[-1]].reshape(len(keys), width)
+
+
+def taken(keys: pa.BinaryArray, rows: Positions, width: int | None) -> pa.BinaryArray:
+    """As ``keys.take(rows)``. ``width``: of :func:`common_width`."""
+    if width is None:
+        return keys.take(pa.array(rows))
+    matrix = as_matrix(keys, width)
+    if width == WORD:
+        picked = np.ascontiguousarray(matrix).view(np.uint64)[:, 0][rows].view(np.uint8)
+    else:
+        picked = np.take(matrix, rows, axis=0)
+    offset_type = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    offsets = np.arange(len(rows) + 1, dtype=offset_type) * offset_type(width)
+    return pa.Array.from_buffers(keys.type, len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(picked)])
+
+
+def _words(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint64], bool]:
+    """Eight bytes of each key, those after what all begin with, as a number; and whether that is all of each key."""
+    width = common_width(keys)
+    if width is not None:
+        matrix = as_matrix(keys, width)
+        differing = np.flatnonzero((matrix != matrix[0]).any(axis=0))
+        begin = int(differing[0]) if len(differing) else 0
+        part = matrix[:, begin : begin + WORD]
+        whole = np.zeros((len(keys), WORD), np.uint8)
+        whole[:, : part.shape[1]] = part
+        return whole.view(">u8")[:, 0].astype(np.uint64), begin + WORD >= width
+    data, offsets = data_and_offsets(keys)
+    least_and_greatest = pc.min_max(keys).as_py()
+    begin = len(commonprefix([least_and_greatest["min"], least_and_greatest["max"]]))
+    places = offsets[:-1, None] + np.arange(begin, begin + WORD)
+    beyond = places >= offsets[1:, None]
+    places[beyond] = 0
+    whole = data[places]
+    whole[beyond] = 0  # what is shorter comes first, and is told apart from zeros as bytes
+    return whole.view(">u8")[:, 0].astype(np.uint64), False
+
+
+def _untied(order: Positions, alike: npt.NDArray[np.bool_], keys: pa.BinaryArray) -> tuple[Positions, bool]:
+    """Rows that are ``alike`` with the one before, in the order of their bytes."""
+    tied = np.zeros(len(order), bool)
+    tied[1:] = alike
+    tied[:-1] |= alike
+    places = np.flatnonzero(tied)
+    begins = np.ones(len(order), bool)
+    begins[1:] = ~alike
+    ties = pa.table({"tie": np.cumsum(begins)[places], "key": keys.take(pa.array(order[places]))})
+    within = pc.sort_indices(ties, sort_keys=[("tie", "ascending"), ("key", "ascending")])
+    in_order = ties.column("key").combine_chunks().take(within)
+    order[places] = order[places][within.to_numpy()]
+    return order, bool(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())

@@ -1,0 +1,47 @@
+"""Keys are in the order of their bytes within each key group, whatever they have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.state.key_order import common_width, order_by_group_and_key, taken
+
+ONE_WIDTH = st.integers(1, 20).flatmap(lambda width: st.lists(st.binary(min_size=width, max_size=width), max_size=40))
+ANY_WIDTH = st.lists(st.binary(max_size=20), max_size=40)
+FEW_BYTES = st.lists(st.text("\0\1a", max_size=12).map(str.encode), max_size=40)
+BEGINNINGS = st.sampled_from([b"", b"shop", b"a beginning that all of them have\0"])
+KEYS = st.builds(
+    lambda beginning, keys: [beginning + key for key in keys], BEGINNINGS, st.one_of(ONE_WIDTH, ANY_WIDTH, FEW_BYTES)
+)
+TYPES = st.sampled_from([pa.binary(), pa.large_binary()])
+
+
+@given(KEYS, TYPES, st.sampled_from([1, 3, 32_768]), st.randoms())
+def test_the_order_is_that_of_group_and_bytes(keys: list[bytes], kind: pa.DataType, groups: int, random) -> None:  # type: ignore[no-untyped-def]
+    of_keys = [random.randrange(groups) for _ in keys]
+    order, repeated = order_by_group_and_key(np.array(of_keys, np.int32), pa.array(keys, kind))
+    rows = list(zip(of_keys, keys, strict=True))
+    assert sorted(order.tolist()) == list(range(len(keys)))
+    assert [rows[row] for row in order] == sorted(rows)
+    assert repeated == (len(set(rows)) < len(rows))
+
+
+@given(KEYS, TYPES, st.data())
+def test_what_is_taken_is_what_arrow_takes(keys: list[bytes], kind: pa.DataType, data: st.DataObject) -> None:
+    array = pa.array([b"before", *keys], kind)[1:]
+    rows = data.draw(st.lists(st.integers(0, len(keys) - 1), max_size=30)) if keys else []
+    width = common_width(array)
+    assert width == (len(keys[0]) if keys and len(set(map(len, keys))) == 1 else None)
+    assert taken(array, np.array(rows, np.int64), width).equals(array.take(pa.array(rows, pa.int64())))
+
+
+@pytest.mark.parametrize("width", [8, 12])
+def test_keys_that_are_alike_in_all_but_their_last_byte(width: int) -> None:
+    keys = [bytes([0] * (width - 1) + [last]) for last in reversed(range(256))]
+    order, repeated = order_by_group_and_key(np.zeros(256, np.int32), pa.array(keys))
+    assert order.tolist() == list(reversed(range(256)))
+    assert not repeated
