@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ def boot_folder(parent: Path) -> Path:
     return folder
 
 
+@cache
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

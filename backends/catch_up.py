@@ -93,10 +93,11 @@ def _deltas(
     store: SnapshotStore, scope: StateTaskScope, table: StateTable, link: int, behind: Sequence[int]
 ) -> tuple[EncodedChanges, ...]:
     deltas = scope.chains[table.id].links[link].deltas
-    return tuple(changes_of(store, table, delta) for delta in deltas if _can_hold(delta, scope, behind))
+    return tuple(changes_of(store, table, delta) for delta in deltas if can_hold(delta, scope, behind))
 
 
-def _can_hold(delta: DeltaFile, scope: StateTaskScope, groups: Sequence[int]) -> bool:
+def can_hold(delta: DeltaFile, scope: StateTaskScope, groups: Sequence[int]) -> bool:
+    """Whether a delta may have rows of some of these key groups, which the scope reads."""
     if delta.parallelism == scope.groups.step:
         return delta.subtask == scope.groups.start
     return any(group % delta.parallelism == delta.subtask for group in groups)

@@ -1,178 +1,192 @@
-"""State in the memory of Spark's Python workers: dictionaries of encoded rows.
+"""State in runs: immutable columnar rows, in memory or in files that all Python workers of a machine map.
 
-The fastest backend while state fits. Every worker process keeps what its own tasks have looked at; a task that lands in
-another worker restores from base and deltas first.
+A delta that an epoch has written is the newest run of the next one; runs are merged as they add up, so that a view has
+few of them. Small ones stay in the memory of a worker. Large ones are files: what is looked at stays in the page cache
+of the machine, and state may be larger than it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from threading import RLock
-from weakref import WeakSet
+from typing import Final
 
-from epochal.backends.catch_up import Step, steps
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.backends.boot_folders import boot_folder
+from epochal.backends.catch_up import can_hold
 from epochal.backends.delta import DeltaBackend, OpenView
-from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.identity import cache_identity
-from epochal.backends.pruning import Pruning, is_due, prunings
-from epochal.backends.sorted_keys import SortedKeys
+from epochal.backends.recent import columns_of
+from epochal.backends.runs import lists as runs_lists
+from epochal.backends.runs import shelf as runs_shelf
+from epochal.backends.runs.hashing import hash_keys
+from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry
+from epochal.backends.runs.run import Mask, Run
+from epochal.backends.runs.shelf import Shelf
+from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
+from epochal.snapshots.base_reading import read_groups
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import PUT, SortedChanges
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.state.expiry import gone
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
+from epochal.state.unexpired import first_key
+
+_KNOWN: Final = 256
+"""State tables, each of a subtask, that a worker keeps lists of."""
 
 
 class HeapBackend(DeltaBackend):
-    """Keeps state in the worker's own memory; ``cache_directory`` is not used."""
+    """Keeps what is large below ``cache_directory``."""
 
     @property
     def kind(self) -> str:
         return "heap"
 
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
-        lease = _Lease()
-        with _lock:
-            cache = _caches.setdefault(cache_identity(self.store, scope), {})
-            self._bring_to_parent(scope, cache)
-            partitions = {group: cache[group] for group in scope.groups}
-            for partition in partitions.values():
-                partition.leases.add(lease)
-        return {
-            table.id: HeapView(
-                table, {group: partition.tables[table.id] for group, partition in partitions.items()}, lease
-            )
-            for table in scope.tables
-        }
-
-    def _bring_to_parent(self, scope: StateTaskScope, cache: dict[int, _Partition]) -> None:
-        lagging: dict[EpochKey | None, list[int]] = {}
-        for group in scope.groups:
-            partition = cache.get(group)
-            if partition is None:
-                partition = cache[group] = _Partition((table.id, _Rows()) for table in scope.tables)
-            if partition.mark != scope.view_at:
-                lagging.setdefault(partition.mark, []).append(group)
-        for mark, behind in lagging.items():
-            for group in behind:
-                if cache[group].in_use:
-                    cache[group] = cache[group].copy()
-            for step in steps(self.store, scope, mark, behind):
-                for group in behind:
-                    partition = cache.pop(group)  # a failure half-way must not leave it behind
-                    partition.apply(step, group)
-                    cache[group] = partition
-            for id, pruning in prunings(scope).items():
-                for group in behind:
-                    cache[group].tables[id].prune(pruning)
+        with storage_errors(self.cache_directory):
+            boot = boot_folder(Path(self.cache_directory) / "heap")
+        salt = int.from_bytes(hashlib.sha256(boot.name.encode()).digest()[:8], "big")
+        groups = scope.groups
+        of_groups = f"{groups.start}-{groups.stop}-{groups.step}"
+        views: dict[str, OpenView] = {}
+        for table in scope.tables:
+            alone = replace(scope, tables=(table,))
+            lists = _lists_of(boot / cache_identity(self.store, alone) / of_groups, table)
+            with lists.lock:
+                runs = _CatchUp(self.store, lists, alone, table, salt).runs()
+            views[table.id] = _HeapView(table, runs, salt, lists)
+        return views
 
 
-class HeapView(EncodedView):
-    """A view over dictionaries that nobody changes while it is open."""
+class _HeapView(RunsView):
+    """When a task has ended, the worker has time to merge."""
 
-    def __init__(self, table: StateTable, rows: dict[int, _Rows], lease: _Lease) -> None:
-        super().__init__(table)
-        self._rows = rows
-        self._lease = lease
-
-    def values_in(self, group: int, keys: Sequence[bytes]) -> Iterable[bytes | None]:
-        return map(self._rows[group].values.get, keys)
-
-    def ranges_in(self, group: int, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
-        return self._rows[group].ranges(low, high, limit)
+    def __init__(self, table: StateTable, runs: Runs, salt: int, lists: Lists) -> None:
+        super().__init__(table, runs, salt)
+        self._lists = lists
 
     def close(self) -> None:
-        self._lease.held = False
+        self._lists.merge_beside()
 
 
-class _Lease:
-    """Keeps partitions from being changed while a transaction's views are open; ends with them, also if unclosed."""
+class _CatchUp:
+    """The runs at the epoch of a view, from the latest of its chain that are here."""
 
-    def __init__(self) -> None:
-        self.held = True
+    def __init__(self, store: SnapshotStore, lists: Lists, scope: StateTaskScope, table: StateTable, salt: int) -> None:
+        self._store = store
+        self._lists = lists
+        self._scope = scope
+        self._table = table
+        self._salt = salt
+        self._chain = scope.chains[table.id]
+        self._expiry = _expiry(table, self._chain)
 
+    def runs(self) -> Runs:
+        begun, links = self._begin()
+        if begun is None:
+            begun = self._bases()
+        runs = begun
+        for link in self._chain.links[links:]:
+            for delta in link.deltas:
+                if can_hold(delta, self._scope, self._scope.groups):
+                    runs = self._lists.compacted((self._delta(delta), *runs), self._expiry)
+        self._lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links)
+        return runs
 
-class _Rows:
-    """One key group of one state table. Its keys are in order once a range has been asked for."""
+    def _begin(self) -> tuple[Runs | None, int]:
+        """The runs at some epoch of the chain, and how many links lead there."""
+        marks: list[EpochKey | None] = [self._chain.base_at, *(link.key for link in self._chain.links)]
+        for look in (self._lists.known_at, self._lists.stored_at):
+            for links in range(len(marks) - 1, -1, -1):
+                mark = marks[links]
+                if mark is not None and (found := look(mark)) is not None:
+                    return found, links
+        return None, 0
 
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self._order: SortedKeys | None = None
-        self._left = 0
-        """Rows that the last look for what has expired left."""
+    def _bases(self) -> Runs:
+        runs = list[Run]()
+        for base in self._chain.bases:
+            rows = read_groups(self._store, self._table, base, np.array(self._scope.groups, np.int32))
+            if rows.num_rows:
+                keys = KeyCodec(self._table.key_schema).encode_array(rows)
+                changes = SortedChanges(self._table, rows, keys)
+                runs = [self._run(changes, np.zeros(rows.num_rows, bool), base.file.path), *runs]
+        return tuple(runs)
 
-    def copy(self) -> _Rows:
-        other = _Rows()
-        other.values = dict(self.values)
-        other._order = None if self._order is None else self._order.copy()
-        other._left = self._left
-        return other
+    def _delta(self, delta: DeltaFile) -> Run:
+        if (found := self._lists.made_of(delta.file.path, delta.file.rows)) is not None:
+            return found
+        changes = columns_of(self._store, self._table, delta)
+        deleted = pc.not_equal(changes.rows.column("_op"), PUT).to_numpy()
+        if delta.parallelism != self._scope.groups.step:
+            mine = np.isin(changes.groups, np.array(self._scope.groups, np.int32))
+            mask = pa.array(mine)
+            changes = SortedChanges(changes.table, changes.rows.filter(mask), changes.keys.filter(mask))
+            deleted = deleted[mine]
+        return self._run(changes, deleted, delta.file.path)
 
-    def clear(self) -> None:
-        self.values.clear()
-        self._order = None
-        self._left = 0
-
-    def apply(self, keys: list[bytes], values: list[bytes | None]) -> None:
-        if self._order is not None:
-            self._order.change(self.values, keys, values)
-        deleted = [key for key, value in zip(keys, values, strict=True) if value is None]
-        self.values.update(zip(keys, values, strict=True))  # type: ignore[arg-type]  # what is None goes at once
-        for key in deleted:
-            del self.values[key]
-
-    def prune(self, pruning: Pruning) -> None:
-        if pruning.before is not None:
-            keys = list(self.ranges([None], [pruning.before], None).keys)
-            if keys:
-                self.apply(keys, [None] * len(keys))
-        elif is_due(len(self.values), self._left):
-            expired = pruning.gone(list(self.values.values()))
-            keys = [key for key, is_gone in zip(self.values, expired, strict=True) if is_gone]
-            self.apply(keys, [None] * len(keys))
-            self._left = len(self.values)
-
-    def ranges(self, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
-        if self._order is None:
-            self._order = SortedKeys(self.values)
-        counts, keys = self._order.between(low, high, limit)
-        return FoundRows(counts, keys, list(map(self.values.__getitem__, keys)))
-
-
-class _Partition:
-    """One key group of all state tables of an operator, at one epoch; ``None`` before the first."""
-
-    def __init__(self, tables: Iterable[tuple[str, _Rows]]) -> None:
-        self.tables = dict(tables)
-        self.mark: EpochKey | None = None
-        self.leases: WeakSet[_Lease] = WeakSet()
-
-    @property
-    def in_use(self) -> bool:
-        return any(lease.held for lease in self.leases)
-
-    def copy(self) -> _Partition:
-        other = _Partition((id, rows.copy()) for id, rows in self.tables.items())
-        other.mark = self.mark
-        return other
-
-    def apply(self, step: Step, group: int) -> None:
-        for id, rows in self.tables.items():
-            if step.afresh:
-                rows.clear()
-            for keys, values in step.of_group(id, group):
-                rows.apply(keys, values)
-        self.mark = step.key
+    def _run(self, changes: SortedChanges, deleted: npt.NDArray[np.bool_], source: str) -> Run:
+        values = changes.rows.select(self._table.value_schema.names)
+        hashes = hash_keys(changes.keys, self._salt)
+        return self._lists.add(
+            Run.of(changes.groups, changes.keys, deleted, values, hashes, self._lists.in_order), source
+        )
 
 
-_caches: dict[str, dict[int, _Partition]] = {}
+def _expiry(table: StateTable, chain: Chain) -> Expiry:
+    """What has expired by the epoch of a view, and need not be kept."""
+    horizon, column = table.horizon(chain.clock), table.expires
+    if horizon is None or column is None:
+        return no_expiry()
+
+    def expired(run: Run) -> Mask:
+        if table.time is not None and table.time.name == column.column:
+            return np.asarray(pc.less(run.keys, pa.scalar(first_key(horizon), run.keys.type)), bool)
+        return gone(run.values.column(column.column), horizon)
+
+    return Expiry(f"expired at {horizon}", expired)
+
+
+def _lists_of(folder: Path, table: StateTable) -> Lists:
+    with _lock:
+        if folder not in _lists:
+            _lists[folder] = Lists(Shelf(folder), bool(table.sub_key) or table.time is not None)
+        _lists.move_to_end(folder)
+        while len(_lists) > _KNOWN:
+            _lists.popitem(last=False)
+        return _lists[folder]
+
+
+_lists: OrderedDict[Path, Lists] = OrderedDict()
 _lock = RLock()
 
 
+def lists() -> Mapping[Path, Lists]:
+    """Of this worker, by folder."""
+    return _lists
+
+
 def forget() -> None:
-    """Drop everything this process keeps, as its end would: a forked worker begins afresh."""
+    """Let go of everything, as the process's end would: a forked worker begins afresh."""
     global _lock
     _lock = RLock()
-    _caches.clear()
+    _lists.clear()
+    for module in (runs_lists, runs_shelf):
+        module.forget()
 
 
 os.register_at_fork(after_in_child=forget)

@@ -53,12 +53,17 @@ def remember(file: FileReference, changes: SortedChanges) -> None:
 
 def changes_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> EncodedChanges:
     """A delta in the bytes of a local store: from memory, or else from its file, checked."""
+    return encoded(columns_of(store, table, delta))
+
+
+def columns_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> SortedChanges:
+    """A delta: from memory, or else from its file, checked."""
     with _lock:
         known = _recent.get(delta.file.path)
     if known is not None and known.table.delta_schema == table.delta_schema:
-        return encoded(known)
+        return known
     rows = read_delta(store, table, delta)
-    return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
+    return SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows))
 
 
 def encoded(changes: SortedChanges) -> EncodedChanges:

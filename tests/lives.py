@@ -153,7 +153,7 @@ class Life:
     def restart(self, parallelism: int | None = None) -> None:
         """Another attempt, which knows no more than what is stored."""
         self.parallelism = parallelism or self.parallelism
-        heap._caches.clear()
+        heap.forget()
         number = self._catalog.attempt + 1
         orders = ExecutionOrders(
             application="lives",

@@ -116,7 +116,7 @@ def variable_binary(array: pa.Array) -> pa.BinaryArray:
 
 
 def data_and_offsets(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes under a binary or large binary array, and where each value begins in them (one more offset than values)."""
+    """The bytes under a (large) binary array, and where each value begins in them (one more offset than values)."""
     if len(array) == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     offset_type = np.int64 if pa.types.is_large_binary(array.type) else np.int32

@@ -6,7 +6,6 @@ that are alike in them as bytes.
 
 from __future__ import annotations
 
-from os.path import commonprefix
 from typing import Final
 
 import numpy as np
@@ -62,8 +61,9 @@ def taken(keys: pa.BinaryArray, rows: Positions, width: int | None) -> pa.Binary
         picked = np.ascontiguousarray(matrix).view(np.uint64)[:, 0][rows].view(np.uint8)
     else:
         picked = np.take(matrix, rows, axis=0)
-    offset_type = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    offsets = np.arange(len(rows) + 1, dtype=offset_type) * offset_type(width)
+    offsets = np.arange(len(rows) + 1) * width
+    if not pa.types.is_large_binary(keys.type):
+        offsets = offsets.astype(np.int32)
     return pa.Array.from_buffers(keys.type, len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(picked)])
 
 
@@ -80,7 +80,9 @@ def _words(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint64], bool]:
         return whole.view(">u8")[:, 0].astype(np.uint64), begin + WORD >= width
     data, offsets = data_and_offsets(keys)
     least_and_greatest = pc.min_max(keys).as_py()
-    begin = len(commonprefix([least_and_greatest["min"], least_and_greatest["max"]]))
+    least, greatest = least_and_greatest["min"], least_and_greatest["max"]
+    unlike = (place for place, (one, other) in enumerate(zip(least, greatest, strict=False)) if one != other)
+    begin = next(unlike, min(len(least), len(greatest)))
     places = offsets[:-1, None] + np.arange(begin, begin + WORD)
     beyond = places >= offsets[1:, None]
     places[beyond] = 0

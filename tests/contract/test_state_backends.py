@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from epochal.backends import heap, lmdb, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
+from epochal.backends.runs import lists
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.state import StateBackend
 from epochal.snapshots.store import SnapshotStore
@@ -50,6 +52,17 @@ class TestHeap(StateBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+
+
+class TestHeapInFiles(StateBackendContract):
+    """Runs are files, however few rows they have, and all merging is the thread's."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+        monkeypatch.setattr(lists, "FILE_ROWS", 1)
+        yield Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+        for each in heap.lists().values():
+            each.wait()
 
 
 class TestLmdb(StateBackendContract):

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from epochal.backends import heap, lmdb, pruning, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
+from epochal.backends.runs import lists
 from epochal.contracts.state import StateBackend
 from epochal.snapshots import base_encoding
 from epochal.snapshots.base import merged
@@ -102,14 +103,20 @@ class Lives(RuleBasedStateMachine):
     """Branches of one application, run, forked, compacted, rescaled and restored in any order, while clocks move on."""
 
     @initialize(
-        backend=st.sampled_from([HeapBackend, LmdbBackend]), parallelism=st.integers(1, 3), by_key_group=st.booleans()
+        backend=st.sampled_from([HeapBackend, LmdbBackend]),
+        parallelism=st.integers(1, 3),
+        by_key_group=st.booleans(),
+        in_files=st.booleans(),
     )
-    def begin(self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool) -> None:
+    def begin(
+        self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool, in_files: bool
+    ) -> None:
         self.least_chunk = base_encoding.LEAST_CHUNK_BYTES
         base_encoding.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
         self.folder = Path(tempfile.mkdtemp())
         self.harness = Harness(backend, self.folder)
         self.fewest_rows, pruning.FEWEST_ROWS = pruning.FEWEST_ROWS, 2
+        self.file_rows, lists.FILE_ROWS = lists.FILE_ROWS, 1 if in_files else lists.FILE_ROWS
         self.worlds = [World(self.harness, parallelism, EVERY_TABLE)]
         self.past: list[World] = []
 
@@ -174,7 +181,9 @@ class Lives(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         base_encoding.LEAST_CHUNK_BYTES = self.least_chunk
-        pruning.FEWEST_ROWS = self.fewest_rows
+        pruning.FEWEST_ROWS, lists.FILE_ROWS = self.fewest_rows, self.file_rows
+        for each in heap.lists().values():
+            each.wait()
         self.harness.new_worker()
         shutil.rmtree(self.folder)
 

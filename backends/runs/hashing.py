@@ -1,0 +1,72 @@
+"""64-bit hashes of encoded keys, for finding them: not a step per key.
+
+Equal hashes say nothing, unequal ones that the keys are unequal. The salt is not known outside of a machine, so that
+nobody can choose keys that all have one hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from epochal.state.column_bytes import data_and_offsets
+
+Hashes = npt.NDArray[np.uint64]
+
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MOST_WORDS = 32
+"""Of 8 bytes. Longer keys are hashed one by one: a pass for each word of a few long ones would cost more."""
+
+
+def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
+    """The hash of each key. ``salt``: 64 bits."""
+    data, offsets = data_and_offsets(keys)
+    lengths = np.diff(offsets)
+    if not len(lengths):
+        return np.zeros(0, np.uint64)
+    result = lengths.astype(np.uint64) * _FIRST ^ np.uint64(salt)
+    width = int(lengths[0])
+    if width <= 8 * _MOST_WORDS and (lengths == width).all():
+        matrix = data[offsets[0] : offsets[-1]].reshape(len(lengths), width)
+        for begin in range(0, width, 8):
+            result = _mixed(result, _words(matrix[:, begin : begin + 8]))
+        return _finished(result)
+    words = -(-lengths // 8)
+    short = words <= _MOST_WORDS
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    for index in range(int(words[short].max(initial=0))):
+        rows = np.flatnonzero(short & (words > index))
+        begins = offsets[:-1][rows] + 8 * index
+        word = np.ascontiguousarray(padded[begins[:, None] + np.arange(8)]).view("<u8")[:, 0]
+        beyond = np.clip(8 * (index + 1) - lengths[rows], 0, 7).astype(np.uint64) * np.uint64(8)
+        result[rows] = _mixed(result[rows], word << beyond)  # what follows the key is not of it
+    result = _finished(result)
+    for row in np.flatnonzero(~short).tolist():
+        result[row] = _hash_long(data[offsets[row] : offsets[row + 1]].tobytes(), salt)
+    return result
+
+
+def _words(part: npt.NDArray[np.uint8]) -> Hashes:
+    whole = np.zeros((len(part), 8), np.uint8)
+    whole[:, 8 - part.shape[1] :] = part
+    return whole.view("<u8")[:, 0]
+
+
+def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
+    mixed = (hashes ^ words) * _MULTIPLIER
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def _finished(hashes: Hashes) -> Hashes:
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * _FIRST
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * _SECOND
+    return hashes ^ (hashes >> np.uint64(31))
+
+
+def _hash_long(key: bytes, salt: int) -> int:
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8, key=salt.to_bytes(8, "big")).digest(), "big")

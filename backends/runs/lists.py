@@ -1,0 +1,187 @@
+"""What one process knows of a state table's runs, by the epoch that they show; and their merging beside its epochs.
+
+Small runs stay in the process. A merge takes runs that lie next to each other in the latest list, and puts one in their
+place there, and in later lists. Large merges are made by a thread between the tasks of the worker: none of them is
+waited for, unless runs become too many.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import RLock
+from uuid import uuid4
+
+import numpy as np
+
+from epochal.backends.runs.levels import MOST, due
+from epochal.backends.runs.merging import merged
+from epochal.backends.runs.run import Mask, Run
+from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.contracts.identity import EpochKey
+from epochal.errors import EpochalError
+
+FILE_ROWS = 16_384
+"""A run with fewer rows is not worth a file."""
+_LISTS = 3
+_KEPT_EVERY = 8
+"""Epochs: so often small runs beside large ones are put in files, that a new worker need not begin at the base."""
+
+Runs = tuple[Run, ...]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """Which rows of a run have expired. ``name``: by which clock."""
+
+    name: str
+    gone: Callable[[Run], Mask]
+
+
+class Lists:
+    """``in_order``: whether ranges are asked for. All of it under :attr:`lock`, but merging."""
+
+    def __init__(self, shelf: Shelf, in_order: bool) -> None:
+        self.lock = RLock()
+        self.shelf = shelf
+        self.in_order = in_order
+        self._known: OrderedDict[EpochKey | None, Runs] = OrderedDict()
+        self._expiry: Expiry | None = None
+        self._merging: Future[None] | None = None
+        self._since_kept = 0
+
+    def known_at(self, mark: EpochKey) -> Runs | None:
+        """The runs at an epoch, newest first, if it has been looked at lately."""
+        return self._known.get(mark)
+
+    def stored_at(self, mark: EpochKey) -> Runs | None:
+        """As :meth:`known_at`, if some worker has put them in files."""
+        found = self.shelf.at(mark)
+        return None if found is None else tuple(found)
+
+    def add(self, run: Run, source: str) -> Run:
+        """``source``: the file of the store that the run was made of."""
+        return self.shelf.add(run, name_of(source)) if len(run) >= FILE_ROWS else run
+
+    def made_of(self, source: str, rows: int) -> Run | None:
+        """The run that some worker has made of a file of so many rows."""
+        return self.shelf.run(name_of(source)) if rows >= FILE_ROWS else None
+
+    def compacted(self, runs: Runs, expiry: Expiry) -> Runs:
+        """With what can be merged at once."""
+        while (chosen := due([len(run) for run in runs])) is not None:
+            part = runs[chosen.start : chosen.stop]
+            if sum(map(len, part)) >= FILE_ROWS and len(runs) <= MOST:
+                break
+            one = self._one(part, expiry if chosen.stop == len(runs) else None)
+            runs = (*runs[: chosen.start], one, *runs[chosen.stop :])
+        return runs
+
+    def show(self, mark: EpochKey | None, runs: Runs, expiry: Expiry, links: int) -> None:
+        """The table is ``runs`` at ``mark``, which is ``links`` epochs after what was known."""
+        self._known[mark] = runs
+        self._known.move_to_end(mark)
+        while len(self._known) > _LISTS:
+            self._known.popitem(last=False)
+        self._expiry = expiry
+        if mark is None or not any(run.name for run in runs):
+            return
+        self._since_kept += links
+        if self._since_kept >= _KEPT_EVERY or all(run.name for run in runs):
+            self._keep(mark, runs)
+
+    def _keep(self, mark: EpochKey, runs: Runs) -> None:
+        """In files, for other workers."""
+        in_files = tuple(run if run.name else self.shelf.add(run, name_of(uuid4().hex)) for run in runs)
+        self._replace(runs, in_files, mark)
+        self.shelf.keep(mark, in_files)
+        self._since_kept = 0
+
+    def merge_beside(self) -> None:
+        """Begin what is due, unless it is under way; returns at once."""
+        with self.lock:
+            if self._merging is not None and not self._merging.done():
+                return
+            if self._next() is not None:
+                self._merging = _thread().submit(self._merge)
+
+    def wait(self) -> None:
+        """Until nothing is merged."""
+        if self._merging is not None:
+            self._merging.result()
+
+    def _next(self) -> tuple[EpochKey | None, Runs, Expiry | None] | None:
+        if not self._known:
+            return None
+        mark, runs = next(reversed(self._known.items()))
+        chosen = due([len(run) for run in runs])
+        if chosen is None:
+            return None
+        return mark, runs[chosen.start : chosen.stop], self._expiry if chosen.stop == len(runs) else None
+
+    def _merge(self) -> None:
+        try:
+            with self.shelf.merging() as alone:
+                while alone:
+                    with self.lock:
+                        chosen = self._next()
+                    if chosen is None:
+                        return
+                    mark, part, expiry = chosen
+                    one = self._one(part, expiry)
+                    with self.lock:
+                        self._replace(part, (one,), mark)
+                        if mark in self._known and mark is not None and all(run.name for run in self._known[mark]):
+                            self.shelf.keep(mark, self._known[mark])
+        except EpochalError as error:
+            logger.warning("Runs of state below %s were not merged; they will be. %s", self.shelf.folder, error)
+
+    def _one(self, part: Runs, expiry: Expiry | None) -> Run:
+        """What ``part`` says, in one run. ``expiry``: where nothing is below it."""
+        source = None
+        if all(run.name for run in part):
+            source = name_of("not the oldest" if expiry is None else expiry.name, *(str(run.name) for run in part))
+            if (found := self.shelf.run(source)) is not None:
+                return found
+        one = merged(part, None if expiry is None else [expiry.gone(run) for run in part], self.in_order)
+        if len(one) < FILE_ROWS:
+            return one
+        return self.shelf.add(one, source or name_of(uuid4().hex))
+
+    def _replace(self, part: Runs, by: Runs, mark: EpochKey | None) -> None:
+        """In the lists of this epoch and of later ones, whose clocks are not behind."""
+        least = -1 if mark is None else mark.epoch
+        for at, runs in self._known.items():
+            if (-1 if at is None else at.epoch) < least:
+                continue
+            for first in range(len(runs) - len(part) + 1):
+                if all(one is other for one, other in zip(runs[first : first + len(part)], part, strict=True)):
+                    self._known[at] = (*runs[:first], *by, *runs[first + len(part) :])
+                    break
+
+
+def no_expiry() -> Expiry:
+    """Where no row expires."""
+    return Expiry("nothing expires", lambda run: np.zeros(len(run), bool))
+
+
+_threads: list[ThreadPoolExecutor] = []
+
+
+def _thread() -> ThreadPoolExecutor:
+    if not _threads:
+        _threads.append(ThreadPoolExecutor(1, "runs-merging"))
+    return _threads[0]
+
+
+def forget() -> None:
+    """A forked worker has no thread of its parent's."""
+    _threads.clear()
+
+
+os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,98 @@
+"""One run of several: of each key what the newest says. No step is per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.backends.runs.hashing import Hashes
+from epochal.backends.runs.run import Mask, Positions, Run
+from epochal.state.key_order import common_width, taken
+
+
+def merged(runs: Sequence[Run], gone: Sequence[Mask] | None, in_order: bool) -> Run:
+    """``runs``: newest first. ``gone``: by run the rows that may go, where below these runs there is nothing that a row
+    hides; then deleted keys go, too. ``in_order``: whether the rows are to be."""
+    if in_order:
+        runs = [run.in_order for run in runs]
+    hashes = np.concatenate([run.hashes for run in runs])
+    keys = pa.concat_arrays([run.keys for run in runs])
+    # Parts that ascend are merged by a stable sort, and of equal hashes the newest comes first.
+    by_hash = np.argsort(hashes, kind="stable")
+    hashes, at = hashes[by_hash], _rows_by_hash(runs)[by_hash]
+    deleted = np.concatenate([np.zeros(len(run), bool) if run.deleted is None else run.deleted for run in runs])
+    kept = np.ones(len(keys), bool)
+    kept[_hidden(hashes, at, keys)] = False
+    if gone is not None:
+        kept &= ~np.concatenate(gone) & ~deleted
+    order = _in_order(runs, kept) if in_order else at[kept[at]]
+    picked, marks = pa.array(order), deleted[order]
+    values = pa.concat_tables([run.values for run in runs]).combine_chunks()
+    return Run(
+        np.concatenate([run.groups for run in runs])[order],
+        taken(keys, order, common_width(keys)),
+        marks if marks.any() else None,
+        values.take(picked),
+        hashes[kept[at]],
+        _places(order, at[kept[at]]) if in_order else None,
+    )
+
+
+def _rows_by_hash(runs: Sequence[Run]) -> Positions:
+    """Of each hash, run after run, the row among those of all runs."""
+    firsts = np.cumsum([0, *map(len, runs)])
+    parts = (np.arange(len(run)) if run.at is None else run.at.astype(np.int64) for run in runs)
+    return np.concatenate([part + first for part, first in zip(parts, firsts, strict=False)])
+
+
+def _hidden(hashes: Hashes, at: Positions, keys: pa.LargeBinaryArray) -> Positions:
+    """The rows whose keys newer ones have."""
+    found = [np.zeros(0, np.int64)]
+    back = 1
+    # Nearly always two rows of one hash have one key; between them there may be others of that hash.
+    later = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
+    width = common_width(keys)
+    while len(later):
+        mine, before = (taken(keys, at[places], width) for places in (later, later - back))
+        same = np.asarray(pc.equal(mine, before), bool)
+        found.append(at[later[same]])
+        later = later[~same]
+        back += 1
+        later = later[later >= back]
+        later = later[hashes[later] == hashes[later - back]]
+    return np.concatenate(found)
+
+
+def _places(order: Positions, at: Positions) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Where the rows ``at`` stand in ``order``."""
+    place_of = np.empty(int(order.max(initial=-1)) + 1, np.uint32)
+    place_of[order] = np.arange(len(order), dtype=np.uint32)
+    return place_of[at]
+
+
+def _in_order(runs: Sequence[Run], kept: Mask) -> Positions:
+    """The kept rows of runs that are each in order, after one another, in one order."""
+    firsts = np.cumsum([0, *map(len, runs)])
+    order: Positions = np.flatnonzero(kept[: firsts[1]])
+    groups, keys = runs[0].groups[order], runs[0].keys.take(pa.array(order))
+    for number, run in enumerate(runs[1:], 1):
+        mine = kept[firsts[number] : firsts[number + 1]]
+        places, _ = run.between(groups, keys, keys)
+        before = np.concatenate([[0], np.cumsum(mine)])[places]
+        rows = np.empty(len(order) + int(mine.sum()), np.int64)
+        at = before + np.arange(len(order))
+        rest = np.ones(len(rows), bool)
+        rest[at] = False
+        rows[at] = order
+        rows[rest] = firsts[number] + np.flatnonzero(mine)
+        order = rows
+        if number < len(runs) - 1:
+            together = pa.concat_arrays([keys, run.keys.filter(pa.array(mine))])
+            take = np.empty(len(rows), np.int64)
+            take[at], take[rest] = np.arange(len(at)), len(at) + np.arange(int(mine.sum()))
+            groups = np.concatenate([groups, run.groups[mine]])[take]
+            keys = together.take(pa.array(take))
+    return order

@@ -1,0 +1,180 @@
+"""One run: immutable rows of a state table, at most one of each key.
+
+Rows lie in the order of their keys' hashes, so that many keys are found, and runs merged, by going through them once.
+Where ranges are asked for they lie in the order of (key group, key), and beside them an index, by hash.
+A row may say that its key was deleted. Strings have 64-bit offsets, so that a run is not limited to 2 GiB of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.backends.runs.hashing import Hashes
+from epochal.contracts.state import KeyGroups
+from epochal.state.key_order import common_width, order_by_group_and_key, taken
+
+_ONE_BY_ONE = 32
+"""Ranges: with fewer of them each bound is looked for by itself."""
+
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """``groups``, ``keys``, ``deleted``, ``values``: a row each. ``hashes`` ascend.
+
+    ``at``: of each hash the row that its key is in, where rows are in order; ``None`` where they are by hash.
+    ``name``: of its file, ``None`` of one that is in memory only.
+    """
+
+    groups: KeyGroups
+    keys: pa.LargeBinaryArray
+    deleted: Mask | None
+    values: pa.Table
+    hashes: Hashes
+    at: npt.NDArray[np.uint32] | None
+    name: str | None = None
+
+    @classmethod
+    def of(
+        cls, groups: KeyGroups, keys: pa.BinaryArray, deleted: Mask, values: pa.Table, hashes: Hashes, in_order: bool
+    ) -> Run:
+        """Of rows in the order of (key group, key), in which they stay or not. ``hashes``: of the rows, as they lie."""
+        order = np.argsort(hashes)
+        columns = [as_large(one_chunk(values.column(name))) for name in values.column_names]
+        values = pa.table(columns, names=values.column_names)
+        marks = deleted if deleted.any() else None
+        if in_order:
+            return cls(groups, as_large(keys), marks, values, hashes[order], order.astype(np.uint32))
+        keys = as_large(taken(keys, order, common_width(keys)))
+        marks = None if marks is None else marks[order]
+        return cls(groups[order], keys, marks, values.take(pa.array(order)), hashes[order], None)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def width(self) -> int | None:
+        """The bytes of each key, where they have equally many."""
+        return common_width(self.keys)
+
+    @cached_property
+    def in_order(self) -> Run:
+        """These rows in order."""
+        if self.at is not None:
+            return self
+        order, _ = order_by_group_and_key(self.groups, self.keys)
+        at = np.empty(len(order), np.uint32)
+        at[order] = np.arange(len(order), dtype=np.uint32)
+        return Run(
+            self.groups[order],
+            taken(self.keys, order, self.width),
+            None if self.deleted is None else self.deleted[order],
+            self.values.take(pa.array(order)),
+            self.hashes,
+            at,
+        )
+
+    @cached_property
+    def _starts(self) -> tuple[KeyGroups, Positions]:
+        """Of a run in order: the key groups, and at which row each begins, and then the number of rows."""
+        bounds = np.flatnonzero(np.diff(self.groups, prepend=-1))
+        return self.groups[bounds], np.append(bounds, len(self.groups)).astype(np.int64)
+
+    def find(self, keys: pa.LargeBinaryArray, hashes: Hashes) -> Positions:
+        """The row of each key, -1 where there is none. Quickest when ``hashes`` ascend."""
+        found = np.full(len(keys), -1, np.int64)
+        if not len(self):
+            return found
+        places = np.searchsorted(self.hashes, hashes)
+        asked = np.arange(len(keys))
+        while len(asked):  # again only for those that share a hash with another key
+            alike = places < len(self)
+            alike[alike] = self.hashes[places[alike]] == hashes[asked[alike]]
+            asked, places = asked[alike], places[alike]
+            rows = places if self.at is None else self.at[places].astype(np.int64)
+            stored = self.keys.take(pa.array(rows)) if self.at is None else taken(self.keys, rows, self.width)
+            sought = keys if len(asked) == len(keys) else keys.take(pa.array(asked))
+            same = np.asarray(pc.equal(stored, sought), bool)
+            found[asked[same]] = rows[same]
+            asked, places = asked[~same], places[~same] + 1
+        return found
+
+    def find_one(self, key: bytes, hash: np.uint64) -> int:
+        """As :meth:`find`, of one."""
+        place = int(np.searchsorted(self.hashes, hash))
+        while place < len(self) and self.hashes[place] == hash:
+            row = place if self.at is None else int(self.at[place])
+            if self.keys[row].as_py() == key:
+                return row
+            place += 1
+        return -1
+
+    def between(self, groups: KeyGroups, low: pa.Array, high: pa.Array) -> tuple[Positions, Positions]:
+        """Of each range of keys its first row and the one after its last, or where these would be; of a run that is in
+        order. Bounds are large binary; null is open."""
+        present, starts = self._starts
+        which = np.searchsorted(present, groups)
+        there = which < len(present)
+        there[there] = present[which[there]] == groups[there]
+        begin, end = starts[which].copy(), starts[which].copy()
+        end[there] = starts[which[there] + 1]
+        first = self._first_not_below(low, begin, end, begin)
+        return first, np.maximum(first, self._first_not_below(high, first, end, end))
+
+    def _first_not_below(self, bounds: pa.Array, begin: Positions, end: Positions, open: Positions) -> Positions:
+        """The first row from ``begin`` on whose key is not below the bound; ``end`` if there is none."""
+        if len(begin) < _ONE_BY_ONE:
+            keys, found = _Keys(self.keys), open.copy()
+            for place, bound in enumerate(bounds.to_pylist()):
+                if bound is not None:
+                    found[place] = bisect_left(keys, bound, int(begin[place]), int(end[place]))
+            return found
+        is_open = bounds.is_null().to_numpy(zero_copy_only=False)
+        first, last = np.where(is_open, open, begin), np.where(is_open, open, end)
+        while len(under_way := np.flatnonzero(first < last)):
+            middle = (first[under_way] + last[under_way]) // 2
+            below = pc.less(self.keys.take(pa.array(middle)), bounds.take(pa.array(under_way)))
+            is_below = below.to_numpy(zero_copy_only=False)
+            first[under_way] = np.where(is_below, middle + 1, first[under_way])
+            last[under_way] = np.where(is_below, last[under_way], middle)
+        return first
+
+
+class _Keys(Sequence[bytes]):
+    def __init__(self, keys: pa.LargeBinaryArray) -> None:
+        self._keys = keys
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: Any) -> Any:
+        return self._keys[place].as_py()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def as_large(array: pa.Array) -> pa.Array:
+    """With 64-bit offsets, where the array is of strings or binary."""
+    if pa.types.is_string(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary(array.type) else array
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays([as_large(each) for each in column.chunks] or [as_large(pa.array([], column.type))])

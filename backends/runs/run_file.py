@@ -1,0 +1,124 @@
+"""A run in a file: an Arrow file of one batch, which all workers of a machine map, and what it is checked by.
+
+Behind the Arrow file follow its CRC-32 and its length, little-endian. Nothing is synced: the file is of this boot of
+the machine only (:mod:`epochal.backends.boot_folders`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from epochal.backends.runs.run import Run, one_chunk
+from epochal.snapshots.store import storage_errors
+
+PART: Final = ".part"
+"""How the names of files end that are being written."""
+_KEY, _DELETED, _GROUP, _HASH, _AT = "_key", "_deleted", "_group", "_hash", "_at"
+_NAMES: Final = b"names"
+_TRAILER: Final = Struct("<4sIQ")
+_MAGIC: Final = b"runs"
+
+
+class RunDamaged(Exception):
+    """A file is no run, or not the one that was written."""
+
+
+def written(run: Run, path: Path) -> Run:
+    """``run`` in a file, mapped. Raises ``StorageFull``, ``FileMissing``, ``SnapshotError``; then there is no such
+    file."""
+    columns: dict[str, pa.Array] = {_GROUP: pa.array(run.groups), _KEY: run.keys, _HASH: pa.array(run.hashes)}
+    if run.deleted is not None:
+        columns[_DELETED] = pa.array(run.deleted)
+    if run.at is not None:
+        columns[_AT] = pa.array(run.at)
+    values = {str(number): one_chunk(column) for number, column in enumerate(run.values.columns)}
+    about = {_NAMES: json.dumps(run.values.column_names)}
+    batch = pa.record_batch(list((columns | values).values()), names=list(columns | values))
+    batch = batch.replace_schema_metadata(about)
+    beside = path.with_name(f".{uuid4().hex}{PART}")
+    with storage_errors(str(path)):
+        try:
+            with open(beside, "xb", opener=_for_its_owner) as file:
+                _write(batch, file)
+            mine = replace(mapped(beside, check=False), name=path.name)
+            os.replace(beside, path)
+        except BaseException:
+            with suppress(OSError):
+                beside.unlink()
+            raise
+    return mine
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _write(batch: pa.RecordBatch, file: BinaryIO) -> None:
+    """Written, not mapped: a full disk is an error then, and not the end of the process."""
+    checked = _Checked(file)
+    with pa.PythonFile(checked, "w") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    file.write(_TRAILER.pack(_MAGIC, checked.crc32, checked.length))
+
+
+class _Checked:
+    """Counts and sums up what is written through it."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.crc32 = self.length = 0
+
+    def write(self, data: bytes) -> int:
+        self.crc32 = zlib.crc32(data, self.crc32)
+        self.length += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """The file has an owner."""
+
+
+def mapped(path: Path, check: bool = True) -> Run:
+    """Its pages stay until nothing refers to them, also when the file has been removed. ``check``: read it whole.
+
+    Raises ``FileNotFoundError``, :class:`RunDamaged`.
+    """
+    with pa.memory_map(str(path)) as source:
+        content = source.read_buffer()
+    if content.size < _TRAILER.size:
+        raise RunDamaged(f"{path} is cut short")
+    length = content.size - _TRAILER.size
+    magic, crc32, written_length = _TRAILER.unpack(content.slice(length))
+    content = content.slice(0, length)
+    if (magic, written_length) != (_MAGIC, length) or (check and zlib.crc32(content) != crc32):
+        raise RunDamaged(f"{path} is not what was written")
+    file = pa.ipc.open_file(content)
+    return _of(file.get_batch(0), json.loads(file.schema.metadata[_NAMES]), path.name)
+
+
+def _of(rows: pa.RecordBatch, names: list[str], file: str) -> Run:
+    own = {name: rows.column(name) for name in rows.schema.names if not name.isdigit()}
+    deleted = own.get(_DELETED)
+    return Run(
+        own[_GROUP].to_numpy(),
+        own[_KEY],
+        None if deleted is None else deleted.to_numpy(zero_copy_only=False),
+        pa.table([rows.column(str(number)) for number in range(len(names))], names=names),
+        own[_HASH].to_numpy(),
+        own[_AT].to_numpy() if _AT in own else None,
+        file,
+    )

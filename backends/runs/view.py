@@ -1,0 +1,198 @@
+"""Runs as one state table: of each key what the newest run says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epochal.backends.delta import OpenView
+from epochal.backends.runs.hashing import hash_keys
+from epochal.backends.runs.run import Mask, Positions, Run
+from epochal.contracts.state import Found, KeyGroups, StateRows
+from epochal.state.key_order import common_width, taken
+from epochal.state.table import StateTable
+
+_MORE = 4
+"""Times as many rows of a range are taken when what was taken hid too much of it."""
+
+
+class RunsView(OpenView):
+    """``runs``: newest first. They never change, and stay mapped as long as the view is there."""
+
+    def __init__(self, table: StateTable, runs: Sequence[Run], salt: int) -> None:
+        self._schema = table.value_schema
+        self._runs = tuple(run for run in runs if len(run))
+        self._salt = salt
+
+    def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
+        hashes = hash_keys(keys, self._salt)
+        order = np.argsort(hashes)
+        hashes, sought = hashes[order], taken(keys, order, common_width(keys)).cast(pa.large_binary())
+        left = np.arange(len(order))
+        parts, rows = [], np.full(len(order), -1, np.int64)
+        before = 0
+        for run in self._runs:
+            found = run.find(sought, hashes)
+            here = np.flatnonzero(found >= 0)
+            if not len(here):
+                continue
+            shown = here if run.deleted is None else here[~run.deleted[found[here]]]
+            parts.append(self._values(run, found[shown]))
+            rows[left[shown]] = before + np.arange(len(shown))
+            before += len(shown)
+            missing = found < 0
+            left, hashes = left[missing], hashes[missing]
+            sought = sought.filter(pa.array(missing))
+            if not len(left):
+                break
+        row_of = np.empty(len(order), np.int64)
+        row_of[order] = rows
+        there = row_of >= 0
+        values = self._together(parts).take(pa.array(row_of, mask=None if there.all() else ~there))
+        return there, values
+
+    def ranges(
+        self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
+    ) -> StateRows:
+        low, high = low.cast(pa.large_binary()), high.cast(pa.large_binary())
+        runs = [run.in_order for run in self._runs]
+        asked, taken, found = np.arange(len(groups)), limit, list[_Rows]()
+        while len(asked):
+            which = pa.array(asked)
+            rows, cut = _taken(runs, groups[asked], low.take(which), high.take(which), taken)
+            rows = rows.shown(len(runs))
+            if limit is None or taken is None:
+                found.append(rows.of(asked))
+                break
+            rows = rows.limited(limit)
+            enough = ~cut | (np.bincount(rows.owner, minlength=len(asked)) == limit)
+            found.append(rows.filter(enough[rows.owner]).of(asked))
+            asked, taken = asked[~enough], taken * _MORE
+        return self._of(runs, _Rows.joined(found))
+
+    def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
+        (hash,) = hash_keys(pa.array([key], pa.binary()), self._salt)
+        for run in self._runs:
+            row = run.find_one(key, hash)
+            if row >= 0:
+                if run.deleted is not None and run.deleted[row]:
+                    return None
+                return {field.name: run.values.column(field.name)[row].as_py() for field in self._schema}
+        return None
+
+    def close(self) -> None:
+        """Nothing has to be let go of: a run's pages go when nobody refers to them."""
+
+    def _of(self, runs: Sequence[Run], rows: _Rows) -> StateRows:
+        """The keys and values of rows, by owner."""
+        by_owner, by_run = np.argsort(rows.owner, kind="stable"), np.argsort(rows.run, kind="stable")
+        taken = [self._values(run, rows.rows[rows.run == number]) for number, run in enumerate(runs)]
+        row_of = np.empty(len(by_run), np.int64)
+        row_of[by_run] = np.arange(len(by_run))
+        values = self._together(taken).take(pa.array(row_of[by_owner]))
+        keys = rows.keys.take(pa.array(by_owner)).cast(pa.binary())
+        return StateRows(rows.owner[by_owner], keys, values)
+
+    def _values(self, run: Run, rows: Positions) -> pa.Table:
+        return run.values.select(self._schema.names).take(pa.array(rows)).cast(self._schema)
+
+    def _together(self, parts: Sequence[pa.Table]) -> pa.Table:
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_tables([self._schema.empty_table(), *parts]).combine_chunks()
+
+
+def _taken(
+    runs: Sequence[Run], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
+) -> tuple[_Rows, Mask]:
+    """What each run has for each range, ``limit`` at most, newest run first; and of which ranges some have more."""
+    parts, cut = [], np.zeros(len(groups), bool)
+    for number, run in enumerate(runs):
+        first, end = run.between(groups, low, high)
+        stop = end if limit is None else np.minimum(end, first + limit)
+        counts = stop - first
+        owner = np.repeat(np.arange(len(groups)), counts)
+        rows = np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        deleted = np.zeros(len(rows), bool) if run.deleted is None else run.deleted[rows]
+        is_cut = stop < end
+        last = is_cut[owner] & (rows == stop[owner] - 1)
+        parts.append(_Rows(owner, np.full(len(rows), number), rows, run.keys.take(pa.array(rows)), deleted, last))
+        cut |= is_cut
+    return _Rows.joined(parts), cut
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of ranges. ``owner``: the range; ``run``, ``rows``: where; ``last``: there are more in the run, of which
+    nothing is known."""
+
+    owner: Positions
+    run: Positions
+    rows: Positions
+    keys: pa.LargeBinaryArray
+    deleted: Mask
+    last: Mask
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Rows]) -> _Rows:
+        if len(parts) == 1:
+            return parts[0]
+        none, no = np.zeros(0, np.int64), np.zeros(0, bool)
+        parts = [cls(none, none, none, pa.array([], pa.large_binary()), no, no), *parts]
+        return cls(
+            np.concatenate([part.owner for part in parts]),
+            np.concatenate([part.run for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            pa.concat_arrays([part.keys for part in parts]),
+            np.concatenate([part.deleted for part in parts]),
+            np.concatenate([part.last for part in parts]),
+        )
+
+    def shown(self, runs: int) -> _Rows:
+        """Of each key what the newest run says, unless that it was deleted; in order, by owner and key. Of a range
+        nothing after the last row of a run that has more."""
+        rows = self._sorted() if runs > 1 else self
+        if not len(rows.owner):
+            return rows
+        begins = np.append(True, rows.owner[1:] != rows.owner[:-1])
+        is_first = begins.copy()
+        is_first[1:] |= np.asarray(pc.not_equal(rows.keys[1:], rows.keys[:-1]), bool)
+        ended: Positions = np.cumsum(rows.last) - rows.last
+        ended -= np.maximum.accumulate(np.where(begins, ended, 0))
+        return rows.filter(is_first & ~rows.deleted & (ended == 0))
+
+    def limited(self, limit: int) -> _Rows:
+        """The first ones of each range."""
+        places = np.arange(len(self.owner))
+        begins = np.append(True, self.owner[1:] != self.owner[:-1])[: len(places)]
+        return self.filter(places - np.maximum.accumulate(np.where(begins, places, 0)) < limit)
+
+    def of(self, asked: Positions) -> _Rows:
+        """With the owners that ``asked`` has in the places of these."""
+        return replace(self, owner=asked[self.owner])
+
+    def filter(self, mask: Mask) -> _Rows:
+        if mask.all():
+            return self
+        return self._picked(np.flatnonzero(mask))
+
+    def _sorted(self) -> _Rows:
+        columns = pa.table({"owner": self.owner, "key": self.keys, "run": self.run})
+        return self._picked(
+            pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in ("owner", "key", "run")]).to_numpy()
+        )
+
+    def _picked(self, places: Positions) -> _Rows:
+        return _Rows(
+            self.owner[places],
+            self.run[places],
+            self.rows[places],
+            self.keys.take(pa.array(places)),
+            self.deleted[places],
+            self.last[places],
+        )
