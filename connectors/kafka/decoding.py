@@ -1,23 +1,20 @@
-"""Kafka messages to Arrow columns, in the tasks. A value that does not fit is marked, not raised: see ``source``."""
+"""Kafka records to Arrow columns, in the tasks. A value that does not fit is marked, not raised: see ``source``."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Message
+import pyarrow.compute as pc
 
 from epochal.backends.kafka.avro import arrow_schema, decoder
-
-Messages: TypeAlias = "Sequence[Message[Any, Any]]"
+from epochal.connectors.kafka.records import HEADERS, Records
 
 VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"
 
-HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 METADATA: dict[str, pa.DataType] = {
     "key": pa.string(),
     "topic": pa.string(),
@@ -36,8 +33,8 @@ class ValueDecoder(ABC):
     def schema(self) -> pa.Schema: ...
 
     @abstractmethod
-    def columns(self, messages: Messages) -> tuple[list[pa.Array], list[str | None] | None]:
-        """The columns, and for each message why its value does not fit; ``None`` when all do."""
+    def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
+        """The columns of the records' values, and why each does not fit; ``None`` when all do."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,8 @@ class BytesDecoder(ValueDecoder):
     def schema(self) -> pa.Schema:
         return pa.schema([(self.name, pa.binary())])
 
-    def columns(self, messages: Messages) -> tuple[list[pa.Array], list[str | None] | None]:
-        return [pa.array([message.value() for message in messages], pa.binary())], None
+    def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
+        return [values], None
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,7 @@ class TextDecoder(ValueDecoder):
     def schema(self) -> pa.Schema:
         return pa.schema([(self.name, pa.string())])
 
-    def columns(self, messages: Messages) -> tuple[list[pa.Array], list[str | None] | None]:
-        values = [message.value() for message in messages]
+    def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
         texts, reasons = _texts(values)
         return [texts], reasons
 
@@ -80,12 +76,12 @@ class AvroDecoder(ValueDecoder):
     def schema(self) -> pa.Schema:
         return pa.schema([field.with_nullable(True) for field in arrow_schema(self.avro)])
 
-    def columns(self, messages: Messages) -> tuple[list[pa.Array], list[str | None] | None]:
+    def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
         decode = decoder(self.avro)
         records: list[dict[str, Any]] = []
         reasons: list[str | None] = []
-        for message in messages:
-            value, reason = message.value(), None
+        for value in values.to_pylist():
+            reason = None
             try:
                 record = {} if value is None else decode(value)
             except Exception as error:  # noqa: BLE001  whatever bytes do to fastavro: they are not such a record
@@ -129,64 +125,65 @@ class Columns:
         """The type of one of ``METADATA``."""
         return pa.binary() if what == "key" and self.key_format == "raw" else METADATA[what]
 
-    def batch(self, messages: Messages) -> pa.RecordBatch:
-        """All of it for these messages."""
-        arrays, reasons = self.value.columns(messages)
+    @property
+    def wanted(self) -> frozenset[str]:
+        """What has to be read of records beside their values."""
+        return frozenset(what for _, what in self.metadata)
+
+    def batch(self, records: Records) -> pa.RecordBatch:
+        """All of it for these records."""
+        arrays, reasons = self.value.columns(records.values)
         for _, what in self.metadata:
-            array, unfit = self._metadata(what, messages)
+            array, unfit = self._metadata(what, records)
             arrays.append(array)
             if unfit is not None:
                 reasons = [first or second for first, second in zip(reasons or unfit, unfit, strict=True)]
         if self.may_not_fit:
-            arrays.append(self._reasons(messages, reasons))
+            arrays.append(self._reasons(records, reasons))
         if self.located:
-            arrays += [self._metadata(what, messages)[0] for what in ("topic", "partition", "offset")]
+            arrays += [self._metadata(what, records)[0] for what in ("topic", "partition", "offset")]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _reasons(self, messages: Messages, reasons: list[str | None] | None) -> pa.Array:
+    def _reasons(self, records: Records, reasons: list[str | None] | None) -> pa.Array:
         if reasons is None:
-            return pa.nulls(len(messages), pa.string())
+            return pa.nulls(len(records), pa.string())
         if not self.located:
-            reasons = [
-                reason and f"{place(message.topic(), message.partition(), message.offset())}: {reason}"
-                for message, reason in zip(messages, reasons, strict=True)
-            ]
+            reasons = [reason and f"{place(*records.where(row))}: {reason}" for row, reason in enumerate(reasons)]
         return pa.array(reasons, pa.string())
 
-    def _metadata(self, what: str, messages: Messages) -> tuple[pa.Array, list[str | None] | None]:
+    def _metadata(self, what: str, records: Records) -> tuple[pa.Array, list[str | None] | None]:
         match what:
             case "key" if self.key_format == "raw":
-                return pa.array([message.key() for message in messages], pa.binary()), None
+                return records.keys, None
             case "key":
-                texts, reasons = _texts([message.key() for message in messages])
+                texts, reasons = _texts(records.keys)
                 return texts, [reason and f"its key: {reason}" for reason in reasons] if reasons else None
             case "topic":
-                return pa.array([message.topic() for message in messages], pa.string()), None
+                return records.topics, None
             case "partition":
-                return pa.array([message.partition() for message in messages], pa.int32()), None
+                return records.partitions, None
             case "offset":
-                return pa.array([message.offset() for message in messages], pa.int64()), None
+                return pa.array(records.offsets), None
             case "timestamp":
-                moments = pa.array([_milliseconds(message) for message in messages], pa.int64())
-                return moments.cast(pa.timestamp("ms", "UTC")).cast(METADATA["timestamp"]), None
+                moments = pc.cast(records.timestamps, pa.timestamp("ms", "UTC"))
+                return moments.cast(METADATA["timestamp"]), None
             case _:
-                return pa.array([_headers(message) for message in messages], HEADERS), None
+                return records.headers, None
 
 
-def place(topic: str | None, partition: int | None, offset: int | None) -> str:
+def place(topic: str, partition: int, offset: int) -> str:
     """Where a record is, for a message."""
     return f"offset {offset} of topic {topic}, partition {partition}"
 
 
-def _texts(values: list[Any]) -> tuple[pa.Array, list[str | None] | None]:
+def _texts(values: pa.Array) -> tuple[pa.Array, list[str | None] | None]:
     """As text; where some are not UTF-8, those are null, and the reasons say so."""
-    bytes_ = pa.array(values, pa.binary())
     try:
-        return bytes_.cast(pa.string()), None
+        return values.cast(pa.string()), None
     except pa.ArrowInvalid:
-        reasons = [_not_text(value) for value in values]
-        fit = [None if reason else value for value, reason in zip(values, reasons, strict=True)]
-        return pa.array(fit, pa.binary()).cast(pa.string()), reasons
+        reasons = [_not_text(value) for value in values.to_pylist()]
+        fits = pa.array([reason is None for reason in reasons])
+        return pc.if_else(fits, values, pa.scalar(None, pa.binary())).cast(pa.string()), reasons
 
 
 def _not_text(value: bytes | None) -> str | None:
@@ -195,19 +192,6 @@ def _not_text(value: bytes | None) -> str | None:
     except UnicodeDecodeError as error:
         return f"it is not UTF-8 text (byte {error.start})"
     return None
-
-
-def _milliseconds(message: Message[Any, Any]) -> int | None:
-    kind, moment = message.timestamp()
-    return moment if kind else None
-
-
-def _headers(message: Message[Any, Any]) -> list[dict[str, Any]] | None:
-    headers = message.headers()
-    if headers is None:
-        return None
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [{"name": name, "value": value.encode() if isinstance(value, str) else value} for name, value in pairs]
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from epochal.backends.kafka.connection import Connection
 from epochal.connectors.kafka.offsets import OffsetRange
 from epochal.connectors.kafka.reading import RangeReader
@@ -26,12 +29,10 @@ class Punctuations:
         if not left:
             return
         found: list[tuple[str, int, int]] = []
-        with RangeReader(self._connection, left) as reader:
-            for messages in reader:
-                for message in messages:
-                    place = message.topic(), message.partition(), message.offset()
-                    if message.key() == self._key and None not in place:
-                        found.append(place)  # type: ignore[arg-type]
+        with RangeReader(self._connection, left, ("key",)) as reader:
+            for records in reader:
+                matching = pc.indices_nonzero(pc.equal(records.keys, pa.scalar(self._key, pa.binary())))
+                found += [records.where(row) for row in matching.to_pylist()]
         for topic, partition, offset in sorted(found):
             self._ends[topic, partition].append(offset + 1)
         for range in left:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError
 
 from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection
+from epochal.connectors.kafka.consumer import RecordConsumer
 from epochal.connectors.kafka.decoding import Columns
 from epochal.connectors.kafka.offsets import OffsetRange
+from epochal.connectors.kafka.records import Event, Place, Records
 from epochal.errors import EpochalError, SourceChanged, SourceError
 from epochal.tasks.reporting import as_failure, encode, translated
 
@@ -20,7 +23,7 @@ BATCH = 10_000
 POLL_SECONDS = 0.02
 SILENCE_SECONDS = 60.0
 
-_kept: dict[str, Consumer] = {}
+_kept: dict[str, RecordConsumer] = {}
 """One consumer for each connection, kept by the Python worker: to connect takes longer than to read a small slice."""
 
 
@@ -41,33 +44,34 @@ class ReadRanges:
                     raise type(error)(f"{error.message}\n{encode(as_failure(error, 'T2'))}") from error
 
     def _read(self, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-        held: list[Message[Any, Any]] = []
-        with RangeReader(self.connection, ranges) as reader:
-            for messages in reader:
-                held += messages
-                if len(held) >= BATCH:
-                    yield self.columns.batch(held)
+        held: list[pa.RecordBatch] = []
+        with RangeReader(self.connection, ranges, self.columns.wanted) as reader:
+            for records in filter(len, reader):
+                held.append(self.columns.batch(records))
+                if sum(map(len, held)) >= BATCH:
+                    yield pa.concat_batches(held)
                     held = []
         if held:
-            yield self.columns.batch(held)
+            yield pa.concat_batches(held)
 
 
 class RangeReader:
-    """The messages of some ranges, of different partitions, as they come; in order within each.
+    """The records of some ranges, of different partitions, as they come; in order within each.
 
     A range is read until something at or after its end is met: commit records and aborted ones take up offsets, and
-    are never seen. Raises ``SourceChanged`` where the broker has lost a part, ``SourceError`` where it does not answer.
+    are never seen. ``wanted``: what is read beside values, as :meth:`Fetched.records` has it. Raises ``SourceChanged``
+    where the broker has lost a part, ``SourceError`` where it does not answer.
     """
 
-    def __init__(self, connection: Connection, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, connection: Connection, ranges: Sequence[OffsetRange], wanted: Collection[str]) -> None:
         self._connection = connection
+        self._wanted = wanted
         self._open = {(range.topic, range.partition): range for range in ranges}
-        self._single = ranges[0] if len(ranges) == 1 else None
         self._next = {(range.topic, range.partition): range.start for range in ranges}
 
     def __enter__(self) -> RangeReader:
         self._consumer = _consumer(self._connection)
-        self._consumer.assign([TopicPartition(*place, range.start) for place, range in self._open.items()])
+        self._consumer.assign([(place, range.start) for place, range in self._open.items()])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -76,13 +80,14 @@ class RangeReader:
         else:
             _forget(self._consumer)
 
-    def __iter__(self) -> Iterator[list[Message[Any, Any]]]:
+    def __iter__(self) -> Iterator[Records]:
         heard = time.monotonic()
         while self._open:
-            messages = self._consumer.consume(BATCH, POLL_SECONDS)
-            if messages:
+            records, events = self._consumer.take(BATCH, POLL_SECONDS, self._wanted)
+            if records is not None:
                 heard = time.monotonic()
-                yield self._taken(messages)
+                yield self._taken(records)
+                self._notice(events)  # after the records: what has come to its end may have come with its last ones
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 waiting = next(iter(self._open.values()))
                 raise SourceError(
@@ -90,60 +95,45 @@ class RangeReader:
                     "being read. See that its brokers run; the epoch is run again."
                 )
 
-    def _taken(self, messages: list[Message[Any, Any]]) -> list[Message[Any, Any]]:
+    def _taken(self, records: Records) -> Records:
         """Those that belong to the ranges; and which ranges are at their end now."""
-        good = [message for message in messages if message.error() is None]
-        last: dict[tuple[str, int], int] = {}
-        if self._single is not None and good and self._are_of(self._single, good):
-            kept = good
-            last[_partition_of(good[-1])] = _offset(good[-1])
-        else:
-            kept = []
-            for message in good:
-                place, offset = _partition_of(message), _offset(message)
-                range = self._open.get(place)
-                if range is None or offset <= last.get(place, self._next[place] - 1):
-                    continue  # of what the consumer, which lives on, was assigned before
-                if offset < range.end:
-                    kept.append(message)
-                last[place] = offset
-        for place, offset in last.items():
-            self._next[place] = offset + 1
-            if place in self._open and offset >= self._open[place].end - 1:
-                self._close(place)
-        if len(good) < len(messages):  # after the records: what has come to its end may have come with its last ones
-            self._notice([message for message in messages if message.error() is not None])
-        return kept
+        kept = np.zeros(len(records), np.bool_)
+        for index, place in enumerate(records.places):
+            rows = np.flatnonzero(records.place == index)
+            kept[rows] = self._new(place, records.offsets[rows])
+        return records.only(kept)
 
-    def _are_of(self, range: OffsetRange, messages: list[Message[Any, Any]]) -> bool:
-        """Whether messages, which are in order, are all of what the range still lacks."""
-        first, last, place = messages[0], messages[-1], (range.topic, range.partition)
-        if _partition_of(first) != place or _partition_of(last) != place:
-            return False
-        return self._next[place] <= _offset(first) <= _offset(last) < range.end
+    def _new(self, place: Place, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of a partition's records are to be read: of its range, and after all that were met before."""
+        range = self._open.get(place)
+        if range is None:  # the consumer, which lives on, was assigned it before
+            return np.zeros(len(offsets), np.bool_)
+        met = np.maximum.accumulate(np.concatenate([[self._next[place] - 1], offsets]))
+        self._next[place] = int(met[-1]) + 1
+        if met[-1] >= range.end - 1:
+            self._close(place)
+        return (offsets > met[:-1]) & (offsets < range.end)
 
-    def _close(self, place: tuple[str, int]) -> None:
+    def _close(self, place: Place) -> None:
         if self._open.pop(place, None) is not None and self._open:
-            self._consumer.incremental_unassign([TopicPartition(*place)])
+            self._consumer.unassign(place)
 
-    def _notice(self, events: Sequence[Message[Any, Any]]) -> None:
+    def _notice(self, events: Sequence[Event]) -> None:
         for event in events:
-            error, place = event.error(), _partition_of(event)
-            range = self._open.get(place)
-            if error is None or (range is None and error.code() != KafkaError._AUTHENTICATION):
+            range = self._open.get(event.place) if event.place is not None else None
+            if range is None and event.code != KafkaError._AUTHENTICATION:
                 continue
-            if error.code() == KafkaError._PARTITION_EOF:
-                if range is not None and _offset(event) >= range.end:
-                    self._close(place)
-            elif error.code() in _LOST and range is not None:
+            if event.code == KafkaError._PARTITION_EOF:
+                if range is not None and event.offset >= range.end:
+                    self._close((range.topic, range.partition))
+            elif event.code in _LOST and range is not None:
                 raise self._lost(range)
-            elif error.code() not in PASSING:
-                raise self._connection.translate(error, f"read {range}")
+            elif event.code not in PASSING:
+                raise self._connection.translate(KafkaError(event.code, event.text), f"read {range}")
 
     def _lost(self, range: OffsetRange) -> SourceChanged:
-        place = TopicPartition(range.topic, range.partition)
         try:
-            first, end = self._consumer.get_watermark_offsets(place, ANSWER_SECONDS, cached=False)
+            first, end = self._consumer.bounds((range.topic, range.partition), ANSWER_SECONDS)
             there = f"Kafka has offsets {first} to {end} now"
         except Exception as error:  # noqa: BLE001  why it cannot be said does not matter: the range is lost
             there = f"there is no such partition any more ({translated(error).message.splitlines()[0]})"
@@ -165,39 +155,28 @@ _LOST = frozenset(
 )
 
 
-def _partition_of(message: Message[Any, Any]) -> tuple[str, int]:
-    return message.topic() or "", message.partition() or 0
-
-
-def _offset(message: Message[Any, Any]) -> int:
-    return message.offset() or 0
-
-
-def _consumer(connection: Connection) -> Consumer:
+def _consumer(connection: Connection) -> RecordConsumer:
     key = f"{connection.servers} {sorted(connection.options.items(), key=str)}"
     if key not in _kept:
-        _kept[key] = Consumer(
-            connection.settings(
-                **{
-                    "fetch_wait_max_ms": 50,
-                    "queued_min_messages": 50_000,
-                    # Else a full queue is looked at again only after a second.
-                    "fetch_queue_backoff_ms": 5,
-                    "queued_max_messages_kbytes": 16_384,
-                    **connection.options,
-                    "group_id": "epochal",
-                    "enable_auto_commit": False,
-                    "enable_auto_offset_store": False,
-                    "enable_partition_eof": True,
-                    "auto_offset_reset": "error",
-                    "isolation_level": "read_committed",
-                }
-            )
-        )
+        settings = {
+            "fetch_wait_max_ms": 50,
+            "queued_min_messages": 50_000,
+            # Else a full queue is looked at again only after a second.
+            "fetch_queue_backoff_ms": 5,
+            "queued_max_messages_kbytes": 16_384,
+            **connection.options,
+            "group_id": "epochal",
+            "enable_auto_commit": False,
+            "enable_auto_offset_store": False,
+            "enable_partition_eof": True,
+            "auto_offset_reset": "error",
+            "isolation_level": "read_committed",
+        }
+        _kept[key] = RecordConsumer(connection, **settings)
     return _kept[key]
 
 
-def _forget(consumer: Consumer) -> None:
+def _forget(consumer: RecordConsumer) -> None:
     for key, kept in list(_kept.items()):
         if kept is consumer:
             del _kept[key]
