@@ -1,0 +1,62 @@
+"""What of a consumer's records a slice takes, and how they are copied out of the client's memory."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.backends.kafka.connection import Connection
+from epochal.connectors.kafka import records
+from epochal.connectors.kafka.offsets import OffsetRange
+from epochal.connectors.kafka.reading import RangeReader
+from epochal.connectors.kafka.records import Place, Records
+
+PLACES: tuple[Place, ...] = (("a", 0), ("a", 1), ("b", 0))
+
+
+@given(st.lists(st.none() | st.binary(max_size=80), min_size=1, max_size=50), st.randoms())
+def test_bytes_are_copied_from_wherever_they_are(values: list[bytes | None], chance: object) -> None:
+    """Each from memory of its own, in no order."""
+    memory = [None if value is None else ctypes.create_string_buffer(value, len(value) + 1) for value in values]
+    addresses = [0 if each is None else ctypes.addressof(each) for each in memory]
+    lengths = [0 if value is None else len(value) for value in values]
+    copied = records._bytes(np.array(addresses, np.uint64), np.array(lengths, np.uint64))
+    del memory
+    copied.validate(full=True)
+    assert copied.to_pylist() == values
+
+
+Messages = list[tuple[int, int]]
+messages = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=40)
+
+
+@given(st.lists(messages, max_size=5), st.integers(0, 15), st.integers(16, 30))
+def test_a_slice_takes_what_is_of_its_ranges_once_and_in_order(batches: list[Messages], start: int, end: int) -> None:
+    """Beside the same by hand, a message at a time: whatever comes, also of what was assigned before."""
+    ranges = [OffsetRange(*place, start, end) for place in PLACES[:2]]
+    reader = RangeReader(Connection("broker:9092"), ranges, ())
+    reader._consumer = _NoConsumer()  # type: ignore[assignment]
+    expected: list[tuple[str, int, int]] = []
+    reached = dict.fromkeys(PLACES[:2], start - 1)
+    for index, offset in chain.from_iterable(batches):
+        place = PLACES[index]
+        if place in reached and reached[place] < min(offset, end - 1):
+            reached[place] = offset
+            expected += [(*place, offset)] if offset < end else []
+    taken = [reader._taken(_records(batch)) for batch in batches]
+    assert [each.where(row) for each in taken for row in range(len(each))] == expected
+    assert set(reader._open) == {place for place, last in reached.items() if last < end - 1}
+
+
+class _NoConsumer:
+    def unassign(self, place: Place) -> None: ...
+
+
+def _records(messages: Messages) -> Records:
+    place, offsets = np.array(messages, np.int64).reshape(-1, 2).T
+    return Records(PLACES, place, offsets, pa.nulls(len(messages), pa.binary()))
