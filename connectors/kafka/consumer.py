@@ -52,8 +52,8 @@ class RecordConsumer:
             library().rd_kafka_error_destroy(error)
             self._check(code, f"unassign {place}")
 
-    def take(self, most: int, seconds: float, wanted: Collection[str]) -> tuple[Records | None, list[Event]]:
-        """At most so many records and events; those that came within the time. ``wanted``: :meth:`Fetched.records`."""
+    def take(self, most: int, seconds: float, parts: Collection[str]) -> tuple[Records | None, list[Event]]:
+        """At most so many records and events; those that came within the time. ``parts``: :meth:`Fetched.records`."""
         if len(self._fetched) < most:
             self._fetched = np.zeros(most, np.uint64)
         number = library().rd_kafka_consume_batch_queue(
@@ -62,7 +62,7 @@ class RecordConsumer:
         if number <= 0:
             return None, []
         with Fetched(self._fetched[:number]) as fetched:
-            return fetched.records(wanted), fetched.events()
+            return fetched.records(parts), fetched.events()
 
     def bounds(self, place: Place, seconds: float) -> tuple[int, int]:
         """The first offset that there is, and the end, asked of the broker."""

@@ -126,7 +126,7 @@ class Columns:
         return pa.binary() if what == "key" and self.key_format == "raw" else METADATA[what]
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def parts(self) -> frozenset[str]:
         """What has to be read of records beside their values."""
         return frozenset(what for _, what in self.metadata)
 

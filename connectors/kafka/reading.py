@@ -45,7 +45,7 @@ class ReadRanges:
 
     def _read(self, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
-        with RangeReader(self.connection, ranges, self.columns.wanted) as reader:
+        with RangeReader(self.connection, ranges, self.columns.parts) as reader:
             for records in filter(len, reader):
                 held.append(self.columns.batch(records))
                 if sum(map(len, held)) >= BATCH:
@@ -59,13 +59,13 @@ class RangeReader:
     """The records of some ranges, of different partitions, as they come; in order within each.
 
     A range is read until something at or after its end is met: commit records and aborted ones take up offsets, and
-    are never seen. ``wanted``: what is read beside values, as :meth:`Fetched.records` has it. Raises ``SourceChanged``
+    are never seen. ``parts``: what is read beside values, as :meth:`Fetched.records` has it. Raises ``SourceChanged``
     where the broker has lost a part, ``SourceError`` where it does not answer.
     """
 
-    def __init__(self, connection: Connection, ranges: Sequence[OffsetRange], wanted: Collection[str]) -> None:
+    def __init__(self, connection: Connection, ranges: Sequence[OffsetRange], parts: Collection[str]) -> None:
         self._connection = connection
-        self._wanted = wanted
+        self._parts = parts
         self._open = {(range.topic, range.partition): range for range in ranges}
         self._next = {(range.topic, range.partition): range.start for range in ranges}
 
@@ -83,7 +83,7 @@ class RangeReader:
     def __iter__(self) -> Iterator[Records]:
         heard = time.monotonic()
         while self._open:
-            records, events = self._consumer.take(BATCH, POLL_SECONDS, self._wanted)
+            records, events = self._consumer.take(BATCH, POLL_SECONDS, self._parts)
             if records is not None:
                 heard = time.monotonic()
                 yield self._taken(records)

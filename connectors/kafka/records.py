@@ -99,8 +99,8 @@ class Fetched:
         found = self._messages[self._messages["error"] != 0]
         return [_event(message) for message in found]
 
-    def records(self, wanted: Collection[str]) -> Records:
-        """``wanted``: of ``key``, ``timestamp`` and ``headers``, which are to be had beside the values."""
+    def records(self, parts: Collection[str]) -> Records:
+        """``parts``: of ``key``, ``timestamp`` and ``headers``, which are to be had beside the values."""
         good = self._messages["error"] == 0
         messages, addresses = self._messages, self._addresses
         if not good.all():
@@ -111,9 +111,9 @@ class Fetched:
             place,
             messages["offset"].astype(np.int64),
             _bytes(messages["value"], messages["value_bytes"]),
-            _bytes(messages["key"], messages["key_bytes"]) if "key" in wanted else None,
-            pa.array(map(_timestamp, addresses.tolist()), pa.int64()) if "timestamp" in wanted else None,
-            pa.array(map(_headers, addresses.tolist()), HEADERS) if "headers" in wanted else None,
+            _bytes(messages["key"], messages["key_bytes"]) if "key" in parts else None,
+            pa.array(map(_timestamp, addresses.tolist()), pa.int64()) if "timestamp" in parts else None,
+            pa.array(map(_headers, addresses.tolist()), HEADERS) if "headers" in parts else None,
         )
 
 
