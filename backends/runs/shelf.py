@@ -45,14 +45,14 @@ class Shelf:
         """The table's runs at an epoch, newest first; ``None`` where one is missing or damaged."""
         try:
             names = json.loads((self._lists / _list_name(mark)).read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError:
+        except (FileNotFoundError, ValueError):
             return None
         except OSError as error:
             raise SnapshotError(f"The local store {self.folder} cannot be read: {error}.") from error
-        runs = [self.run(str(name)) for name in names]
-        return None if None in runs else [run for run in runs if run is not None]
+        if not (names and isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            return None
+        runs = [run for name in names if (run := self.run(name)) is not None]
+        return runs if len(runs) == len(names) else None
 
     def run(self, name: str) -> Run | None:
         """The run in a file; ``None`` where there is none, or a damaged one, which goes."""

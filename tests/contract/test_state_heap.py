@@ -1,0 +1,422 @@
+"""Heap's local store is a cache: shared by processes, and whatever becomes of its files, the rows are right."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.backends import boot_folders, heap, recent
+from epochal.backends.heap import HeapBackend
+from epochal.backends.runs import lists as runs_lists
+from epochal.backends.runs.levels import FAN_IN, due
+from epochal.backends.runs.lists import Lists
+from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.contracts.state import StateTaskScope
+from epochal.errors import SnapshotError, StorageFull
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.access import TableAccess
+from epochal.testing.state_world import (
+    COUNTS,
+    GROUPS,
+    OWNER,
+    Change,
+    StateHarness,
+    World,
+    changes_of,
+    check_view,
+    counted,
+    seen,
+    uncounted,
+)
+
+
+class Harness(StateHarness):
+    def __init__(self, folder: Path) -> None:
+        self._store = SnapshotStore(str(folder / "store"))
+        self.cache = folder / "cache"
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    def make(self) -> HeapBackend:
+        return HeapBackend(OWNER, self.store, str(self.cache))
+
+    def new_worker(self) -> None:
+        settled()
+        heap.forget()
+        recent.forget()
+
+    def new_machine(self) -> None:
+        self.new_worker()
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(self.cache.rglob("*.run"))
+
+    @property
+    def listed(self) -> set[str]:
+        """The runs that some epoch shows."""
+        return {name for path in self.cache.rglob("at/*.json") for name in json.loads(path.read_bytes())}
+
+
+def settled() -> None:
+    for each in heap.lists().values():
+        each.wait()
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    monkeypatch.setattr(runs_lists, "FILE_ROWS", 1)
+    heap.forget()
+    yield Harness(tmp_path)
+    settled()
+
+
+@pytest.fixture
+def world(harness: Harness) -> World:
+    world = World(harness)
+    world.run(counts=counted(*range(300)), seen=seen(1, b"a", b"x" * 600))
+    world.check()
+    return world
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
+def change_one_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def swap(path: Path) -> None:
+    path.write_bytes(b"not Arrow" * 100)
+
+
+# Files that are mapped are replaced, as a file system that loses bytes does not: to cut one would end the process.
+@pytest.mark.parametrize("damage", [overwrite, change_one_byte, halve, empty, swap, Path.unlink])
+def test_damaged_files_are_thrown_away_and_rebuilt(
+    world: World, harness: Harness, damage: Callable[[Path], None]
+) -> None:
+    world.run(counts=counted(*range(100, 400), count=2) + uncounted(*range(20)))
+    world.check()
+    files = harness.runs
+    assert files
+    harness.new_worker()
+    for path in files:
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+        damage(path)
+    world.check()
+    world.run(counts=counted(*range(5), count=9))
+    world.check()
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[]", b"[1, null]", b'"x"'])
+def test_a_damaged_list_is_not_believed(world: World, harness: Harness, content: bytes) -> None:
+    harness.new_worker()
+    found = list(harness.cache.rglob("at/*.json"))
+    assert found
+    for path in found:
+        path.write_bytes(content)
+    world.check()
+
+
+def test_a_cache_removed_below_a_view_is_missed_by_nobody(world: World, harness: Harness) -> None:
+    view = world.start()
+    old = world.fork(world.branch)
+    shutil.rmtree(harness.cache)
+    check_view(old, view, 0)
+    for count in range(6):
+        world.run(counts=counted(*range(30), count=count))
+        world.check()
+        check_view(old, view, 0)
+    view.discard()
+    settled()
+    assert harness.listed <= {path.name for path in harness.runs}
+    assert harness.listed
+
+
+def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = harness.runs
+    harness.new_worker()
+    monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
+    world.check()
+    assert harness.runs
+    assert not set(harness.runs) & set(before)
+
+
+def test_the_cache_of_another_user_is_refused(world: World, harness: Harness) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    (folder,) = (harness.cache / "heap").iterdir()
+    os.chown(folder, 12345, -1)
+    with pytest.raises(SnapshotError, match=f"{folder} is that of user 12345"):
+        world.start()
+
+
+def test_what_others_could_have_written_is_thrown_away(world: World, harness: Harness) -> None:
+    (folder,) = (harness.cache / "heap").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in harness.runs} == {0o600}
+    folder.chmod(0o777)
+    (folder / "planted").touch()
+    harness.new_worker()
+    world.check()
+    assert not list(harness.cache.rglob("planted"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Harness) -> None:
+    for chain in world.chains.values():
+        for link in chain.links:
+            for delta in link.deltas:
+                harness.store.delete(delta.file.path)
+    harness.new_worker()
+    world.check()
+
+
+def test_a_new_worker_finds_small_runs_beside_large_ones(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_lists, "FILE_ROWS", 50)
+    for count in range(10):
+        world.run(counts=counted(count, count + 100, count=count))
+        world.check()
+    for link in world.chains[COUNTS.id].links[:8]:
+        for delta in link.deltas:
+            harness.store.delete(delta.file.path)
+    harness.new_worker()
+    world.check()
+
+
+def test_what_was_aborted_or_lost_to_another_copy_is_in_no_list(world: World, harness: Harness) -> None:
+    aborted = world.pre_commit({COUNTS.id: counted(*range(10), count=66)})
+    harness.make().abort(world.scope(0).epoch, aborted)
+    attempts = [world.start(0) for _ in range(2)]
+    for attempt, count in zip(attempts, (77, 5), strict=True):
+        world.stage(attempt, {COUNTS.id: counted(*range(10), count=count)}, 0)
+    loser, winner = (attempt.pre_commit() for attempt in attempts)
+    in_a_process = multiprocessing.get_context("spawn").Pool(1)
+    with in_a_process as pool:
+        other = pool.apply(_attempt, (harness.store.url, str(harness.cache), world.scope(0), 88))
+    rest = [each for each in world.pre_commit({COUNTS.id: counted(*range(10), count=5)}) if each.subtask == 1]
+    backend = harness.make()
+    backend.sweep(world.scope(0).epoch, [winner, *rest])
+    world.publish([winner, *rest], {COUNTS.id: counted(*range(10), count=5)})
+    for _ in range(2):
+        world.check()
+        settled()
+        undecided = {
+            name_of(delta.file.path) for handle in (*aborted, loser, other) for delta in backend.deltas(handle)
+        }
+        assert len(undecided) == 4
+        assert not undecided & harness.listed
+        assert name_of(backend.deltas(winner)[0].file.path) in harness.listed
+        harness.new_worker()
+
+
+def _attempt(store: str, cache: str, scope: StateTaskScope, count: int) -> object:
+    """Another copy of a task, in a process of its own, which sees what the first one has not given back."""
+    runs_lists.FILE_ROWS = 1
+    transaction = HeapBackend(OWNER, SnapshotStore(store), cache).start(scope)
+    rows = changes_of(COUNTS, counted(*range(10), count=count))
+    transaction.stage(COUNTS.id, rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask))
+    return transaction.pre_commit()
+
+
+def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harness) -> None:
+    for number in range(FAN_IN + 2):
+        world.run_elsewhere(counts=counted(*range(number * 40, number * 40 + 100), count=number))
+    old = world.fork(world.branch)
+    world.run_elsewhere(counts=counted(*range(100), count=77))
+    harness.new_worker()
+    scopes = [old.scope(0), world.scope(0), world.scope(1), old.scope(1)] * 2
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.starmap(_counts, [(harness.store.url, str(harness.cache), scope) for scope in scopes])
+    for scope, each, counts in zip(scopes, (old, world, world, old) * 2, found, strict=True):
+        assert counts == _expected(each, scope.subtask)
+    world.check()
+
+
+def _counts(store: str, cache: str, scope: StateTaskScope) -> dict[tuple[object, ...], int]:
+    """What a task in a process of its own sees of ``counts``, before it has merged anything and afterwards."""
+    runs_lists.FILE_ROWS = 1
+    found = []
+    for _ in range(2):
+        transaction = HeapBackend(OWNER, SnapshotStore(store), cache).start(scope)
+        rows = changes_of(COUNTS, counted(*range(300)))
+        rows = rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask)
+        there, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
+        assert there.all()
+        keys = zip(rows.column("word").to_pylist(), rows.column("day").to_pylist(), strict=True)
+        found.append(dict(zip(keys, values.column("count").to_pylist(), strict=True)))
+        transaction.discard()
+        settled()
+    assert found[0] == found[1]
+    return found[0]
+
+
+def _expected(world: World, subtask: int) -> dict[tuple[object, ...], int]:
+    counts = {key: row["count"] for key, row in world.expected[COUNTS.id].items()}
+    rows = [dict(zip(("word", "day"), key, strict=True)) | {"count": 0} for key in counts]
+    groups = changes_of(COUNTS, rows).column("_kg").to_pylist()
+    return {key: count for (key, count), group in zip(counts.items(), groups, strict=True) if group % 2 == subtask}
+
+
+def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
+    """How many runs a task's view of ``counts`` has, and where they are kept."""
+    alone = replace(world.scope(subtask), tables=(COUNTS,), chains={COUNTS.id: world.chains[COUNTS.id]})
+    view = world.copied().open_views(alone)[COUNTS.id]  # type: ignore[attr-defined]
+    return len(view._runs), view._lists
+
+
+def test_whoever_finds_another_process_merging_leaves_it_alone(world: World, harness: Harness) -> None:
+    _, lists = runs_of(world)
+    with Shelf(lists.shelf.folder).merging() as alone:
+        assert alone
+        for number in range(FAN_IN + 1):
+            world.run(counts=counted(*range(100), count=number))
+            world.check()
+            settled()
+        assert runs_of(world)[0] == FAN_IN + 2
+    world.check()
+    settled()
+    world.check()
+    assert runs_of(world)[0] == 1
+
+
+def test_too_many_runs_are_not_put_off(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_lists, "MOST", 6)
+    with Shelf(runs_of(world)[1].shelf.folder).merging():
+        for number in range(20):
+            world.run(counts=counted(*range(100), count=number))
+            world.check()
+            assert runs_of(world)[0] <= 7
+
+
+def on_a_disk_of(kilobytes: int, folder: Path) -> None:
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+
+
+@pytest.fixture
+def small_disk(harness: Harness) -> Iterator[Path]:
+    on_a_disk_of(192, harness.cache)
+    yield harness.cache
+    settled()
+    subprocess.run(["umount", "-l", str(harness.cache)], check=True)
+
+
+def test_a_full_disk_under_a_run_is_said_so(small_disk: Path, harness: Harness) -> None:
+    world = World(harness)
+    world.run_elsewhere(counts=_wide(range(400)))
+    with pytest.raises(StorageFull, match=str(small_disk)):
+        world.start(0)
+    assert not harness.runs
+    assert not list(small_disk.rglob("*.part"))
+    world.run_elsewhere(counts=uncounted(*range(400)))
+    world.compact()
+    world.check()
+
+
+def test_a_full_disk_under_a_merge_keeps_nobody_from_running(
+    small_disk: Path, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(harness, 1)
+    for number in range(FAN_IN):
+        world.run(counts=_wide(range(number * 20, number * 20 + 20)))
+        world.check()
+    settled()
+    assert "were not merged" in caplog.text
+    assert "no space left" in caplog.text
+    assert runs_of(world)[0] == FAN_IN
+    assert not list(small_disk.rglob("*.part"))
+    world.check()
+
+
+def _wide(numbers: range) -> list[Change]:
+    return [{**row, "last": f"{row['word']}{'x' * 1500}"} for row in counted(*numbers)]
+
+
+def test_a_killed_writer_leaves_nothing_that_is_believed(world: World, harness: Harness, tmp_path: Path) -> None:
+    world.run_elsewhere(counts=counted(*range(300), count=2))
+    harness.new_worker()
+    before = harness.listed
+    script = tmp_path / "killed.py"
+    script.write_text(_KILLED)
+    pickled = tmp_path / "scope"
+    pickled.write_bytes(pickle.dumps(world.scope(0)))
+    done = subprocess.run([sys.executable, str(script), harness.store.url, str(harness.cache), str(pickled)])
+    assert done.returncode == -9
+    assert list(harness.cache.rglob("*.part"))
+    assert harness.listed == before
+    world.check()
+
+
+_KILLED = """
+import os, pickle, sys
+from epochal.backends.heap import HeapBackend
+from epochal.backends.runs import lists, run_file
+from epochal.snapshots.store import SnapshotStore
+
+lists.FILE_ROWS = 1
+write = run_file._Checked.write
+
+def killed_in_between(self, data):
+    write(self, data)
+    if self.length > 1000:
+        self.flush()
+        os.kill(os.getpid(), 9)
+
+run_file._Checked.write = killed_in_between
+store, cache, scope = sys.argv[1:]
+HeapBackend("counts", SnapshotStore(store), cache).start(pickle.load(open(scope, "rb")))
+"""
+
+
+@given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 10_000)), max_size=200))
+def test_runs_stay_few_and_rows_are_seldom_merged(epochs: list[int]) -> None:
+    runs: list[int] = []
+    merged = 0
+    for rows in epochs:
+        runs = [rows, *runs]
+        while (chosen := due(runs)) is not None:
+            assert len(chosen) >= FAN_IN
+            together = sum(runs[chosen.start : chosen.stop])
+            merged += together
+            runs = [*runs[: chosen.start], together, *runs[chosen.stop :]]
+    assert sum(runs) == sum(epochs)
+    most = 1 + max(1, sum(epochs)).bit_length()
+    assert len(runs) <= FAN_IN * most
+    assert merged <= sum(epochs) * most
