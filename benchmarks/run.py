@@ -35,6 +35,7 @@ MEASURES = (
     "standing_queries",
     "event_time",
     "state_views",
+    "state_epochs",
     "snapshot",
     "small_epoch",
     "abs_graph",

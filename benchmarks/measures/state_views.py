@@ -44,10 +44,10 @@ BACKENDS: dict[str, type[DeltaBackend]] = {"heap": HeapBackend, "LMDB": LmdbBack
 def run(folder: Path) -> list[Result]:
     pa.set_cpu_count(1)  # as a task's worker has it
     keys = np.arange(KEYS, dtype=np.int64)
-    counts = _owned(pa.table({"key": keys, "rows": keys % 100, "total": keys * 3}))
+    counts = owned(pa.table({"key": keys, "rows": keys % 100, "total": keys * 3}))
     owners = keys[: LISTS * 4]
     elements = {"_index": np.tile(np.arange(ELEMENTS), len(owners)), "element": np.repeat(owners, ELEMENTS)}
-    recent = _owned(pa.table({"key": np.repeat(owners, ELEMENTS), **elements}))
+    recent = owned(pa.table({"key": np.repeat(owners, ELEMENTS), **elements}))
     chosen = counts.take(pa.array(np.random.default_rng(1).permutation(counts.num_rows)[:LOOKED_UP])).combine_chunks()
     lists = recent.filter(pa.array(recent.column("_index").to_numpy() == 0)).slice(0, LISTS).combine_chunks()
     seconds: dict[tuple[str, str], list[float]] = {}
@@ -88,7 +88,7 @@ def _transaction(folder: Path, kind: type[DeltaBackend], counts: pa.Table, recen
     return backend.start(scope(second, first, chains))
 
 
-def _owned(rows: pa.Table) -> pa.Table:
+def owned(rows: pa.Table) -> pa.Table:
     """Those of the first subtask, with their key groups."""
     groups = key_groups(rows, COUNTS.owner_schema, GROUPS)
     mine = pa.array(subtask_of(groups, SUBTASKS) == 0)
