@@ -210,4 +210,6 @@ def threaded_supervisor(
     launcher = make(settings.logs_directory)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
+    if settings.warm_drivers:
+        launcher.keep_spares(settings.warm_drivers, settings.spares_directory)
     return ThreadedSupervisor(settings, executions, launcher, leadership, hears=hears)

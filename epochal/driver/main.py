@@ -6,24 +6,27 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.driver import spare
 from epochal.driver.code import fetched_graph
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.driver.measuring import Reports
-from epochal.driver.orders import ArtifactOrder, DriverOrders
+from epochal.driver.orders import SPARE, ArtifactOrder, DriverOrders
+from epochal.driver.training import warm
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.meter import Meter
 from epochal.engine.session import create_session
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EpochalError, Fenced
+from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
 from epochal.pipeline.graph import Graph
 from epochal.wire.bodies import UnreadableAnswer
@@ -37,16 +40,22 @@ REPORT_SECONDS = 5.0
 """So long a driver that cannot go on tries to say why."""
 
 
-def main() -> int:
-    """Read orders from standard input and carry them out."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Read orders from standard input and carry them out; as a spare (``--spare FILE``) once there are any."""
     format = log_format()
     configure(format, logging.INFO, sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
+    is_spare = list(arguments[:1]) == [SPARE]
+    given = spare.Spare(warm).orders() if is_spare else sys.stdin.buffer.read()
+    if given is None:
+        return ExitCode.FINISHED
     try:
-        orders = DriverOrders.model_validate_json(sys.stdin.buffer.read())
-    except ValidationError as error:
+        orders = DriverOrders.model_validate_json(given)
+        if is_spare:
+            spare.become(orders)
+    except (ValidationError, EnvironmentProblem) as error:
         log.error("these are no orders: %s", error)
         return ExitCode.BAD_ORDERS
     always = {"application": orders.application, "execution": orders.execution, "attempt": orders.attempt}
@@ -68,6 +77,7 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
         # driver wants to be heard, and may have a failure to report.
         catalog.begin_attempt()
+        spare.ANNOUNCED.hit()
         catalog.start()
         return _run(orders, catalog, http)
     except DISOWNED as error:

@@ -1,4 +1,5 @@
-"""The driver's orders: the one JSON document that it reads from standard input, which is closed after it."""
+"""The driver's orders: the one JSON document that it reads from standard input, which is closed after it; and what a
+spare driver is told before there is an application for it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
+
+SPARE = "--spare"
+"""Last but one argument of a spare driver's command; the last is the file that says whose driver it has become."""
+SPARE_QUESTION, SPARE_ANSWER = b"?\n", b".\n"
 
 
 class ArtifactOrder(BaseModel):
@@ -44,3 +49,13 @@ class DriverOrders(BaseModel):
     drain: bool = True
     store: str
     work_directory: Path
+
+
+class SpareOrders(BaseModel):
+    """What a spare driver starts Spark with: all that is decided when it starts, and nothing of any application."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    master: str
+    spark: dict[str, str] = {}
+    """As :class:`Configuration` has it."""

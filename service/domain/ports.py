@@ -141,6 +141,23 @@ class Leadership(Component, Protocol):
 # Supervision.
 
 
+@dataclass(frozen=True)
+class SpareFigures:
+    """Spare drivers: how many there are, and may be; the memory that they have now, in bytes.
+
+    ``warmed_seconds``: the last one's, from its start until it was ready. ``taken``, ``cold``: drivers that were one
+    before, and those for which there was none.
+    """
+
+    limit: int = 0
+    ready: int = 0
+    warming: int = 0
+    bytes: int = 0
+    warmed_seconds: float | None = None
+    taken: int = 0
+    cold: int = 0
+
+
 class Supervisor(Component, Protocol):
     """Makes what runs equal to what the catalog wants (``Executions.supervised``), as long as it leads.
     Level-triggered.
@@ -157,6 +174,10 @@ class Supervisor(Component, Protocol):
 
     Leading or not, it ends the processes on its own machine whose attempts are over.
     """
+
+    @property
+    def spares(self) -> SpareFigures:
+        """The spare drivers that this control plane keeps."""
 
     def wake(self, execution: str | None = None) -> None:
         """This execution's wishes changed, or those of some: look now instead of at the next round. Returns at once,

@@ -124,6 +124,8 @@ class Settings(BaseModel):
     launcher: str = "local"
     driver_user: str | None = Field(default_factory=default_driver_user)
     """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.runtime.isolation``."""
+    warm_drivers: int = Field(default=0, ge=0, le=16)
+    """So many processes with Spark started are kept for drivers, and as many for what is built with Spark."""
     collect_every_seconds: float | None = Field(default=3600.0, gt=0)
     """How often what no retained snapshot needs is deleted; ``None``: only when somebody asks for it."""
     grace_seconds: float = Field(default=3600.0, ge=0)
@@ -170,6 +172,11 @@ class Settings(BaseModel):
     def work_directory(self) -> Path:
         """Drivers' scratch space: ``{execution}`` below it."""
         return self.data.absolute() / "work"
+
+    @property
+    def spares_directory(self) -> Path:
+        """What spare drivers have on disk, and drivers that were spares."""
+        return self.data.absolute() / "spares"
 
     @property
     def home_directory(self) -> Path:

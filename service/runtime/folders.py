@@ -23,7 +23,7 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
 
     ================================================  =====================================================
     imports, replicas, hints, logs                    the control plane's only
-    the data directory, work                          ``user`` may pass through, and list nothing
+    the data directory, work, spares                  ``user`` may pass through, and list nothing
     artifact-cache                                    ``user`` may read
     store, home                                       ``user``'s own
     in the store what belongs to no branch            the control plane's only
@@ -46,11 +46,13 @@ def _prepare(settings: Settings, user: ProcessUser | None) -> None:
     store = local_store(settings)
     if user is None:
         _folder(settings.work_directory, _OWNER_ONLY)
+        _folder(settings.spares_directory, _OWNER_ONLY)
         _folder(settings.artifact_cache_directory, _OWNER_ONLY)
         _prepare_store(store)
         return
     _folder(data, _GROUP_ENTERS, user.gid)
     _folder(settings.work_directory, _GROUP_ENTERS, user.gid)
+    _folder(settings.spares_directory, _GROUP_ENTERS, user.gid)
     _share_artifacts(settings.artifact_cache_directory, user)
     _folder(settings.home_directory, _OWNER_ONLY)
     os.chown(settings.home_directory, user.uid, user.gid)

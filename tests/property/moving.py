@@ -17,6 +17,7 @@ from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.bundles.work import LANE, BundleWork
 from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader
 from epochal.wire.bundles import CreateExport, CreateImport, ImportApplication
@@ -102,6 +103,8 @@ class _Builder:
 
 class _Nobody:
     """Has no drivers to look after."""
+
+    spares = SpareFigures()
 
     def wake(self, execution: str | None = None) -> None:
         pass

@@ -28,7 +28,7 @@ from epochal.service.app import create_app
 from epochal.service.catalog.figures import CountRepository
 from epochal.service.catalog.models import Epoch
 from epochal.service.domain.building import ShownOf
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles
@@ -81,6 +81,7 @@ class StandInBuilder:
 @dataclass
 class StandInSupervisor:
     woken: list[str | None] = field(default_factory=list)
+    spares: SpareFigures = field(default_factory=SpareFigures)
 
     def open(self) -> None:
         pass

@@ -6,6 +6,9 @@
 ``crash``    ends with exit code 7 after a line on its log, without a word to the control plane
 ``fail``     reports ``parameters.failure`` and ends
 ``deaf``     runs, and takes no notice of being told to stop
+
+``python scripted_driver.py --spare FILE``: a spare, which starts no Spark. What it is told to start Spark with says how
+it behaves: ``{"spark.scenario": "ends"}`` before it is ready, ``"never ready"``, or as it should.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure
+from epochal.driver import spare
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.orders import DriverOrders
+from epochal.driver.orders import SPARE, DriverOrders, SpareOrders
 from epochal.errors import Fenced
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -36,6 +41,7 @@ class ScriptedDriver:
         )
         self._store = SnapshotStore(orders.store)
         self._point = self._catalog.begin_attempt()
+        spare.ANNOUNCED.hit()
         self._head = self._point.head
         self._next = self._point.next_epoch
         self._catalog.start()
@@ -91,9 +97,31 @@ class ScriptedDriver:
         self._head = reference
 
 
+def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None]:
+    match orders.spark.get("spark.scenario"):
+        case "ends":
+            print("a spare that ends", flush=True)
+            os._exit(9)
+        case "never ready":
+            while not is_asked():
+                time.sleep(0.05)
+    return lambda: None
+
+
+def orders_given() -> DriverOrders:
+    if sys.argv[1] != SPARE:
+        return DriverOrders.model_validate_json(sys.stdin.read())
+    given = spare.Spare(warm).orders()
+    if given is None:
+        os._exit(0)
+    orders = DriverOrders.model_validate_json(given)
+    spare.become(orders)
+    return orders
+
+
 def main() -> int:
     try:
-        return ScriptedDriver(DriverOrders.model_validate_json(sys.stdin.read())).act()
+        return ScriptedDriver(orders_given()).act()
     except Fenced as error:
         print(f"fenced: {error}", flush=True)
         return ExitCode.FENCED

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from epochal.driver.orders import DriverOrders
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.ports import DriverName, SpareFigures
 from epochal.service.runtime.isolation import ProcessUser
 from epochal.service.runtime.machine import Machine
 
@@ -53,6 +53,29 @@ class Launcher(ABC):
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         """From now on start drivers as ``user``, and say that it is so; ``False`` where none run on this machine."""
         return False
+
+    def keep_spares(self, number: int, folder: Path) -> bool:
+        """From ``open`` on keep so many spare drivers, with ``folder`` for what they need on this machine; ``False``
+        where there are none.
+
+        A spare has Spark started and trained, and no code, token or name of an application. Only ``launch`` takes one,
+        for one attempt, if all that is decided when Spark starts (master, settings, Java options, environment, user;
+        of a pod its image, too) is what these orders would start it with. It gets the same orders, folder and log as a
+        driver that is started anew, is found by the same name from then on, and nothing tells the two apart. One that
+        does not answer is replaced, and ``launch`` starts a driver without it. What was not taken ends with the
+        control plane that keeps it.
+        """
+        return False
+
+    def open(self) -> None:  # noqa: B027 without spares there is nothing to do
+        """Spares may be started from now on."""
+
+    def close(self) -> None:  # noqa: B027 without spares there is nothing to do
+        """Spares end; drivers go on."""
+
+    @property
+    def spares(self) -> SpareFigures:
+        return SpareFigures()
 
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from epochal import faults
-from epochal.driver.orders import DriverOrders
+from epochal.driver.orders import SPARE, DriverOrders
 from epochal.engine import class_archive
+from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.ports import DriverName, SpareFigures
 from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
+from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name
+from epochal.service.runtime.launchers.spares import Idleness, SparePool, SpareTimes
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 
@@ -51,11 +56,23 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
         take_folder(folder, user)
 
 
+def _name_of(arguments: tuple[str, ...]) -> DriverName | None:
+    """Whose driver a process is, by what its command says; ``None``: nobody's."""
+    match arguments:
+        case (name,):
+            execution, _, attempt = name.rpartition("-")
+            return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
+        case (option, claim) if option == SPARE:
+            return claimed_name(Path(claim))
+    return None
+
+
 class LocalLauncher(Launcher):
     """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests).
 
     The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
-    whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts.
+    whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts. Of one
+    that was a spare it is in the file that the last argument names, before it has any orders.
     """
 
     def __init__(self, logs: Path, command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver")) -> None:
@@ -66,24 +83,43 @@ class LocalLauncher(Launcher):
         self._lock = threading.Lock()
         self._user: ProcessUser | None = None
         self._home = Path()
+        self._spares: SparePool | None = None
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home
         return True
+
+    def keep_spares(self, number: int, folder: Path, times: SpareTimes = SpareTimes()) -> bool:
+        self._spares = SparePool(
+            number, folder, self._start_spare, lambda: self._key(Configuration()), times, Idleness().is_quiet
+        )
+        return True
+
+    def open(self) -> None:
+        if self._spares is not None:
+            self._spares.open()
+
+    def close(self) -> None:
+        if self._spares is not None:
+            self._spares.close()
+
+    @property
+    def spares(self) -> SpareFigures:
+        return SpareFigures() if self._spares is None else self._spares.figures
 
     def launch(self, orders: DriverOrders) -> ProcessReference:
         name = DriverName(orders.execution, orders.attempt)
         there = self.drivers().get(name)
         if there is not None:
             return there
-        environment = driver_environment(os.environ)
-        check_java(environment)
-        user = self._user
-        if user is not None:
-            environment = user.environment(environment, self._home)
-        _prepare_work(orders.work_directory, user)
+        _prepare_work(orders.work_directory, self._user)
         path = log_path(self._logs, orders.application, orders.execution, orders.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
+        spare = None if self._spares is None else self._spares.take(self._key(orders.configuration))
+        if spare is not None and spare.become(name, orders, path):
+            return self._kept(spare.process, spare.child)
+        environment = self._environment()
+        check_java(environment)
         with path.open("ab") as log:
             try:
                 child = subprocess.Popen(
@@ -94,30 +130,76 @@ class LocalLauncher(Launcher):
                     cwd=orders.work_directory,
                     env=environment,
                     start_new_session=True,
-                    **identity_of(user),
+                    **identity_of(self._user),
                 )
             except OSError as error:
                 raise EnvironmentProblem(f"The driver of {orders.application} cannot be started: {error}.") from error
-        identity = str(LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"))
-        with self._lock:
-            self._children[identity] = child
+        reference = self._kept(LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"), child)
         assert child.stdin is not None
         try:
             child.stdin.write(orders.model_dump_json().encode())
             child.stdin.close()
         except BrokenPipeError:
             pass  # It ended before it read its orders: the supervisor finds its exit code and its log.
-        return ProcessReference(identity=identity, machine=this_machine())
+        return reference
+
+    def _kept(self, process: LocalProcess, child: subprocess.Popen[bytes]) -> ProcessReference:
+        with self._lock:
+            self._children[str(process)] = child
+        return ProcessReference(identity=str(process), machine=this_machine())
+
+    def _environment(self) -> dict[str, str]:
+        environment = driver_environment(os.environ)
+        return environment if self._user is None else self._user.environment(environment, self._home)
+
+    def _key(self, configuration: Configuration) -> SpareKey:
+        return SpareKey(
+            master=configuration.master,
+            spark=tuple(sorted(configuration.spark.items())),
+            environment=tuple(sorted(self._environment().items())),
+            user=None if self._user is None else self._user.uid,
+        )
+
+    def _start_spare(self, key: SpareKey, folder: Path) -> SpareProcess:
+        """Raises ``OSError``."""
+        self._remove_files_of_spares_that_are_gone(folder)
+        files = SpareFiles.of(folder / f"{uuid4().hex}.claim")
+        _prepare_work(files.folder, self._user)
+        ours, theirs = socket.socketpair()
+        with theirs, files.log.open("ab") as log:
+            child = subprocess.Popen(
+                [*self._command, SPARE, str(files.claim)],
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=files.folder,
+                env=dict(key.environment),
+                start_new_session=True,
+                **identity_of(self._user),
+            )
+        return SpareProcess(key, child, LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"), ours, files)
+
+    def _remove_files_of_spares_that_are_gone(self, folder: Path) -> None:
+        """Also those of drivers that were spares, and of earlier control planes."""
+        there = {path.with_suffix(".claim") for path in folder.iterdir()}
+        used = {Path(arguments[-1]) for _, arguments in self._processes() if arguments[-2:-1] == (SPARE,)}
+        for claim in there - used:
+            SpareFiles.of(claim).remove()
+
+    def _processes(self) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
+        """With what their commands have after this launcher's own."""
+        user = os.geteuid() if self._user is None else self._user.uid
+        own = len(self._command)
+        for process, arguments in session_leaders(user):
+            if arguments[1:own] == self._command[1:]:
+                yield process, arguments[own:]
 
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        user = os.geteuid() if self._user is None else self._user.uid
         found = {}
-        for process, arguments in session_leaders(user):
-            if len(arguments) == len(self._command) + 1 and arguments[1:-1] == self._command[1:]:
-                execution, _, attempt = arguments[-1].rpartition("-")
-                if execution and attempt.isdecimal():
-                    reference = ProcessReference(identity=str(process), machine=this_machine())
-                    found[DriverName(execution, int(attempt))] = reference
+        for process, arguments in self._processes():
+            name = _name_of(arguments)
+            if name is not None:
+                found[name] = ProcessReference(identity=str(process), machine=this_machine())
         return found
 
     def alive(self, reference: ProcessReference) -> bool:

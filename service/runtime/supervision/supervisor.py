@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from epochal.errors import EpochalError
-from epochal.service.domain.ports import Executions, Leadership
+from epochal.service.domain.ports import Executions, Leadership, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher
@@ -32,6 +32,7 @@ class ThreadedSupervisor:
         hears: Callable[[], bool] = lambda: True,
     ) -> None:
         """``hears``: see :class:`~epochal.service.runtime.supervision.rounds.Rounds`."""
+        self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
         self._rounds = Rounds(settings, executions, launcher, leadership, self._supervision, hears=hears)
         self._remains = Remains(settings, executions, launcher, self._supervision)
@@ -41,6 +42,7 @@ class ThreadedSupervisor:
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def open(self) -> None:
+        self._launcher.open()
         self._thread.start()
 
     def close(self) -> None:
@@ -48,6 +50,11 @@ class ThreadedSupervisor:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+        self._launcher.close()
+
+    @property
+    def spares(self) -> SpareFigures:
+        return self._launcher.spares
 
     def wake(self, execution: str | None = None) -> None:
         self._wake.set()

@@ -1,0 +1,196 @@
+"""The training of a spare driver: short epochs of an application of Epochal's own, in a session of its own.
+
+What makes the first epochs of a JVM slow (classes that are loaded, code that is generated and compiled, Python workers
+that are started) is then behind it. The session in which applications run stays as it was, and that is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from epochal import Context, KeyedProcess, Pipeline, ValueState
+from epochal.connectors import files
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import microseconds
+from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.source import SliceLimits
+from epochal.driver.orders import SpareOrders
+from epochal.engine.answers import collect
+from epochal.engine.assembly import assemble
+from epochal.engine.conditions import conditions_after
+from epochal.engine.job import EpochPlan
+from epochal.engine.manifests import manifest_of
+from epochal.engine.program import Program
+from epochal.engine.session import create_session
+from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.errors import EnvironmentProblem
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.lineage import extend, read_chains
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+
+log = logging.getLogger("epochal.driver")
+
+NAME = "epochal"
+EPOCHS = 4
+ROWS = 500
+BRANCH = "training"
+
+
+def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None]:
+    """Start Spark and train it until somebody asks for this process. Returns how to stop Spark.
+
+    Raises what goes wrong, unless it is asked for: the driver that it becomes says it to whom it concerns.
+    """
+    spark: SparkSession | None = None
+    try:
+        spark = create_session(NAME, Configuration(master=orders.master, spark=orders.spark))
+        steps = trained(spark)
+        for _ in steps:
+            if is_asked():
+                steps.close()
+    except Exception as error:
+        if spark is not None:
+            spark.stop()
+        if not is_asked():
+            raise
+        log.warning("this driver was not warm when it was wanted: %s", error)
+        return lambda: None
+    return spark.stop
+
+
+def trained(spark: SparkSession) -> Generator[None]:
+    """One step after the other; whoever is in a hurry asks for no more of them, and closes the iterator.
+
+    Raises what an epoch raises, and ``EnvironmentProblem`` where something of it is left in ``spark``.
+    """
+    before = _visible(spark)
+    try:
+        with tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
+            yield from _epochs(spark.newSession(), Path(folder))
+    finally:
+        spark.catalog.clearCache()
+        spark.createDataFrame([("active", 1)], "again string, n int").collect()  # makes this session the active one
+        _check_unchanged(spark, before)
+
+
+def _check_unchanged(spark: SparkSession, before: Mapping[str, Any]) -> None:
+    after = _visible(spark)
+    changed = sorted(name for name in before if before[name] != after[name])
+    if SparkSession.getActiveSession() is not spark:
+        changed.append("the active session")
+    if changed:
+        raise EnvironmentProblem(f"The training has left something in Spark's session: {', '.join(changed)}.")
+
+
+def _visible(spark: SparkSession) -> dict[str, Any]:
+    """What an application could see of what was done in a session."""
+    return {
+        "settings": dict(spark.conf.getAll),
+        "tables": [table.name for table in spark.catalog.listTables()],
+        "views": spark.sql("SHOW VIEWS IN global_temp").collect(),
+        "functions": spark.sql("SHOW USER FUNCTIONS").collect(),
+        "databases": [database.name for database in spark.catalog.listDatabases()],
+        "database": spark.catalog.currentDatabase(),
+    }
+
+
+class _Counted(KeyedProcess):
+    seen = ValueState("n int, at timestamp")
+    output = "name string, n int"
+    order_by = ("id",)
+
+    def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[tuple[Any, ...]]:
+        n, at = self.seen.get() or (0, None)
+        for row in rows:
+            n, at = n + 1, row.at
+        self.seen.set(n, at)
+        yield key.name, n
+
+
+def _pipeline(folder: Path) -> Pipeline:
+    pipeline = Pipeline("training")
+    schema = "id bigint, name string, value double, at timestamp"
+    rows = pipeline.read("rows", files.source(f"{folder}/in", format="json", schema=schema, max_files=1))
+    names = pipeline.table(
+        "names", files.table(f"{folder}/names.json", format="json", schema="name string, word string")
+    )
+    kept = rows.where("value >= 0 AND name IS NOT NULL")
+    sums = kept.key_by("name").aggregate("sums", n="count(*)", total="sum(value)", most="max(value)", mean="avg(value)")
+    sums.join(names, on="name", how="left").write("sums", files.sink(f"{folder}/sums", mode="updates"))
+    kept.key_by("name").process(_Counted, name="counted").write("counted", files.sink(f"{folder}/out", format="json"))
+    return pipeline
+
+
+def _epochs(spark: SparkSession, folder: Path) -> Iterator[None]:
+    _write_rows(folder)
+    store = SnapshotStore(str(folder / "store"))
+    orders = ExecutionOrders(
+        application=BRANCH,
+        execution=BRANCH,
+        attempt=1,
+        artifact=BRANCH,
+        configuration=Configuration(),
+        store=store.url,
+        cache_directory=str(folder / "state"),
+    )
+    program = assemble(orders, _pipeline(folder).graph(), spark, store)
+    yield
+    program.runner.activate()
+    chains = read_chains(store, None, [table.id for table in program.participants.tables])
+    head: ManifestReference | None = None
+    parent: Manifest | None = None
+    for source in program.participants.sources.values():
+        source.restore(None, ())
+    for number in range(1, EPOCHS + 1):
+        parent = _run_epoch(program, number, head, parent, chains)
+        chains = {table: extend(chain, table, parent) for table, chain in chains.items()}
+        head = ManifestReference(branch=BRANCH, epoch=number, path=f"{BRANCH}/unwritten", sha256="")
+        yield
+
+
+def _run_epoch(
+    program: Program,
+    number: int,
+    head: ManifestReference | None,
+    parent: Manifest | None,
+    chains: dict[str, Chain],
+) -> Manifest:
+    sources = program.participants.sources
+    planned = {name: source.plan(SliceLimits(max_records=None)) for name, source in sources.items()}
+    slices = {name: slice for name, slice in planned.items() if slice is not None}
+    now = datetime.now(UTC)
+    opening = program.plan.time.opening(sources, slices, microseconds(now), microseconds(now))
+    scope = EpochScope(BRANCH, EpochKey(BRANCH, number), 1, None if head is None else head.key)
+    plan = EpochPlan(scope, conditions_after(program.plan.time.graph, parent, opening), slices, dict(chains))
+    collected = collect(
+        program.runner.run(plan, program.configuration.epoch_timeout_seconds),
+        operators=list(program.participants.operators),
+        sinks=list(program.participants.sinks),
+        parallelism=program.configuration.parallelism,
+        rejecting=program.plan.time.failing,
+        loops=[],
+    )
+    for name, slice in slices.items():
+        sources[name].accept(slice)
+    return manifest_of(program, head, plan, now, collected, before=parent)
+
+
+def _write_rows(folder: Path) -> None:
+    (folder / "in").mkdir()
+    (folder / "names.json").write_text(json.dumps({"name": "1", "word": "one"}))
+    for number in range(EPOCHS):
+        first = number * ROWS
+        rows = (
+            {"id": id, "name": str(id % 97), "value": id / 2, "at": f"2026-01-01T00:00:{id % 60:02}Z"}
+            for id in range(first, first + ROWS)
+        )
+        (folder / "in" / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))

@@ -1,0 +1,157 @@
+"""One spare driver, seen from the control plane that has started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
+from epochal.faults import declare
+from epochal.service.domain.ports import DriverName
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.logs.files import last_lines
+from epochal.service.runtime.machine import steady_seconds
+
+CLAIMED = declare("W2.claimed", "a spare has the name of an attempt, and no orders")
+HANDED_OVER = declare("W3.handed-over", "a spare has its orders; nobody has written down where the driver is")
+
+SEND_SECONDS = 5.0
+END_SECONDS = 30.0
+"""So long a spare may take to stop Spark, which removes Spark's temporary files."""
+
+
+@dataclass(frozen=True)
+class SpareKey:
+    """All that is decided when Spark starts: which application's driver a spare can become."""
+
+    master: str
+    spark: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]
+    user: int | None
+
+    @property
+    def in_one_process(self) -> bool:
+        """On a cluster a spare would hold executors that applications want."""
+        return self.master == "local" or self.master.startswith("local[")
+
+
+@dataclass(frozen=True)
+class SpareFiles:
+    """What a spare has on disk: its working folder, the log, and the file that says whose driver it has become."""
+
+    folder: Path
+    log: Path
+    claim: Path
+
+    @classmethod
+    def of(cls, claim: Path) -> SpareFiles:
+        return cls(claim.with_suffix(".work"), claim.with_suffix(".log"), claim)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for path in (self.log, self.claim):
+            path.unlink(missing_ok=True)
+
+
+def claimed_name(claim: Path) -> DriverName | None:
+    """Whose driver the spare with this file has become; ``None``: nobody's."""
+    try:
+        execution, _, attempt = claim.read_text().rpartition("-")
+    except OSError:
+        return None
+    return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
+
+
+@dataclass(eq=False)
+class SpareProcess:
+    key: SpareKey
+    child: subprocess.Popen[bytes]
+    process: LocalProcess
+    socket: socket.socket
+    files: SpareFiles
+    is_ready: bool = False
+    _begun_at: float = field(default_factory=steady_seconds)
+    _heard: bytes = b""
+
+    @property
+    def age_seconds(self) -> float:
+        return steady_seconds() - self._begun_at
+
+    @property
+    def has_ended(self) -> bool:
+        return self.child.poll() is not None
+
+    def give(self, orders: SpareOrders) -> None:
+        """What to start Spark with. One that has ended already is seen later."""
+        with suppress(OSError):
+            self._send(orders.model_dump_json().encode() + b"\n")
+
+    def hear(self) -> bool:
+        """Whether it is ready, by what it has said so far."""
+        with suppress(OSError):
+            self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
+        if b"\n" in self._heard:
+            self.is_ready, self._heard = "seconds" in json.loads(self._heard.partition(b"\n")[0]), b""
+        return self.is_ready
+
+    def answers(self, seconds: float) -> bool:
+        """Whether it can be relied on: it answers, or it is still on its way, as any driver that is started is."""
+        if self.has_ended or not self.is_ready:
+            return not self.has_ended
+        try:
+            self._send(SPARE_QUESTION)
+            self.socket.settimeout(seconds)
+            return self.socket.recv(1 << 12).endswith(SPARE_ANSWER)
+        except OSError:
+            return False
+
+    def become(self, name: DriverName, orders: DriverOrders, log: Path) -> bool:
+        """Make it the driver of this attempt, which writes to ``log``.
+
+        ``False``: it has no orders, and never will; it has ended, and another may be started in its place.
+        """
+        try:
+            os.link(self.files.log, log)
+            self.files.log.unlink()
+            draft = self.files.claim.with_suffix(".part")
+            draft.write_text(str(name))
+            draft.rename(self.files.claim)
+            CLAIMED.hit()
+            self._send(orders.model_dump_json().encode() + b"\n")
+        except OSError:
+            self.end(at_once=True)
+            return False
+        HANDED_OVER.hit()
+        self.socket.close()
+        return True
+
+    def end(self, at_once: bool = False) -> None:
+        """Its files go with it. ``at_once``: returns when it has ended; else it ends in order, in the background."""
+        self.socket.close()
+        if at_once:
+            self._wait(0)
+        else:
+            threading.Thread(target=self._wait, args=[END_SECONDS], name="spare-ends", daemon=True).start()
+
+    def last_words(self) -> str:
+        return last_lines(self.files.log, 5)
+
+    def _wait(self, seconds: float) -> None:
+        try:
+            self.child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.signal_group(signal.SIGKILL)
+            self.child.wait()
+        self.files.remove()
+
+    def _send(self, message: bytes) -> None:
+        self.socket.settimeout(SEND_SECONDS)
+        self.socket.sendall(message)
