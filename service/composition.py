@@ -140,6 +140,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
                 term=lambda: None if (leading := leadership.leading()) is None else leading.term,
                 builds=lambda: builder.builds,
                 replicas=ReplicaLags(database, replicas),
+                spares=lambda: supervisor.spares,
                 pools={"requests": database, "supervision": supervision},
             ),
         ),

@@ -32,6 +32,8 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault(faults.SWITCH, "1")
 # Folders of tests are closed to other users; that drivers run as one is tested in tests/service/test_isolation.py.
 os.environ.setdefault("EPOCHAL_DRIVER_USER", str(os.geteuid()))
+# Spare drivers are what tests/service/test_spares.py is about; elsewhere they would only cost time.
+os.environ.setdefault("EPOCHAL_WARM_DRIVERS", "0")
 # Every JVM of a test is short-lived: the second compiler would cost it more than it gains.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

@@ -24,11 +24,13 @@ from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
 from epochal.service.domain.settings import (
     ADMIN_TOKEN_VARIABLE,
+    WARM_DRIVERS_VARIABLE,
     Kept,
     Settings,
     default_data_directory,
     default_driver_user,
 )
+from epochal.service.runtime.free_memory import free_bytes, usual_warm_drivers
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
 
@@ -125,6 +127,18 @@ def up(
         Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
     ] = Role.CONTROL,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer look-ups; of a query node.")] = 1,
+    warm_drivers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=16,
+            envvar=WARM_DRIVERS_VARIABLE,
+            help="So many processes wait with Spark started, and become drivers.  [default: 1; with less than 6 GiB "
+            "of free memory 0]",
+            show_default=False,
+        ),
+    ] = None,
     connections: Annotated[
         int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
     ] = 64,
@@ -168,6 +182,8 @@ def up(
         )
     check_java(os.environ)
     check_kinds(beside or ())
+    usual, why_none = usual_warm_drivers(free_bytes())
+    warm = usual if warm_drivers is None else warm_drivers
     following = port + 1 if 0 < port < 65535 else 0
     with (
         listen(host, port) as listener,
@@ -187,6 +203,7 @@ def up(
             store=store,
             authentication=authentication,
             given_admin_token=admin_token_file,
+            warm_drivers=warm,
             driver_user=driver_user or default_driver_user(),
             collect_every_seconds=collect_every * 3600 or None,
             log_bytes=int(log_size * (1 << 20)),
@@ -200,7 +217,7 @@ def up(
             # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
             from epochal.cli.serving import serve
 
-            serve(settings, listener, internal, lambda: _announce(output, settings, servers))
+            serve(settings, listener, internal, lambda: _announce(output, settings, servers, why_none))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
 
 
@@ -222,13 +239,14 @@ def _up_query_node(output: Output, settings: Settings, workers: int) -> None:
     output.note("The query node has stopped.")
 
 
-def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) -> None:
+def _announce(output: Output, settings: Settings, servers: Sequence[Companion], why_none: str) -> None:
     document: dict[str, Any] = {
         "url": settings.url,
         "internal_url": settings.internal_url,
         "token_file": str(settings.token_file) if settings.authentication else None,
         "data": str(settings.data.absolute()),
         "logs": str(settings.logs_directory),
+        "warm_drivers": settings.warm_drivers,
         "servers": {server.kind: server.address for server in servers},
     }
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -237,6 +255,8 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion]) 
     grid.add_row("control plane", Text(settings.url, style="bold"))
     grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
     grid.add_row("drivers", Text(settings.internal_url))
+    none = f"none: {why_none}" if why_none else "none"
+    grid.add_row("warm drivers", Text(str(settings.warm_drivers or none)))
     grid.add_row("data", Text(str(document["data"])))
     grid.add_row("logs", Text(str(document["logs"])))
     if settings.database_url.startswith("sqlite"):

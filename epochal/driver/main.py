@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     is_spare = list(arguments[:1]) == [SPARE]
-    given = spare.Spare(warm).orders() if is_spare else sys.stdin.buffer.read()
-    if given is None:
+    document = spare.Spare(warm).orders() if is_spare else sys.stdin.buffer.read()
+    if document is None:
         return ExitCode.FINISHED
     try:
-        orders = DriverOrders.model_validate_json(given)
+        orders = DriverOrders.model_validate_json(document)
         if is_spare:
             spare.become(orders)
     except (ValidationError, EnvironmentProblem) as error:

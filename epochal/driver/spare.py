@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.errors import EnvironmentProblem
@@ -31,8 +32,16 @@ STARTED = declare("W4.started", "a spare has its orders, and is the driver of an
 ANNOUNCED = declare("W5.announced", "a driver has begun its attempt, earlier ones are fenced, nothing is loaded")
 
 
-Warm = Callable[[SpareOrders, Callable[[], bool]], Callable[[], None]]
-"""Gets this process ready, and returns how to take it back. It asks whether somebody is waiting meanwhile."""
+@dataclass(frozen=True)
+class Warmed:
+    """What was made ready. ``check`` raises when it does not work any more; ``stop`` takes it back."""
+
+    check: Callable[[], object]
+    stop: Callable[[], None]
+
+
+Warm = Callable[[SpareOrders, Callable[[], bool]], Warmed]
+"""Gets this process ready. It asks whether somebody is waiting meanwhile."""
 
 
 class Spare:
@@ -55,19 +64,20 @@ class Spare:
             return None
         threading.Thread(target=self._watch, name="spare", daemon=True).start()
         began = time.monotonic()
-        stop = self._warm(SpareOrders.model_validate_json(first), self._is_asked)
+        warmed = self._warm(SpareOrders.model_validate_json(first), self._is_asked)
         with suppress(BrokenPipeError):
             self._socket.sendall(json.dumps({"seconds": round(time.monotonic() - began, 3)}).encode() + b"\n")
-        orders = self._read()
+        orders = self._read(warmed)
         self._over.set()
         if orders is None:
-            stop()
+            warmed.stop()
         return orders
 
-    def _read(self) -> bytes | None:
+    def _read(self, warmed: Warmed) -> bytes | None:
         while line := self._lines.readline():
             if line != SPARE_QUESTION:
                 return line if line.endswith(b"\n") else None
+            warmed.check()
             with suppress(BrokenPipeError):
                 self._socket.sendall(SPARE_ANSWER)
         return None

@@ -23,6 +23,7 @@ from epochal.contracts.conditions import microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import SliceLimits
 from epochal.driver.orders import SpareOrders
+from epochal.driver.spare import Warmed
 from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble
 from epochal.engine.conditions import conditions_after
@@ -45,8 +46,8 @@ ROWS = 500
 BRANCH = "training"
 
 
-def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None]:
-    """Start Spark and train it until somebody asks for this process. Returns how to stop Spark.
+def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
+    """Start Spark and train it until somebody asks for this process.
 
     Raises what goes wrong, unless it is asked for: the driver that it becomes says it to whom it concerns.
     """
@@ -63,8 +64,8 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None
         if not is_asked():
             raise
         log.warning("this driver was not warm when it was wanted: %s", error)
-        return lambda: None
-    return spark.stop
+        return Warmed(lambda: None, lambda: None)
+    return Warmed(check=spark.catalog.currentDatabase, stop=spark.stop)
 
 
 def trained(spark: SparkSession) -> Generator[None]:

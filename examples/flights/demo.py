@@ -251,7 +251,7 @@ def main() -> int:
     )
     try:
         screen.typed("epochal up")
-        with control_plane(folder) as plane, plane.client() as client:
+        with control_plane(folder, {"EPOCHAL_WARM_DRIVERS": ""}) as plane, plane.client() as client:
             screen.good(f"the control plane answers at {plane.url}")
             Demo(plane, client, folder, feeder).run()
     except EpochalError as problem:

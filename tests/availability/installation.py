@@ -193,6 +193,7 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
             *("--internal-url", f"http://{address or LOOPBACK}:{internal.port}"),
             *("--store", str(made.store)),
             *("--collect-every", "0"),
+            *("--warm-drivers", "0"),
         ],
         program=program,
         log=made.folder / f"node-{number}.log",

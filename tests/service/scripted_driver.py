@@ -97,7 +97,7 @@ class ScriptedDriver:
         self._head = reference
 
 
-def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None]:
+def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> spare.Warmed:
     match orders.spark.get("spark.scenario"):
         case "ends":
             print("a spare that ends", flush=True)
@@ -105,16 +105,16 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Callable[[], None
         case "never ready":
             while not is_asked():
                 time.sleep(0.05)
-    return lambda: None
+    return spare.Warmed(lambda: None, lambda: None)
 
 
 def orders_given() -> DriverOrders:
     if sys.argv[1] != SPARE:
         return DriverOrders.model_validate_json(sys.stdin.read())
-    given = spare.Spare(warm).orders()
-    if given is None:
+    document = spare.Spare(warm).orders()
+    if document is None:
         os._exit(0)
-    orders = DriverOrders.model_validate_json(given)
+    orders = DriverOrders.model_validate_json(document)
     spare.become(orders)
     return orders
 

@@ -198,6 +198,7 @@ def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: 
     environment = {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ},
         "EPOCHAL_HOME": str(folder / "home"),
+        "EPOCHAL_WARM_DRIVERS": "1",
     }
     command = [python, "-m", "epochal.cli.main", "up", "--port", str(port), "--internal-port", "0"]
     plane = ServerProcess("the control plane", command, folder / "log", environment, directory=folder)

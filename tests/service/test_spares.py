@@ -191,7 +191,7 @@ def test_one_that_is_not_ready_yet_is_further_than_none(tmp_path: Path) -> None:
 
 
 def test_one_that_ends_by_itself_is_not_started_again_at_once(tmp_path: Path) -> None:
-    launcher = launcher_of(tmp_path)
+    launcher = launcher_of(tmp_path, times=SpareTimes(quiet=0, busy=0, pause=3600))
     kill(LocalProcess.parse(launcher.launch(orders(tmp_path, scenario="ends")).identity))
     eventually(lambda: looks(launcher) == 0 and launcher.spares.warming == 1)
     [spare] = processes(tmp_path)

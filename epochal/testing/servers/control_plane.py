@@ -26,7 +26,10 @@ PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SPA
 
 
 class ControlPlane:
-    """``home`` holds everything it writes; ``environment`` is what a command line needs to find it."""
+    """``home`` holds everything it writes; ``environment`` is what a command line needs to find it.
+
+    Without ``EPOCHAL_WARM_DRIVERS`` in ``extra`` it keeps no spare drivers; empty: as many as is usual.
+    """
 
     def __init__(self, folder: Path, port: int, extra: Mapping[str, str]) -> None:
         self.url = f"http://{LOOPBACK}:{port}"
@@ -35,7 +38,7 @@ class ControlPlane:
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         places = {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home)}
         # Tests and examples keep their files in folders of their own, which no other user may enter.
-        own = {"EPOCHAL_DRIVER_USER": str(os.geteuid()), faults.SWITCH: "1"}
+        own = {"EPOCHAL_DRIVER_USER": str(os.geteuid()), faults.SWITCH: "1", "EPOCHAL_WARM_DRIVERS": "0"}
         self.environment = passed_on | own | places | dict(extra)
         self._port = port
         # Drivers that outlive this process look for the next one where they found it.

@@ -23,21 +23,22 @@ log = logging.getLogger("epochal.spares")
 
 _CPU_TIMES = Path("/proc/stat")
 LOOK_SECONDS = 1.0
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 300.0
-"""From the start of one to that of the next; each that never became ready doubles it."""
+LONGEST_PAUSE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class SpareTimes:
     """In seconds. ``retired``: no spare becomes older. ``ready``: so long one may take. ``answer``: so long it may take
     to say that it still answers. ``quiet``: since the last start of a driver, until another is warmed; ``busy``: until
-    it is warmed although the machine has been busy ever since."""
+    it is warmed although the machine has been busy ever since. ``pause``: from the start of one to that of the next;
+    each that never became ready doubles it."""
 
     retired: float = 3600.0
     ready: float = 240.0
     answer: float = 2.0
     quiet: float = 10.0
     busy: float = 60.0
+    pause: float = 2.0
 
 
 OFFERED = declare("W1.offered", "a spare is ready, and can be taken")
@@ -82,7 +83,7 @@ class SparePool:
         self._spares: list[SpareProcess] = []
         self._asked: list[SpareKey] = []
         self._launched_at = -times.busy
-        self._pause = FIRST_PAUSE_SECONDS
+        self._pause = self._times.pause
         self._not_before = 0.0
         self._figures = SpareFigures(limit=number)
         self._warmed_seconds: float | None = None
@@ -130,7 +131,7 @@ class SparePool:
                 spare.end(at_once=True)
         with self._lock:
             self._spares += fitting
-            self._pause = FIRST_PAUSE_SECONDS
+            self._pause = self._times.pause
             self._taken, self._cold = self._taken + (chosen is not None), self._cold + (chosen is None)
         return chosen
 
@@ -153,7 +154,7 @@ class SparePool:
         self._note()
 
     def _is_now_ready(self, spare: SpareProcess) -> None:
-        self._pause, self._warmed_seconds = FIRST_PAUSE_SECONDS, spare.age_seconds
+        self._pause, self._warmed_seconds = self._times.pause, spare.age_seconds
         log.info("spare driver %s is ready, %.1f s after it was begun", spare.process, spare.age_seconds)
         OFFERED.hit()
 
@@ -164,7 +165,7 @@ class SparePool:
             return "is not ready in time"
         if not self._is_young(spare):
             return "is old"
-        return None if spare.key in self._wanted() else "is not what is asked for"
+        return None if spare.key in self._kept_keys() else "is not what is asked for"
 
     def _let_go(self, spare: SpareProcess) -> None:
         why = self._why_it_leaves(spare)
@@ -177,7 +178,7 @@ class SparePool:
     def _is_young(self, spare: SpareProcess) -> bool:
         return spare.age_seconds < self._times.retired
 
-    def _wanted(self) -> Sequence[SpareKey]:
+    def _kept_keys(self) -> Sequence[SpareKey]:
         """One for each place: the keys that were asked for last, in turn."""
         keys = self._asked or [self._usual()]
         return [keys[place % len(keys)] for place in range(self._number)]
@@ -185,10 +186,10 @@ class SparePool:
     def _missing(self) -> SpareKey | None:
         with self._lock:
             there = [spare.key for spare in self._spares]
-            wanted = self._wanted()
+            keys = self._kept_keys()
         if len(there) >= self._number:
             return None
-        return next((key for key in wanted if there.count(key) < wanted.count(key)), None)
+        return next((key for key in keys if there.count(key) < keys.count(key)), None)
 
     def _may_begin(self) -> bool:
         now = steady_seconds()

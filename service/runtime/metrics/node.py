@@ -11,9 +11,10 @@ from prometheus_client.registry import Collector
 
 import epochal
 from epochal.service.catalog.database import Database
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.reading import ReplicaLag
 from epochal.service.runtime.metrics.catalog import CatalogCollector
-from epochal.service.runtime.metrics.families import gauge
+from epochal.service.runtime.metrics.families import counter, gauge
 from epochal.service.runtime.metrics.lookups import LookupLatencies
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Node:
     term: Callable[[], int | None] | None = None
     builds: Callable[[], Builds] | None = None
     replicas: Callable[[], Mapping[str, ReplicaLag]] | None = None
+    spares: Callable[[], SpareFigures] | None = None
     pools: Mapping[str, Database] | None = None
 
 
@@ -46,6 +48,7 @@ class NodeCollector(Collector):
         yield gauge("epochal_build_info", "1, with the version", ["version"], [([epochal.__version__], 1)])
         yield from self._leader()
         yield from self._builds()
+        yield from self._spares()
         yield from self._pools()
         yield from self._replicas()
         known = None if self._catalog is None else self._catalog.applications()
@@ -69,6 +72,25 @@ class NodeCollector(Collector):
         limits = [(["running"], builds.running_limit), (["waiting"], builds.waiting_limit)]
         yield gauge("epochal_builds", "Builds of pipelines now", ["state"], now)
         yield gauge("epochal_builds_limit", "Builds of pipelines at most", ["state"], limits)
+
+    def _spares(self) -> Iterable[Metric]:
+        if self._node.spares is None:
+            return
+        spares = self._node.spares()
+        now: list[tuple[list[str], float]] = [(["ready"], spares.ready), (["warming"], spares.warming)]
+        yield gauge("epochal_warm_drivers", "Spare drivers now", ["state"], now)
+        yield gauge("epochal_warm_drivers_limit", "Spare drivers that are to be ready", [], [([], spares.limit)])
+        yield gauge("epochal_warm_drivers_bytes", "Memory of spare drivers", [], [([], spares.bytes)])
+        started: list[tuple[list[str], float]] = [(["warm"], spares.taken), (["cold"], spares.cold)]
+        yield counter(
+            "epochal_drivers_started",
+            "Drivers that were spares, and those for which there was none",
+            ["start"],
+            started,
+        )
+        seconds = spares.warmed_seconds
+        known: list[tuple[list[str], float]] = [] if seconds is None else [([], seconds)]
+        yield gauge("epochal_warm_driver_seconds", "How long the last spare driver took to be ready", [], known)
 
     def _pools(self) -> Iterable[Metric]:
         pools = self._node.pools or {}

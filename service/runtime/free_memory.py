@@ -1,0 +1,33 @@
+"""How much memory is left for further processes: on this machine, and below the limit that its container has."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_OF_THE_MACHINE = Path("/proc/meminfo")
+_OF_THE_CONTAINER = Path("/sys/fs/cgroup")
+ENOUGH_BYTES = 6 << 30
+"""A spare driver has about half a gigabyte, and so has what builds with Spark; applications want the rest."""
+
+
+def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAINER) -> int | None:
+    """The lesser of the two; ``None`` where the system says neither."""
+    known = []
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text(), re.MULTILINE)
+        known += [] if found is None else [int(found[1]) << 10]
+    with suppress(OSError, ValueError):  # "max": without a limit
+        limit = int((container / "memory.max").read_text())
+        known.append(limit - int((container / "memory.current").read_text()))
+    return min(known, default=None)
+
+
+def usual_warm_drivers(free: int | None) -> tuple[int, str]:
+    """How many, where nobody says, and why none; ``free`` in bytes."""
+    if free is None:
+        return 0, "this system does not say how much memory is free"
+    if free < ENOUGH_BYTES:
+        return 0, f"less than {ENOUGH_BYTES >> 30} GiB of memory is free ({free / (1 << 30):.1f} GiB)"
+    return 1, ""
