@@ -45,6 +45,7 @@ MEASURES = (
     "internal_calls",
     "many_applications",
     "recovery",
+    "warm_drivers",
     "fork",
     "rescale",
     "state_size",

@@ -141,6 +141,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
                 builds=lambda: builder.builds,
                 replicas=ReplicaLags(database, replicas),
                 spares=lambda: supervisor.spares,
+                warm_builders=lambda: builder.spares,
                 pools={"requests": database, "supervision": supervision},
             ),
         ),
@@ -195,7 +196,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builds in subprocesses, as ``user``."""
-    return SubprocessBuilder(user, settings.home_directory)
+    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers)
 
 
 def threaded_supervisor(

@@ -10,6 +10,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from epochal.engine.program import Program
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EnvironmentProblem
+from epochal.pipeline.analysis import analyse
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import extend, read_chains
 from epochal.snapshots.manifest import Manifest
@@ -68,15 +70,31 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
     return Warmed(check=spark.catalog.currentDatabase, stop=spark.stop)
 
 
+def analysed() -> Warmed:
+    """Start Spark as an application that says nothing of it would, and analyse a pipeline. Raises what goes wrong."""
+    spark = create_session(NAME, Configuration())
+    with _trying(spark) as (training, folder):
+        analyse(_pipeline(folder).graph(), training)
+    return Warmed(check=spark.catalog.currentDatabase, stop=spark.stop)
+
+
 def trained(spark: SparkSession) -> Generator[None]:
     """One step after the other; whoever is in a hurry asks for no more of them, and closes the iterator.
 
     Raises what an epoch raises, and ``EnvironmentProblem`` where something of it is left in ``spark``.
     """
+    with _trying(spark) as (training, folder):
+        yield from _epochs(training, folder)
+
+
+@contextmanager
+def _trying(spark: SparkSession) -> Iterator[tuple[SparkSession, Path]]:
+    """Another session, and a folder with input. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
     before = _visible(spark)
     try:
         with tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
-            yield from _epochs(spark.newSession(), Path(folder))
+            _write_rows(Path(folder))
+            yield spark.newSession(), Path(folder)
     finally:
         spark.catalog.clearCache()
         spark.createDataFrame([("active", 1)], "again string, n int").collect()  # makes this session the active one
@@ -132,7 +150,6 @@ def _pipeline(folder: Path) -> Pipeline:
 
 
 def _epochs(spark: SparkSession, folder: Path) -> Iterator[None]:
-    _write_rows(folder)
     store = SnapshotStore(str(folder / "store"))
     orders = ExecutionOrders(
         application=BRANCH,

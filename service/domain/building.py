@@ -102,6 +102,22 @@ class BuildRequest(BaseModel):
     work: Work = Field(discriminator="kind")
 
 
+AS_EVER, FOR_WARM = b".", b"w"
+"""What a request comes with: whether a child that has Spark started can answer it."""
+
+
+def suits_warm(request: BuildRequest) -> bool:
+    """Whether it needs Spark, as it is started for an application that says nothing of it."""
+    match request.work:
+        case Analyse() | TrialOf():  # which have a master of their own
+            return not request.configuration.spark
+        case RekeyOf():
+            usual = Configuration()
+            return (request.configuration.master, request.configuration.spark) == (usual.master, usual.spark)
+        case _:
+            return False
+
+
 class BuildError(BaseModel):
     """An :class:`epochal.errors.EpochalError`, by its slug."""
 

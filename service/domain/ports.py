@@ -50,6 +50,23 @@ class Component(Protocol):
 # Builder.
 
 
+@dataclass(frozen=True)
+class SpareFigures:
+    """Processes with Spark started: how many there are, and may be; the memory that they have now, in bytes.
+
+    ``warmed_seconds``: the last one's, from its start until it was ready. ``taken``, ``cold``: drivers that were one
+    before, and those for which there was none.
+    """
+
+    limit: int = 0
+    ready: int = 0
+    warming: int = 0
+    bytes: int = 0
+    warmed_seconds: float | None = None
+    taken: int = 0
+    cold: int = 0
+
+
 Meanwhile = Callable[[], None]
 """Called every second or so while somebody waits for long work: what it raises ends the work."""
 
@@ -62,6 +79,10 @@ class Builder(Component, Protocol):
     Where the builds that run at the same time are bounded, both raise ``TooManyRequests`` when there is no place.
     Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
     """
+
+    @property
+    def spares(self) -> SpareFigures:
+        """The processes that have Spark started for what needs it."""
 
     def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
         """Fast (tens of milliseconds; a warm subprocess), without Spark."""
@@ -139,23 +160,6 @@ class Leadership(Component, Protocol):
 
 
 # Supervision.
-
-
-@dataclass(frozen=True)
-class SpareFigures:
-    """Spare drivers: how many there are, and may be; the memory that they have now, in bytes.
-
-    ``warmed_seconds``: the last one's, from its start until it was ready. ``taken``, ``cold``: drivers that were one
-    before, and those for which there was none.
-    """
-
-    limit: int = 0
-    ready: int = 0
-    warming: int = 0
-    bytes: int = 0
-    warmed_seconds: float | None = None
-    taken: int = 0
-    cold: int = 0
 
 
 class Supervisor(Component, Protocol):

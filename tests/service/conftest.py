@@ -44,6 +44,10 @@ class StandInBuilder:
     """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong;
     further nodes; state tables, which an analysis alone finds, as in a builder."""
 
+    @property
+    def spares(self) -> SpareFigures:
+        return SpareFigures()
+
     def open(self) -> None:
         pass
 

@@ -1,24 +1,30 @@
-"""``python -m epochal.service.runtime.builder``: the warm process from which a child is forked for each request.
+"""``python -m epochal.service.runtime.builder N``: the warm process from which a child is forked for each request.
 
 Everything that a pipeline imports is imported here, once, without running any author's code; forking then costs
 milliseconds. Requests come over a Unix socket that is standard input: each is a connection of its own, sent as a file
-descriptor, which the child reads its request from and writes its answer to.
+descriptor, which the child reads its request from and writes its answer to. What needs Spark as it usually is
+goes to one of ``N`` children that have it started already, where one is ready.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+from typing import NoReturn
 
 import epochal.connectors
 import epochal.pipeline.pipeline  # noqa: F401
-from epochal.service.domain.building import BuildRequest
+from epochal.service.domain.building import FOR_WARM, BuildRequest
 from epochal.service.runtime.builder.child import answer
+from epochal.service.runtime.builder.warm import WarmChildren
+
+LOOK_SECONDS = 1.0
 
 
 def main() -> None:
@@ -28,24 +34,45 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    number = int(sys.argv[1])
+    warm = WarmChildren(number, _serve)
+    shown: list[tuple[int, bool]] = []
     while True:
+        if warm.states != shown:
+            shown = _tell(control, warm.states) or shown
+        if number and not select.select([control], [], [], LOOK_SECONDS)[0]:
+            warm.look(control.close)
+            continue
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not message:
             return
         for descriptor in descriptors:
-            if os.fork() == 0:
+            if (message != FOR_WARM or not warm.take(descriptor)) and os.fork() == 0:
                 control.close()
-                _serve(descriptor)
+                warm.forget()
+                _begin(descriptor)
             os.close(descriptor)
 
 
-def _serve(descriptor: int) -> None:
-    """Never returns."""
+def _tell(control: socket.socket, states: list[tuple[int, bool]]) -> list[tuple[int, bool]] | None:
+    """The control plane, which asks now and then; ``None``: it has not listened for long."""
+    try:
+        control.send(json.dumps(states).encode() + b"\n", socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    return states
+
+
+def _begin(descriptor: int) -> NoReturn:
+    # Spark's JVM must be waited for, and leads no session: an interrupt of the control plane's terminal is not its.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    _serve(descriptor)
+
+
+def _serve(descriptor: int) -> NoReturn:
     code = 1
     try:
-        # Spark's JVM must be waited for, and leads no session: an interrupt of the control plane's terminal is not its.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
         with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
             threading.Thread(target=_end_with_whoever_asked, args=(connection.fileno(),), daemon=True).start()
             result = answer(BuildRequest.model_validate_json(stream.readline()))
@@ -60,7 +87,7 @@ def _serve(descriptor: int) -> None:
 def _end_with_whoever_asked(descriptor: int) -> None:
     """A control plane that is gone wants no answer; the next one begins long work again. Spark's JVM ends, too."""
     ended = select.poll()
-    ended.register(descriptor, 0)  # hanging up is told of in any case
+    ended.register(descriptor, 0)  # hanging up is shown of in any case
     ended.poll()
     os.killpg(0, signal.SIGKILL)
 

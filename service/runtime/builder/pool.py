@@ -15,7 +15,7 @@ from epochal.engine.trial_report import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import Builds, RekeyOf, ShownOf, TrialOf
-from epochal.service.domain.ports import Builder, Meanwhile
+from epochal.service.domain.ports import Builder, Meanwhile, SpareFigures
 from epochal.wire.configuration import ApplicationConfiguration
 
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -44,6 +44,10 @@ class BoundedBuilder:
         inside = self._inside
         running = min(inside, self._running)
         return Builds(running, inside - running, self._running, self._waiting)
+
+    @property
+    def spares(self) -> SpareFigures:
+        return self._builder.spares
 
     def open(self) -> None:
         self._builder.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +34,8 @@ from epochal.errors import (
 )
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.building import (
+    AS_EVER,
+    FOR_WARM,
     Analyse,
     BuildAnswer,
     BuildError,
@@ -41,10 +45,12 @@ from epochal.service.domain.building import (
     ShownOf,
     TrialOf,
     Work,
+    suits_warm,
 )
-from epochal.service.domain.ports import Meanwhile
+from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.local import driver_environment
+from epochal.service.runtime.launchers.processes import memory_of_session
 
 log = logging.getLogger("epochal.builder")
 
@@ -71,8 +77,12 @@ _OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Confl
 class SubprocessBuilder:
     """A :class:`~epochal.service.domain.ports.Builder`. Requests run at the same time, each in a child of its own."""
 
-    def __init__(self, user: ProcessUser | None = None, home: Path | None = None) -> None:
-        """``user``: who the builder runs as, with ``home`` as its home and working folder."""
+    def __init__(self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0) -> None:
+        """``user``: who the builder runs as, with ``home`` as its home and working folder. ``warm``: so many children
+        are kept that have Spark started."""
+        self._warm = warm
+        self._states: list[tuple[int, bool]] = []
+        self._said = b""
         self._user = user
         self._home = home
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,6 +106,20 @@ class SubprocessBuilder:
                 except subprocess.TimeoutExpired:
                     self._process.kill()
                     self._process.wait()
+
+    @property
+    def spares(self) -> SpareFigures:
+        with self._lock, suppress(OSError):
+            if self._control is not None:
+                *lines, self._said = (self._said + self._control.recv(1 << 20, socket.MSG_DONTWAIT)).split(b"\n")
+                self._states = json.loads(lines[-1]) if lines else self._states
+        ready = sum(is_ready for _, is_ready in self._states)
+        return SpareFigures(
+            limit=self._warm,
+            ready=ready,
+            warming=len(self._states) - ready,
+            bytes=sum(memory_of_session(process) for process, _ in self._states),
+        )
 
     def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
         request = _request(artifact, parameters, Configuration(), Describe(), DESCRIBE_SECONDS)
@@ -149,7 +173,7 @@ class SubprocessBuilder:
         ours, theirs = socket.socketpair()
         with ours:
             try:
-                self._send(theirs)
+                self._send(theirs, FOR_WARM if suits_warm(request) else AS_EVER)
             finally:
                 theirs.close()
             # The warm process may still be starting, which its first request waits for.
@@ -169,7 +193,7 @@ class SubprocessBuilder:
                 return b""
             return b"".join(parts)
 
-    def _send(self, connection: socket.socket) -> None:
+    def _send(self, connection: socket.socket, kind: bytes) -> None:
         """Hand the connection to the warm process; to a new one, when the old one is gone."""
         with self._lock:
             for _ in range(2):
@@ -177,7 +201,7 @@ class SubprocessBuilder:
                     self._start()
                 assert self._control is not None
                 try:
-                    socket.send_fds(self._control, [b"."], [connection.fileno()])
+                    socket.send_fds(self._control, [kind], [connection.fileno()])
                     return
                 except OSError as error:
                     log.warning("the builder process is gone (%s); starting another", error)
@@ -192,13 +216,13 @@ class SubprocessBuilder:
         if self._control is not None:
             self._control.close()
         ours, theirs = socket.socketpair()
-        self._control = ours
+        self._control, self._states, self._said = ours, [], b""
         environment = driver_environment(os.environ)
         if self._user is not None and self._home is not None:
             environment = self._user.environment(environment, self._home)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "epochal.service.runtime.builder"],
+                [sys.executable, "-m", "epochal.service.runtime.builder", str(self._warm)],
                 stdin=theirs.fileno(),
                 # What authors print while their pipeline is built belongs to nobody.
                 stdout=subprocess.DEVNULL,

@@ -82,10 +82,9 @@ class SparePool:
         self._is_quiet = is_quiet
         self._spares: list[SpareProcess] = []
         self._asked: list[SpareKey] = []
-        self._launched_at = -times.busy
+        self._launched_at = steady_seconds()  # first comes whoever starts it
         self._pause = self._times.pause
         self._not_before = 0.0
-        self._figures = SpareFigures(limit=number)
         self._warmed_seconds: float | None = None
         self._taken = self._cold = 0
         self._lock = threading.Lock()
@@ -108,8 +107,18 @@ class SparePool:
 
     @property
     def figures(self) -> SpareFigures:
-        """As they were found at most a second ago."""
-        return self._figures
+        with self._lock:
+            spares, taken, cold = list(self._spares), self._taken, self._cold
+        ready = sum(spare.is_ready for spare in spares)
+        return SpareFigures(
+            limit=self._number,
+            ready=ready,
+            warming=len(spares) - ready,
+            bytes=sum(memory_of_session(spare.process.pid) for spare in spares),
+            warmed_seconds=self._warmed_seconds,
+            taken=taken,
+            cold=cold,
+        )
 
     def take(self, key: SpareKey) -> SpareProcess | None:
         """One that is the caller's from now on. The best there is: ready and answering, or at least on its way."""
@@ -151,7 +160,6 @@ class SparePool:
         missing = self._missing()
         if missing is not None and self._may_begin():
             self._begin(missing)
-        self._note()
 
     def _is_now_ready(self, spare: SpareProcess) -> None:
         self._pause, self._warmed_seconds = self._times.pause, spare.age_seconds
@@ -205,20 +213,6 @@ class SparePool:
         with self._lock:
             self._spares.append(spare)
         spare.give(SpareOrders(master=key.master, spark=dict(key.spark)))
-
-    def _note(self) -> None:
-        with self._lock:
-            spares = list(self._spares)
-        ready = sum(spare.is_ready for spare in spares)
-        self._figures = SpareFigures(
-            limit=self._number,
-            ready=ready,
-            warming=len(spares) - ready,
-            bytes=sum(memory_of_session(spare.process.pid) for spare in spares),
-            warmed_seconds=self._warmed_seconds,
-            taken=self._taken,
-            cold=self._cold,
-        )
 
     def _run(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):

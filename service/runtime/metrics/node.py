@@ -32,6 +32,7 @@ class Node:
     builds: Callable[[], Builds] | None = None
     replicas: Callable[[], Mapping[str, ReplicaLag]] | None = None
     spares: Callable[[], SpareFigures] | None = None
+    warm_builders: Callable[[], SpareFigures] | None = None
     pools: Mapping[str, Database] | None = None
 
 
@@ -81,6 +82,11 @@ class NodeCollector(Collector):
         yield gauge("epochal_warm_drivers", "Spare drivers now", ["state"], now)
         yield gauge("epochal_warm_drivers_limit", "Spare drivers that are to be ready", [], [([], spares.limit)])
         yield gauge("epochal_warm_drivers_bytes", "Memory of spare drivers", [], [([], spares.bytes)])
+        if self._node.warm_builders is not None:
+            builders = self._node.warm_builders()
+            now = [(["ready"], builders.ready), (["warming"], builders.warming)]
+            yield gauge("epochal_warm_builders", "Builders that have Spark started", ["state"], now)
+            yield gauge("epochal_warm_builders_bytes", "Memory of these builders", [], [([], builders.bytes)])
         started: list[tuple[list[str], float]] = [(["warm"], spares.taken), (["cold"], spares.cold)]
         yield counter(
             "epochal_drivers_started",

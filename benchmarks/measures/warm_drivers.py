@@ -1,0 +1,106 @@
+"""With a warm driver, and without, by turns: a version is checked, an application begins, a driver is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.result import Result, at_most, number
+from benchmarks.running import ARTIFACT, PATIENCE_SECONDS, head, wait_for
+from epochal.client import Client
+from epochal.client.application import ApplicationHandle
+from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
+
+TURNS = 3
+PARAMETERS = {"keys": 10_000, "rate": 5_000.0}
+RESTART = {"backoff_seconds": 0.1, "backoff_limit_seconds": 0.1, "max_restarts": TURNS + 2}
+REACH = {
+    "check through a control plane": (1.5, None),
+    "submit to first commit": (5.0, None),
+    "driver killed, to next commit": (4.0, 12.0),
+}
+"""Seconds, with a warm driver and without."""
+
+
+def run(folder: Path) -> list[Result]:
+    seconds: dict[tuple[str, bool], list[float]] = {}
+    warmed: list[float] = []
+    for turn in range(TURNS):
+        for warm in (True, False) if turn % 2 == 0 else (False, True):
+            with _plane(folder / f"{turn}-{warm}", warm) as (plane, client):
+                for what, took in _turn(plane, client, warm, warmed):
+                    seconds.setdefault((what, warm), []).append(took)
+    results = []
+    for what, reach in REACH.items():
+        for warm in (True, False):
+            measured = seconds[what, warm]
+            name = f"{what}, {'warm' if warm else 'without a warm'} driver"
+            how = f"median of {TURNS} turns, {min(measured):.1f} to {max(measured):.1f} s"
+            limit = reach[0 if warm else 1]
+            if limit is None:
+                results.append(number(name, median(measured), "s", how, digits=1))
+            else:
+                results.append(at_most(name, median(measured), limit, "s", how, digits=1))
+    how = f"median of {len(warmed)}, {min(warmed):.0f} to {max(warmed):.0f} s, from the start of a driver on"
+    return [*results, number("time until another driver is warm", median(warmed), "s", how, digits=0)]
+
+
+@contextmanager
+def _plane(folder: Path, warm: bool) -> Iterator[tuple[ControlPlane, Client]]:
+    with control_plane(folder, {"EPOCHAL_WARM_DRIVERS": str(int(warm))}) as plane, plane.client() as client:
+        yield plane, client
+
+
+def _turn(plane: ControlPlane, client: Client, warm: bool, warmed: list[float]) -> Iterator[tuple[str, float]]:
+    """An application, which is checked before its driver is killed."""
+    is_ready: Callable[[], bool] = lambda: not warm or _all_ready(plane)  # noqa: E731
+    wait_for(is_ready, "warm drivers")
+    artifact = client.artifacts.upload(ARTIFACT)
+    name = f"counts-{uuid4().hex[:6]}"
+    began = time.monotonic()
+    client.applications.create(name, artifact.sha256, parameters=PARAMETERS, configuration={"restart": RESTART})
+    application = client.application(name)
+    wait_for(lambda: head(application) > 0, "the first epoch", 0.05)
+    yield "submit to first commit", time.monotonic() - began
+    wait_for(is_ready, "warm drivers again")
+    if warm:
+        warmed.append(time.monotonic() - began)
+    began = time.monotonic()
+    assert application.versions.preflight(artifact.sha256).ok
+    yield "check through a control plane", time.monotonic() - began
+    yield "driver killed, to next commit", _killed(application)
+    client.applications.stop(name)
+
+
+def _killed(application: ApplicationHandle) -> float:
+    attempt = application.executions.list(limit=1)[0].attempts[-1]
+    assert attempt.process is not None
+    os.kill(process_id(attempt.process), signal.SIGKILL)
+
+    def again() -> bool:
+        return any(epoch.attempt > attempt.number for epoch in application.epochs.list(limit=3, state="committed"))
+
+    return wait_for(again, "an epoch of the next attempt", 0.05)
+
+
+def _all_ready(plane: ControlPlane) -> bool:
+    token = (plane.home / "admin.token").read_text().strip()
+    text = httpx.get(
+        f"{plane.url}/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS
+    ).text
+    found = {
+        (sample.name, sample.labels.get("state")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    names = ("epochal_warm_drivers", "epochal_warm_builders")
+    return all(found[name, "ready"] >= 1 for name in names)
