@@ -45,9 +45,10 @@ class WarmChildren:
         self,
         number: int,
         serve: Serve,
-        times: SpareTimes = SpareTimes(),
+        times: SpareTimes = SpareTimes(quiet=20.0),
         get_ready: Callable[[], Warmed] = _with_spark,
     ) -> None:
+        """``times``: it begins later than a spare driver does, so that one is ready first."""
         self._number = number
         self._serve = serve
         self._times = times
