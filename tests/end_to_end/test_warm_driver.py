@@ -70,7 +70,8 @@ def test_a_warm_driver_runs_an_application_and_another_takes_over_when_it_is_kil
         assert started['epochal_drivers_started_total{start="cold"}'] == 0
         # Each sensor's readings are 0, 3, 6, .. and so on: none is missing, none was counted twice.
         for sensor in range(3):
-            row = application.state("sums").get(sensor)
+            row = application.state("sums").get(sensor).value
+            assert row is not None
             assert row["most"] == 3 * (row["n"] - 1) + sensor
         plane.restart(kill=True)
         before = application.get().head

@@ -23,10 +23,14 @@ import pytest
 
 import epochal
 from epochal.client import Client
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import EnvironmentProblem, EpochalError, OptionError, SnapshotError
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import ProcessUser, find_user, identity_of, isolation_of
+from epochal.service.runtime.launchers.local import LocalLauncher
+from epochal.service.runtime.launchers.spares import SpareTimes
+from epochal.service.runtime.logs.files import log_path
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
@@ -198,7 +202,7 @@ def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: 
     environment = {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ},
         "EPOCHAL_HOME": str(folder / "home"),
-        "EPOCHAL_WARM_DRIVERS": "1",
+        "EPOCHAL_WARM_DRIVERS": "0",
     }
     command = [python, "-m", "epochal.cli.main", "up", "--port", str(port), "--internal-port", "0"]
     plane = ServerProcess("the control plane", command, folder / "log", environment, directory=folder)
@@ -293,6 +297,54 @@ close_process()
 after = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True)
 print(before.returncode, after.returncode, after.stderr.strip().splitlines()[-1])
 """
+
+
+SPARE = """
+import os, socket
+control = socket.socket(fileno=os.dup(0))
+lines = control.makefile("rb", buffering=0)
+lines.readline()
+control.sendall(b'{"seconds": 0}\\n')
+while (line := lines.readline()) == b"?\\n":
+    control.sendall(b".\\n")
+print(os.getuid(), os.getcwd(), os.environ["HOME"], b"secret-token" in line, flush=True)
+"""
+
+
+@IS_ROOT
+def test_a_spare_runs_as_the_user_of_drivers(open_folder: Path, python: str) -> None:
+    user = find_user(USER)
+    assert user is not None
+    settings = Settings(data=open_folder / "spares")
+    prepare_folders(settings, user)
+    launcher = LocalLauncher(settings.logs_directory, (python, "-c", SPARE))
+    launcher.run_as(user, settings.home_directory)
+    launcher.keep_spares(1, settings.spares_directory, SpareTimes(quiet=0, busy=0, answer=30))
+    pool = launcher._spares
+    assert pool is not None
+
+    def is_ready() -> bool:
+        pool.look()
+        return pool.figures.ready == 1
+
+    eventually(is_ready)
+    [folder] = settings.spares_directory.glob("*.work")
+    orders = DriverOrders(
+        control_planes=("http://127.0.0.1:1",),
+        token="secret-token",
+        execution="e1",
+        attempt=1,
+        application="flights",
+        artifact=ArtifactOrder(sha256="0" * 64, filename="pipeline.py"),
+        store=str(open_folder / "store"),
+        work_directory=settings.work_directory / "e1",
+    )
+    reference = launcher.launch(orders)
+    assert pool.figures.taken == 1
+    eventually(lambda: not launcher.alive(reference))
+    said = log_path(settings.logs_directory, "flights", "e1", 1).read_text()
+    assert said == f"{user.uid} {folder} {settings.home_directory} True\n"
+    assert (settings.work_directory / "e1").stat().st_uid == user.uid
 
 
 @pytest.mark.slow
