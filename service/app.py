@@ -29,7 +29,6 @@ from epochal.service.api.entries import router as entries
 from epochal.service.api.epochs import router as epochs
 from epochal.service.api.events import router as events
 from epochal.service.api.executions import router as executions
-from epochal.service.api.fast_lookups import FastLookups
 from epochal.service.api.gate import check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
@@ -150,12 +149,6 @@ def create_app(
     app.add_middleware(
         Transport,
         limit_of=lambda path: _body_limit(path, limits),
-        observe=control.metrics.observe,
-    )
-    app.add_middleware(
-        FastLookups,
-        replicas=control.replicas,
-        authenticator=control.authenticator,
         observe=control.metrics.observe,
     )
     return app

@@ -29,11 +29,10 @@ from epochal.service.api.diffs import router as diffs
 from epochal.service.api.elsewhere import elsewhere
 from epochal.service.api.epochs import router as epochs
 from epochal.service.api.executions import router as executions
-from epochal.service.api.fast_lookups import FastLookups
 from epochal.service.api.gate import check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
-from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.http_protocol import protocol_of
 from epochal.service.api.lineage import router as lineage
 from epochal.service.api.load import router as load
 from epochal.service.api.nodes import router as nodes
@@ -140,11 +139,7 @@ def create_query_app(node: QueryNode) -> FastAPI:
         app.include_router(reads)
     app.add_api_route("/v1/{path:path}", elsewhere, methods=METHODS, include_in_schema=False)
     limit = node.settings.limits.body_bytes
-    # The last one added is the outermost.
     app.add_middleware(Transport, limit_of=lambda _path: limit, observe=node.metrics.observe)
-    app.add_middleware(
-        FastLookups, replicas=node.replicas, authenticator=node.authenticator, observe=node.metrics.observe
-    )
     return app
 
 
@@ -179,7 +174,7 @@ def main() -> None:
         keeper.failed(error)
         return
     config = uvicorn.Config(
-        app, http=HttpProtocol, log_config=None, access_log=access_log, timeout_graceful_shutdown=GRACE_SECONDS
+        app, http=protocol_of(app), log_config=None, access_log=access_log, timeout_graceful_shutdown=GRACE_SECONDS
     )
     server = KeptServer(config, keeper)
     Thread(target=_look_after, args=[replicas, server], name="index", daemon=True).start()

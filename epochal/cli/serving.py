@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.http_protocol import protocol_of
 from epochal.service.app import create_app
 from epochal.service.composition import threaded_supervisor
 from epochal.service.domain.settings import Settings
@@ -36,7 +36,7 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
     failures = _remember_failures(app)
     config = uvicorn.Config(
         app,
-        http=HttpProtocol,
+        http=protocol_of(app),
         log_config=None,
         access_log=configure_logs(),
         timeout_graceful_shutdown=GRACE_SECONDS,

@@ -226,6 +226,11 @@ def _scalar_encoder(field: pa.Field) -> Callable[[Any], bytes]:
     if is_variable(field.type):
         return lambda value: _NULL if value is None else encode(value)
     null = bytes(_width(field))
+    if pa.types.is_integer(field.type):
+        # As what follows, without a call within a call: most keys of look-ups are such ones.
+        width = fixed_dtype(field.type).itemsize
+        bias = 1 << (8 * width - 1)
+        return lambda value: null if value is None else _PRESENT + (value + bias).to_bytes(width, "big")
     if _has_presence(field):
         return lambda value: null if value is None else _PRESENT + encode(value)
     return lambda value: null if value is None else encode(value)
@@ -253,6 +258,8 @@ def _of_values(type: pa.DataType) -> Callable[[Any], bytes]:
 
 
 def _escape_one(value: bytes) -> bytes:
+    if value.isalnum():
+        return value + _END
     for plain, escaped in _ESCAPES:
         value = value.replace(plain, escaped)
     return value + _END

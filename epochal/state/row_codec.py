@@ -59,6 +59,11 @@ class RowCodec:
             None if variable else value_of(field.type) for variable, field in zip(self._variable, schema, strict=True)
         ]
         self._text = [pa.types.is_string(field.type) for field in schema]
+        self._no_nulls = bytes(self._nulls)
+        self._unpacked_as_is = all(
+            pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
+            for field in schema
+        )
 
     @property
     def width(self) -> int | None:
@@ -101,6 +106,8 @@ class RowCodec:
     def decode_one(self, row: bytes) -> dict[str, Any]:
         """One row as Python values by column name."""
         nulls, *fields = self._one.unpack_from(row)
+        if self._unpacked_as_is and nulls == self._no_nulls:
+            return dict(zip(self.schema.names, fields, strict=True))
         bits, start, result = int.from_bytes(nulls, "little"), self._one.size, {}
         for position, (name, to_value, field) in enumerate(zip(self.schema.names, self._values, fields, strict=True)):
             null = bits >> position & 1

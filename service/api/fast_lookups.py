@@ -1,105 +1,147 @@
 """The short way of the common look-up: one key of the latest committed epoch, with a token that is known.
 
-It stands in front of the whole app, and answers only when all is well; everything else (an unknown token, table or key,
-a query string, an error of any kind) goes on to the ordinary route, which says what is wrong.
+:class:`~epochal.service.api.http_protocol.HttpProtocol` asks it before there is an ASGI request at all. It answers only
+when all is well, and does nothing that might wait; everything else (an unknown token, table or key, a query string, an
+error of any kind) is answered by the ordinary route, which says what is wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import secrets
 import time
-from contextlib import nullcontext
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from epochal.errors import EpochalError
-from epochal.logs import about
+from epochal.contracts.identity import EpochKey
 from epochal.service.api.lookup_bodies import point_body, point_headers
-from epochal.service.api.transport import REQUEST_ID, SAFE_REQUEST_ID, Observe
+from epochal.service.api.transport import REQUEST_ID, SAFE_REQUEST_ID
 from epochal.service.queries.state.lookups import PointAnswer, etag
-from epochal.service.queries.state.window_lookups import window_format
 from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.follower import FollowedTable
 from epochal.service.runtime.replicas.serving import ServedReplicas
 
-ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
+log = logging.getLogger("epochal.requests")
+
 _REQUEST_ID = REQUEST_ID.encode()
-_access = logging.getLogger("uvicorn.access")
 _BEGINNING = b"/v1/applications/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
+_COUNT_SECONDS = 0.1
+"""So long after they were answered look-ups are counted, at the latest."""
+_FORMS_KEPT = 1000
+_ORDINARY = frozenset({b"content-length", b"transfer-encoding", b"expect", b"if-none-match"})
+"""Headers of requests that have more to them."""
+
+
+class FastAnswer(NamedTuple):
+    """``content``: headers, an empty line and the body, of an answer with status 200. ``request``: its id."""
+
+    content: bytes
+    request: bytes
+    application: str
+
+
+class _Form(NamedTuple):
+    """What the answers from one epoch of a table have in common, as :mod:`lookup_bodies` makes it."""
+
+    at: EpochKey
+    head: tuple[bytes, bytes]
+    body: tuple[bytes, bytes, bytes]
+
+    @classmethod
+    def of(cls, table: str, at: EpochKey) -> _Form:
+        answer = PointAnswer(b"\0", at, b"\0", False, "\0")
+        head = b"".join(b"%b: %b\r\n" % header for header in point_headers(answer))
+        before, after = head.split(b"\0")
+        beginning, between, end = point_body(table, answer, "read_committed").split(b"\0")
+        return cls(at, (before, after), (beginning, between, end))
 
 
 class FastLookups:
-    """ASGI middleware, the outermost one. ``observe`` is told of what was answered here."""
+    """Called by the event loop. ``metrics`` is told of what was answered here."""
 
-    def __init__(self, app: ASGIApp, replicas: ServedReplicas, authenticator: Authenticator, observe: Observe) -> None:
-        self._app = app
+    def __init__(self, replicas: ServedReplicas, authenticator: Authenticator, metrics: Metrics) -> None:
         self._replicas = replicas
         self._authenticator = authenticator
-        self._observe = observe
+        self._metrics = metrics
+        self._counting = False
+        self._forms: dict[tuple[bytes, bytes], _Form] = {}
         # Without tokens the gate also looks at the request's host: that is the ordinary route's.
-        self._enabled = authenticator.enabled
+        self.enabled = authenticator.enabled
         self._requests = secrets.token_hex(4).encode()
         self._numbers = itertools.count()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            not self._enabled
-            or scope["type"] != "http"
-            or scope["method"] != "GET"
-            or scope["query_string"]
-            or not scope["raw_path"].startswith(_BEGINNING)
-        ):
-            await self._app(scope, receive, send)
-            return
-        began = time.perf_counter()
-        answer = await self._answer(scope)
-        if answer is None:
-            await self._app(scope, receive, send)
-            return
-        headers, body = answer
-        headers.append((b"content-length", b"%d" % len(body)))
-        with about(request=headers[-2][1].decode()) if _access.isEnabledFor(logging.INFO) else nullcontext():
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-        application = scope["path"].split("/", 4)[3]
-        self._observe("GET", ROUTE, 200, time.perf_counter() - began, application)
+    def answer(self, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> FastAnswer | None:
+        """The answer to a GET without a body; ``None``: it is the ordinary route's. Names of headers are lower-case."""
+        if not url.startswith(_BEGINNING) or b"?" in url or b"#" in url:
+            return None
+        try:
+            return self._answer(url, headers)
+        except Exception as error:  # noqa: BLE001 (the ordinary route meets it, too, and it is answered there)
+            log.debug("no short way to %r: %r", url, error)
+            return None
 
-    async def _answer(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], bytes] | None:
-        segments = scope["raw_path"].split(b"/", _SEGMENTS - 1)
+    def answered(self, answer: FastAnswer, began: float) -> None:
+        """It was sent. ``began``: the moment, by ``time.perf_counter``."""
+        self._metrics.looked_up(answer.application, time.perf_counter() - began)
+        if not self._counting:
+            self._counting = True
+            asyncio.get_running_loop().call_later(_COUNT_SECONDS, self._count)
+
+    def _count(self) -> None:
+        self._counting = False
+        self._metrics.take_in()
+
+    def _answer(self, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> FastAnswer | None:
+        segments = url.split(b"/", _SEGMENTS - 1)
         if len(segments) != _SEGMENTS or segments[4] != b"state" or segments[6] != b"keys":
             return None
-        followed = self._replicas.table(segments[3].decode("latin-1"), segments[5].decode("latin-1"))
-        if followed is None:
-            return None
         authorization = request = None
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"authorization":
-                authorization = value.decode("latin-1")
+                if authorization is not None:
+                    return None
+                authorization = value
             elif name == _REQUEST_ID:
-                request = value if SAFE_REQUEST_ID.fullmatch(value.decode("latin-1")) else None
-            elif name == b"if-none-match":
+                if request is not None or not SAFE_REQUEST_ID.fullmatch(value.decode("latin-1")):
+                    return None
+                request = value
+            elif name in _ORDINARY:
                 return None
-        try:
-            await self._authenticator.user(authorization)
-            found = _look_up(followed, segments[7])
-        except EpochalError:
+        if authorization is None or not self._authenticator.may_read(authorization):
             return None
-        if found is None:
+        application = segments[3].decode("ascii")
+        followed = self._replicas.table(application, segments[5].decode("ascii"))
+        if followed is None or followed.table.merges is not None:  # which is shown as windows
             return None
-        headers = point_headers(found)
-        headers.append((_REQUEST_ID, request or b"%s%08x" % (self._requests, next(self._numbers))))
-        return headers, point_body(followed.table.id, found, "read_committed")
+        path = segments[7]
+        key = followed.points.key(path) or _other_key(followed, path.decode("ascii"))
+        if key is None:
+            return None
+        at, row = followed.replica.get(key[0])
+        if at is None or row is None:
+            return None
+        form = self._forms.get((segments[3], segments[5]))
+        if form is None or form.at is not at:
+            if len(self._forms) >= _FORMS_KEPT:
+                self._forms.clear()
+            form = self._forms[segments[3], segments[5]] = _Form.of(followed.table.id, at)
+        before, after = form.head
+        beginning, between, end = form.body
+        body = b"".join((beginning, key[1], between, followed.format.value_json(row), end))
+        if request is None:
+            request = b"%s%08x" % (self._requests, next(self._numbers))
+        tag = etag(row).encode()
+        length = b"content-length: %d\r\nx-request-id: " % len(body)
+        content = b"".join((before, tag, after, length, request, b"\r\n\r\n", body))
+        return FastAnswer(content, request, application)
 
 
-def _look_up(followed: FollowedTable, path_key: bytes) -> PointAnswer | None:
+def _other_key(followed: FollowedTable, path: str) -> tuple[bytes, bytes] | None:
+    """As :meth:`PointFormat.key`, of keys that are written in any way. Raises ``InvalidKey``."""
     format = followed.format
-    key = format.path_key(path_key.decode("latin-1"))
-    if not format.is_whole(key) or window_format(format.table) is not None:
-        return None
-    at, value = followed.replica.get(format.encode_key(key))
-    if at is None or value is None:
-        return None
-    return PointAnswer(format.key_json(key), at, format.value_json(value), False, etag(value))
+    key = format.path_key(path)
+    return (format.encode_key(key), format.key_json(key)) if format.is_whole(key) else None

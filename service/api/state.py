@@ -14,7 +14,6 @@ from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
-from epochal.service.api.fast_lookups import ROUTE as POINT_ROUTE
 from epochal.service.api.lookup_bodies import JSON, batch_body, matches, point_body, point_headers
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
@@ -22,6 +21,7 @@ from epochal.service.domain.pages import cut
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.service.queries.state.window_lookups import pane_note
+from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Name, Page
 from epochal.wire.scopes import Scope
 from epochal.wire.state import (

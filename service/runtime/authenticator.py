@@ -18,6 +18,8 @@ from epochal.wire.scopes import Scope
 
 REMEMBERED_SECONDS = 3.0
 """A token that was deleted through another control plane process is good for so long at most."""
+_RENEWED_SECONDS = 1.0
+"""So long before it would be forgotten, a token that is in use is asked for again, by one request of many."""
 _REMEMBERED_AT_MOST = 10_000
 
 _MISSING = "A token is needed; send it as 'Authorization: Bearer <token>'."
@@ -38,25 +40,57 @@ class Authenticator:
         self._database = database
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
+        self._headers: dict[bytes, _Remembered] = {}
+        self._to_renew: set[str] = set()
 
     async def user(self, authorization: str | None) -> Principal:
         """The bearer of a token that was made through ``/v1/tokens``."""
         if not self.enabled:
             return ANONYMOUS
-        text = bearer(authorization)
-        remembered = self._users.get(text)
-        if remembered is None or remembered.until < time.monotonic():
+        text, users = bearer(authorization), self._users
+        remembered = users.get(text)
+        if remembered is None or remembered.until < time.monotonic() or text in self._to_renew:
+            self._to_renew.discard(text)
             remembered = await run_in_threadpool(self._look_up, text)
-            if len(self._users) >= _REMEMBERED_AT_MOST:
-                self._users.clear()
-            self._users[text] = remembered
+            if len(users) >= _REMEMBERED_AT_MOST:
+                users.clear()
+            users[text] = remembered
         if remembered.expires_at is not None and remembered.expires_at <= now():
             raise Unauthenticated(_WRONG)
         return remembered.principal
 
+    def may_read(self, authorization: bytes) -> bool:
+        """Whether it is known at once that :meth:`user` has somebody for this header, as bytes, who may read."""
+        headers = self._headers
+        known = headers.get(authorization)
+        if known is None:
+            known = self._users.get(bearer(authorization.decode("latin-1")))
+            if known is None or not known.principal.scope.includes(Scope.READ):
+                return False
+            if len(headers) >= _REMEMBERED_AT_MOST:
+                headers.clear()
+            headers[authorization] = known
+        left = known.until - time.monotonic()
+        if left >= _RENEWED_SECONDS and known.expires_at is None:
+            return True
+        return self._is_still_good(authorization, known, left)
+
+    def _is_still_good(self, authorization: bytes, known: _Remembered, left: float) -> bool:
+        if left < _RENEWED_SECONDS:
+            # Whoever comes first has the catalog asked; others go on with what is known, while it is.
+            self._headers.pop(authorization, None)
+            text = bearer(authorization.decode("latin-1"))
+            if text not in self._to_renew:
+                self._to_renew.add(text)
+                return False
+        return left >= 0 and (known.expires_at is None or known.expires_at > now())
+
     def forget(self) -> None:
         """A token was deleted: ask the catalog again."""
-        self._users.clear()
+        # New ones, in this order: what was found out before this is kept in the old ones, where nobody looks again.
+        self._users = {}
+        self._headers = {}
+        self._to_renew = set()
 
     def _look_up(self, text: str) -> _Remembered:
         token = UserToken.parse(text)

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
-from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.http_protocol import protocol_of
 from epochal.service.domain.settings import Settings
 
 _SECONDS = 60
@@ -24,7 +24,7 @@ def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
     """``app`` on the port of ``settings`` until the block ends. An ``AssertionError`` when it does not start."""
     app.router.routes = _routes(app)
     server = _Server(
-        uvicorn.Config(app, http=HttpProtocol, host=settings.host, port=settings.port, log_level="warning")
+        uvicorn.Config(app, http=protocol_of(app), host=settings.host, port=settings.port, log_level="warning")
     )
     _wait_for(server.begin())
     try:

@@ -6,19 +6,23 @@ What the catalog says is the same at every control plane: see ``docs/observabili
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
+from functools import cached_property
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from epochal.service.catalog.database import Database
 from epochal.service.runtime.metrics.catalog import CatalogCollector
-from epochal.service.runtime.metrics.lookups import LookupLatencies
+from epochal.service.runtime.metrics.lookups import LookupLatencies, ManyHistogram
 from epochal.service.runtime.metrics.node import Node, NodeCollector
 
 __all__ = ["Metrics", "Node"]
 
 SHARED_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """prometheus_client's, which looks at it when it is imported."""
+POINT_ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -30,7 +34,7 @@ class Metrics:
 
     def __init__(self, database: Database | None = None, node: Node = Node()) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Histogram(
+        self._requests = ManyHistogram(
             "epochal_request_seconds",
             "Duration of HTTP requests, by path template",
             ["method", "path", "status"],
@@ -38,6 +42,8 @@ class Metrics:
             registry=self._registry,
         )
         self._children: dict[tuple[str, str, int], Histogram] = {}
+        self._looked_up: deque[tuple[str, float]] = deque()
+        self._lock = threading.Lock()
         catalog = None if database is None else CatalogCollector(database)
         self._lookups = LookupLatencies(self._registry if _shared() else None)
         self._node = NodeCollector(node, catalog, self._lookups)
@@ -52,10 +58,32 @@ class Metrics:
             child = self._children[method, path, status] = self._requests.labels(method, path, str(status))
         child.observe(seconds)
         if application is not None:
-            self._lookups.observe(application, seconds)
+            with self._lock:
+                self._lookups.observe(application, [seconds])
+
+    def looked_up(self, application: str, seconds: float) -> None:
+        """As :meth:`observe` of a point look-up, for :meth:`take_in`: next to nothing is done here."""
+        self._looked_up.append((application, seconds))
+
+    @cached_property
+    def _points(self) -> ManyHistogram:
+        return self._requests.labels("GET", POINT_ROUTE, "200")
+
+    def take_in(self) -> None:
+        """Count what was looked up."""
+        with self._lock:
+            by_application: dict[str, list[float]] = {}
+            while self._looked_up:
+                application, seconds = self._looked_up.popleft()
+                by_application.setdefault(application, []).append(seconds)
+            for application, times in by_application.items():
+                self._points.observe_all(times)
+                self._lookups.observe(application, times)
 
     def render(self) -> bytes:
-        """In Prometheus' text format. Of the processes that share ``PROMETHEUS_MULTIPROC_DIR``, all together."""
+        """In Prometheus' text format. Of the processes that share ``PROMETHEUS_MULTIPROC_DIR``, all together, but for
+        what others have not taken in yet."""
+        self.take_in()
         if not _shared():
             return generate_latest(self._registry)
         together = CollectorRegistry()

@@ -15,6 +15,7 @@ from epochal.service.domain.ports import ApplicationHead
 from epochal.service.runtime.replicas.applying import catch_up
 from epochal.service.runtime.replicas.generations import Generations
 from epochal.service.runtime.replicas.index import Failed, Left, Position, QueryableTable, ReplicaIndex, Tables
+from epochal.service.runtime.replicas.point_format import PointFormat
 from epochal.service.runtime.replicas.replica import Replica
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.store import SnapshotStore
@@ -33,6 +34,10 @@ class FollowedTable:
     @cached_property
     def format(self) -> RowFormat:
         return RowFormat(self.table)
+
+    @cached_property
+    def points(self) -> PointFormat:
+        return PointFormat(self.format)
 
 
 @dataclass

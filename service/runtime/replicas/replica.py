@@ -130,7 +130,10 @@ class Replica:
     def get(self, key: bytes) -> tuple[EpochKey | None, bytes | None]:
         """The value of one key, and the epoch that it is from."""
         with self.environment.begin() as transaction:
-            return self.mark_in(transaction), self._value(transaction, key)
+            known, at = self._mark
+            if transaction.get(_MARK, db=self.about) != known or not known:
+                return self.mark_in(transaction), self._value(transaction, key)
+            return at, transaction.get(key, db=self.rows) if len(key) < LONGEST else self._value(transaction, key)
 
     def get_many(self, keys: Sequence[bytes]) -> Found | None:
         """The values of many keys, all from one epoch; ``None`` while the replica is new."""

@@ -7,6 +7,7 @@ column through Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from types import NoneType
 from typing import Any
 
@@ -35,6 +36,7 @@ class RowFormat:
         self._key_names = [column.name for column in table.address]
         self._value_names = [column.name for column in table.visible]
         self._converted = [(column.name, column.type) for column in table.visible if column.type not in _AS_JSON]
+        self._not_as_they_are = bool(table.shown or table.hidden)
         self._plain_text = all(column.type == "string" for column in table.address)
         self._takes_fast_keys = all(column.type in _AS_JSON for column in table.address)
 
@@ -73,6 +75,12 @@ class RowFormat:
 
     def value_object(self, row: bytes) -> dict[str, Any]:
         values = self._values.decode_one(row)
+        if not self._not_as_they_are:
+            for name, type in self._converted:
+                value = values[name]
+                if type not in FLOATING or (value is not None and not isfinite(value)):
+                    values[name] = to_json(value, type)
+            return values
         shown = {column.name: to_json(value, column.type) for column, value in self.table.shown_of(values)}
         for name, type in self._converted:
             values[name] = to_json(values[name], type)

@@ -83,6 +83,9 @@ class SharedReplicas(ServedReplicas):
         return self._index.is_current()
 
     def table(self, application: str, table: str) -> FollowedTable | None:
+        known = self._known.get(application)
+        if known is not None and known.number >= self._index.number():
+            return known.seen.tables.get(table)
         seen = self.application(application)
         return None if seen is None else seen.tables.get(table)
 

@@ -1,0 +1,50 @@
+"""Keys in the form in which most are asked for: what is known of their table is found out once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.state.types import INTEGER_BITS
+
+_TEXT: Final = "string"
+_PLAIN_TEXT: Final = rb"([A-Za-z0-9_.~:@-]+)"
+"""Stands for itself in a path as well as in JSON."""
+_PLAIN_INTEGER: Final = rb"(0|-?[1-9][0-9]{0,18})"
+
+
+class PointFormat:
+    """Whole keys of text and integers that are written plainly. :class:`RowFormat` says the same of them, and of all
+    others."""
+
+    def __init__(self, format: RowFormat) -> None:
+        columns = format.table.address
+        types = [column.type for column in columns]
+        plain = bool(columns) and not format.table.implied and set(types) <= {_TEXT, *INTEGER_BITS}
+        pattern = b",".join(_PLAIN_TEXT if type == _TEXT else _PLAIN_INTEGER for type in types)
+        self._match = re.compile(pattern).fullmatch if plain else None
+        self._encode = format.encode_key
+        self._convert: list[Any] = [bytes.decode if type == _TEXT else int for type in types]
+        self._bounds = [1 << (INTEGER_BITS[type] - 1) if type in INTEGER_BITS else 0 for type in types]
+        members = [
+            orjson.dumps(column.name).replace(b"%", b"%%") + (b':"%b"' if column.type == _TEXT else b":%b")
+            for column in columns
+        ]
+        self._json = b"{" + b",".join(members) + b"}"
+
+    def key(self, path: bytes) -> tuple[bytes, bytes] | None:
+        """A key as it stands in a path: as replicas have it, and as JSON. ``None``: it is not one of these."""
+        match = None if self._match is None else self._match(path)
+        if match is None:
+            return None
+        texts = match.groups()
+        values = []
+        for text, convert, bound in zip(texts, self._convert, self._bounds, strict=True):
+            value = convert(text)
+            if bound and not -bound <= value < bound:
+                return None
+            values.append(value)
+        return self._encode(values), self._json % texts
