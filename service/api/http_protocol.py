@@ -10,6 +10,7 @@ import logging
 import time
 from http import HTTPStatus
 from typing import Any, ClassVar
+from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -110,8 +111,9 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.access_log or not self.access_logger.isEnabledFor(logging.INFO):
             return
         client = "" if self.client is None else f"{self.client[0]}:{self.client[1]}"
+        path = quote(unquote(self.url.decode("ascii")))
         with about(request=answer.request.decode()):
-            self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", self.url.decode("ascii"), "1.1", 200)
+            self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", path, "1.1", 200)
 
     def _is_forwarded(self) -> bool:
         """Whether a proxy that is believed says for whom it asks: the log names that one, whom uvicorn finds out."""

@@ -1,0 +1,205 @@
+"""The short way of look-ups and the ordinary route: whatever is asked, they answer the same bytes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.service.api.fast_lookups import FastLookups
+from epochal.service.runtime.replicas.point_format import PointFormat
+from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.state.table import StateKind
+from tests.service.lookups import DELAYS, KEYS, VISITS, StateDriver, get, place, route, table
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+NUMBERS = table("numbers", StateKind.VALUE, "small int, big bigint", "value double, flag boolean, name string")
+NUMBER_KEYS = "/v1/applications/flights/state/numbers/keys/"
+VISIT_KEYS = "/v1/applications/flights/state/visits.places/keys/"
+ID = "x-request-id: mine"
+
+SHORT = [
+    (KEYS + "JFK,LAX", [ID]),
+    (KEYS + "a%2Fb,%C3%BC%2C%25", [ID]),
+    (KEYS + "~a:b@c.d-e_f,LAX", [ID]),
+    (KEYS + "+,*", [ID]),
+    (KEYS + "JFK,LAX", [ID, "accept: text/html", "origin: http://elsewhere.example", "cookie: a=b"]),
+    (NUMBER_KEYS + "1,-9223372036854775808", [ID]),
+    (NUMBER_KEYS + "-2,0", [ID]),
+    (VISIT_KEYS + "N1,JFK", [ID]),
+]
+"""Paths, and headers beside host and token; these are answered the short way."""
+ORDINARY = [
+    (KEYS + "JFK,SFO", [ID]),
+    (KEYS + "JFK", [ID]),
+    (KEYS + "JFK,LAX,1", [ID]),
+    (KEYS + "%FF,LAX", [ID]),
+    (KEYS + "JFK,%00", [ID]),
+    (KEYS + "JFK,LAX?isolation=read_committed", [ID]),
+    (KEYS + "JFK,LAX?isolation=dirty", [ID]),
+    (KEYS + "JFK,LAX#", [ID]),
+    (KEYS + "JFK,LAX", [ID, "if-none-match: *"]),
+    (KEYS + "JFK,LAX", [ID, "content-length: 0"]),
+    (KEYS + "JFK,LAX", [ID, "authorization: Bearer another"]),
+    (KEYS + "JFK,LAX", [ID, "x-request-id: theirs"]),
+    (KEYS + "JFK,LAX", ["x-request-id: not safe"]),
+    (KEYS + "JFK,LAX", [ID, "connection: close"]),
+    (KEYS + "JFK,LAX", [ID, "connection: upgrade", "upgrade: h2c"]),
+    (KEYS + "JFK,LAX", [ID, "no header"]),
+    (NUMBER_KEYS + "2147483648,1", [ID]),
+    (NUMBER_KEYS + "01,1", [ID]),
+    (NUMBER_KEYS + "-0,0", [ID]),
+    (NUMBER_KEYS + "x,1", [ID]),
+    (VISIT_KEYS + "N1", [ID]),
+    ("/v1/applications/flights/state/hidden/keys/1", [ID]),
+    ("/v1/applications/nobody/state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/flights%2F/state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/flights//state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/%00/state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/flights/state/delays/keyz/JFK,LAX", [ID]),
+    ("/v1/applications/../applications/flights/state/delays/keys/JFK,LAX", [ID]),
+    ("http://127.0.0.1" + KEYS + "JFK,LAX", [ID]),
+]
+
+
+@pytest.fixture
+def there(plane: Plane) -> Plane:
+    plane.application()
+    driver = StateDriver(plane, tables=(DELAYS, VISITS, NUMBERS))
+    delays = [route("JFK", "LAX", 1, 2.5), route("a/b", "ü,%", 2, None), route("~a:b@c.d-e_f", "LAX", 3, 0.5)]
+    numbers = [
+        {"small": 1, "big": -(1 << 63), "value": float("inf"), "flag": True, "name": "§"},
+        {"small": -2, "big": 0, "value": None, "flag": None, "name": None},
+    ]
+    driver.epoch((DELAYS, [*delays, route("+", "*", 4, 1.0)]), (VISITS, [place("N1", "JFK", 1)]), (NUMBERS, numbers))
+    get(plane, "JFK,LAX", min_epoch=1)
+    return plane
+
+
+def asked(plane: Plane, *requests: bytes) -> bytes:
+    """What comes back over one connection until nothing more can; the last request closes it."""
+    with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=60) as connection:
+        for request in requests:
+            connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def request(plane: Plane, path: str, headers: list[str], method: str = "GET", version: str = "1.1") -> bytes:
+    token = plane.client.headers["authorization"]
+    lines = [f"{method} {path} HTTP/{version}", "host: localhost", f"authorization: {token}", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def last(plane: Plane) -> bytes:
+    return b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-request-id: last\r\nconnection: close\r\n\r\n"
+
+
+def plain(answers: bytes) -> bytes:
+    """Without what differs from answer to answer: the time, and an id that nobody has proposed."""
+    answers = re.sub(rb"date: [^\r]*\r\n", b"", answers)
+    for made in re.findall(rb"x-request-id: ([0-9a-f]{16})\r\n", answers):
+        answers = answers.replace(made, b"made")
+    return answers
+
+
+def both_ways(plane: Plane, requests: list[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes, int]:
+    """The answers with the short way open, and without it; and how many were given by it."""
+    given: list[bytes] = []
+    answer = FastLookups.answer
+
+    def counted(lookups: FastLookups, url: bytes, headers: list[tuple[bytes, bytes]]) -> object:
+        found = answer(lookups, url, headers)
+        given.extend([url] if found is not None else [])
+        return found
+
+    plane.get("/v1/applications")  # so that the token is known
+    with monkeypatch.context() as patched:
+        patched.setattr(FastLookups, "answer", counted)
+        short = asked(plane, *requests)
+        patched.setattr(FastLookups, "answer", lambda *_: None)
+        return plain(short), plain(asked(plane, *requests)), len(given)
+
+
+def test_both_answer_the_same_bytes(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.service.runtime.authenticator.REMEMBERED_SECONDS", 600.0)
+    there.control.authenticator.forget()
+    for cases, expected in ((SHORT, 1), (ORDINARY, 0)):
+        for path, headers in cases:
+            sent = [request(there, path, headers), last(there)]
+            short, ordinary, given = both_ways(there, sent, monkeypatch)
+            assert (short, given) == (ordinary, expected), (path, headers)
+    for method, version in (("HEAD", "1.1"), ("POST", "1.1"), ("get", "1.1"), ("GET", "1.0")):
+        sent = [request(there, KEYS + "JFK,LAX", [ID], method, version), last(there)]
+        short, ordinary, given = both_ways(there, sent, monkeypatch)
+        assert (short, given) == (ordinary, 0), (method, version)
+    for token in ("", "Bearer", "Bearer nonsense", "Basic eA==", "bearer  " + "ept_" + "0" * 32 + "_" + "x" * 43):
+        lines = [f"GET {KEYS}JFK,LAX HTTP/1.1", "host: localhost", f"authorization: {token}", ID, "", ""]
+        short, ordinary, given = both_ways(there, ["\r\n".join(lines).encode(), last(there)], monkeypatch)
+        assert (short, given) == (ordinary, 0) and b" 401 " in short, token
+
+
+def test_requests_of_one_connection_are_answered_in_turn(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they arrive: together, in pieces, behind one that takes longer."""
+    lookups = [request(there, KEYS + key, [ID]) for key in ("JFK,LAX", "+,*", "JFK,SFO", "JFK,LAX")]
+    listed = request(there, "/v1/applications", [ID])
+    together = [b"".join([*lookups, listed, *lookups, last(there)])]
+    short, ordinary, _ = both_ways(there, together, monkeypatch)
+    assert short == ordinary and short.count(b"HTTP/1.1 ") == 10
+    pieces = [bytes([byte]) for byte in lookups[0]] + [lookups[1] + lookups[0][:40], lookups[0][40:], last(there)]
+    short, ordinary, _ = both_ways(there, pieces, monkeypatch)
+    assert short == ordinary and short.count(b"HTTP/1.1 200") == 4
+
+
+def test_both_are_logged_and_counted_alike(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(re.sub(r":\d+ ", " ", record.getMessage()))
+
+    said: list[str] = []
+    logger, handler = logging.getLogger("uvicorn.access"), Kept()
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+    logger.addHandler(handler)
+    try:
+        for forwarded in ([], ["x-forwarded-for: 192.0.2.7"]):
+            said.clear()
+            both_ways(there, [request(there, KEYS + "a%2Fb,%C3%BC%2C%25", [ID, *forwarded]), last(there)], monkeypatch)
+            mine = [line for line in said if "/keys/" in line]
+            assert len(mine) == 2 and mine[0] == mine[1]
+            assert mine[0].startswith("192.0.2.7" if forwarded else "127.0.0.1")
+    finally:
+        logger.removeHandler(handler)
+        monkeypatch.undo()
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+    counted = re.search(r'^epochal_lookup_seconds_count\{application="flights"\} (\d+)', metrics(there), re.MULTILINE)
+    assert counted is not None and int(counted[1].partition(".")[0]) == 5
+    assert 'epochal_request_seconds_count{method="GET",path="/v1/applications/{name}/state' in metrics(there)
+
+
+def metrics(plane: Plane) -> str:
+    return plane.client.get("/metrics").text
+
+
+def test_a_deleted_token_is_refused_the_short_way_too(there: Plane) -> None:
+    made = there.post("/v1/tokens", 201, name="reader", scope="read")
+    with there.as_bearer(made["token"]) as client:
+        assert [client.get(KEYS + "JFK,LAX").status_code for _ in range(3)] == [200] * 3
+        assert there.client.delete(f"/v1/tokens/{made['id']}").status_code == 204
+        assert client.get(KEYS + "JFK,LAX").status_code == 401
+
+
+def test_plain_keys_are_those_of_the_ordinary_form() -> None:
+    format = RowFormat(NUMBERS)
+    points = PointFormat(format)
+    for small in ("0", "7", "-1", "2147483647", "-2147483648"):
+        for big in ("0", "9223372036854775807", "-9223372036854775808"):
+            key = format.path_key(f"{small},{big}")
+            assert points.key(f"{small},{big}".encode()) == (format.encode_key(key), format.key_json(key))
+    for other in ("00,1", "+1,1", "-0,1", "1", "1,1,1", "1, 1", "", "2147483648,1", "1,9223372036854775808", "٣,1"):
+        assert points.key(other.encode()) is None, other
+    assert PointFormat(RowFormat(table("dates", StateKind.VALUE, "d date", "v int"))).key(b"2013-01-31") is None
