@@ -71,13 +71,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _answer_here(self) -> bool:
         lookups, parser = self.lookups, self.parser
+        request: Any = self.cycle
         if (
             lookups is None
             or parser.get_method() != b"GET"
             or parser.get_http_version() != "1.1"
             or not parser.should_keep_alive()
             or parser.should_upgrade()
-            or (self.cycle is not None and not self.cycle.response_complete)
+            or (request is not None and not request.response_complete)
             or self.limit_concurrency is not None
             or self.root_path
             or self.flow.write_paused
@@ -118,8 +119,13 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_forwarded(self) -> bool:
         """Whether a proxy that is believed says for whom it asks: the log names that one, whom uvicorn finds out."""
         app: Any = self.app
-        known = isinstance(app, ProxyHeadersMiddleware) and self.client is not None
-        return known and self.client[0] in app.trusted_hosts and any(name == _FORWARDED for name, _ in self.headers)
+        if (
+            self.client is None
+            or not isinstance(app, ProxyHeadersMiddleware)
+            or self.client[0] not in app.trusted_hosts
+        ):
+            return False
+        return any(name == _FORWARDED for name, _ in self.headers)
 
 
 def protocol_of(app: FastAPI) -> type[HttpProtocol]:
