@@ -32,9 +32,9 @@ from epochal.service.api.executions import router as executions
 from epochal.service.api.gate import check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
-from epochal.service.api.http_protocol import protocol_of
 from epochal.service.api.lineage import router as lineage
 from epochal.service.api.load import router as load
+from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.api.nodes import router as nodes
 from epochal.service.api.queries import router as standing_queries
 from epochal.service.api.savepoints import router as savepoints

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from epochal.service.api.http_protocol import protocol_of
+from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.app import create_app
 from epochal.service.composition import threaded_supervisor
 from epochal.service.domain.settings import Settings

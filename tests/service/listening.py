@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
-from epochal.service.api.http_protocol import protocol_of
+from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.domain.settings import Settings
 
 _SECONDS = 60

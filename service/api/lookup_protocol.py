@@ -1,0 +1,120 @@
+"""The server's side of a connection to what answers look-ups.
+
+Common ones are answered as soon as their head has been read, without a task, a scope or a layer of any framework for
+them; every other request becomes one of the app, as always.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, ClassVar
+from urllib.parse import quote, unquote
+
+from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from epochal.logs import about
+from epochal.service.api.context import QueryNode
+from epochal.service.api.fast_lookups import FastAnswer, FastLookups
+from epochal.service.api.http_protocol import HttpProtocol
+
+_FORWARDED = b"x-forwarded-for"
+
+
+class LookupProtocol(HttpProtocol):
+    """uvicorn makes one for each connection; see :func:`protocol_of`."""
+
+    lookups: ClassVar[FastLookups | None] = None
+    status_lines: ClassVar[tuple[list[tuple[bytes, bytes]] | None, bytes]] = (None, b"")
+    _may_answer = False
+    """Of what has been received one request is answered here; further ones wait for their turn, as others do."""
+    _answered = False
+
+    def data_received(self, data: bytes) -> None:
+        self._may_answer = self.lookups is not None and self.lookups.enabled
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+        # A scope is for requests of the app: it is made when this one has become one.
+
+    def on_headers_complete(self) -> None:
+        if self._may_answer and self._answer_here():
+            return
+        url, headers, expected = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expected
+        self.headers += headers
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if self._answered:
+            self._answered = False
+        else:
+            super().on_message_complete()
+
+    def _answer_here(self) -> bool:
+        lookups, parser = self.lookups, self.parser
+        request: Any = self.cycle
+        if (
+            lookups is None
+            or parser.get_method() != b"GET"
+            or parser.get_http_version() != "1.1"
+            or not parser.should_keep_alive()
+            or parser.should_upgrade()
+            or (request is not None and not request.response_complete)
+            or self.limit_concurrency is not None
+            or self.root_path
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
+            return False
+        began = time.perf_counter()
+        if self.access_log and self._is_forwarded():
+            return False
+        answer = lookups.answer(self.url, self.headers)
+        if answer is None:
+            return False
+        self._may_answer, self._answered = False, True
+        self._log(answer)
+        self.transport.write(self._status() + answer.content)
+        self.on_response_complete()
+        lookups.answered(answer, began)
+        return True
+
+    def _status(self) -> bytes:
+        """The first line, and the headers of all answers, which the server makes anew each second."""
+        of, lines = self.status_lines
+        usual = self.server_state.default_headers
+        if of is not usual:
+            lines = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % header for header in usual)
+            type(self).status_lines = (usual, lines)
+        return lines
+
+    def _log(self, answer: FastAnswer) -> None:
+        """As uvicorn does."""
+        if not self.access_log or not self.access_logger.isEnabledFor(logging.INFO):
+            return
+        client = "" if self.client is None else f"{self.client[0]}:{self.client[1]}"
+        path = quote(unquote(self.url.decode("ascii")))
+        with about(request=answer.request.decode()):
+            self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", path, "1.1", 200)
+
+    def _is_forwarded(self) -> bool:
+        """Whether a proxy that is believed says for whom it asks: the log names that one, whom uvicorn finds out."""
+        app: Any = self.app
+        if (
+            self.client is None
+            or not isinstance(app, ProxyHeadersMiddleware)
+            or self.client[0] not in app.trusted_hosts
+        ):
+            return False
+        return any(name == _FORWARDED for name, _ in self.headers)
+
+
+def protocol_of(app: FastAPI) -> type[LookupProtocol]:
+    """What uvicorn is to serve the app of a control plane or query node with."""
+    node: QueryNode = app.state.control_plane
+    lookups = FastLookups(node.replicas, node.authenticator, node.metrics)
+    return type("NodeProtocol", (LookupProtocol,), {"lookups": lookups})
