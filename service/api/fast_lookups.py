@@ -1,6 +1,6 @@
 """The short way of the common look-up: one key of the latest committed epoch, with a token that is known.
 
-:class:`~epochal.service.api.lookup_protocol.LookupProtocol` asks it before there is an ASGI request at all. It answers only
+:class:`~epochal.service.api.lookup_protocol.LookupProtocol` asks it before there is an ASGI request. It answers only
 when all is well, and does nothing that might wait; everything else (an unknown token, table or key, a query string, an
 error of any kind) is answered by the ordinary route, which says what is wrong.
 """
