@@ -31,7 +31,7 @@ from epochal.backends.runs import shelf as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
 from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry
 from epochal.backends.runs.run import Mask, Run
-from epochal.backends.runs.shelf import Shelf
+from epochal.backends.runs.shelf import Shelf, name_of
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
@@ -47,6 +47,8 @@ from epochal.state.unexpired import first_key
 
 _KNOWN: Final = 256
 """State tables, each of a subtask, that a worker keeps lists of."""
+_RESTORED_BYTES: Final = 128 << 20
+"""Of bases, that become one run."""
 
 
 class HeapBackend(DeltaBackend):
@@ -118,14 +120,23 @@ class _CatchUp:
         return None, 0
 
     def _bases(self) -> Runs:
-        runs = list[Run]()
-        for base in self._chain.bases:
+        """Of many files few runs, none of which needs much more memory than its largest file."""
+        runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
+        bases = sorted(self._chain.bases, key=lambda base: base.first_group)
+        for number, base in enumerate(bases):
             rows = read_groups(self._store, self._table, base, np.array(self._scope.groups, np.int32))
             if rows.num_rows:
-                keys = KeyCodec(self._table.key_schema).encode_array(rows)
-                changes = SortedChanges(self._table, rows, keys)
-                runs = [self._run(changes, np.zeros(rows.num_rows, bool), base.file.path), *runs]
+                parts.append(rows)
+                paths.append(base.file.path)
+            goes_on = number + 1 < len(bases) and bases[number + 1].first_group > base.last_group
+            if parts and not (goes_on and sum(part.nbytes for part in parts) < _RESTORED_BYTES):
+                runs.append(self._restored(pa.concat_tables(parts).combine_chunks(), name_of(*paths)))
+                parts, paths = [], []
         return tuple(runs)
+
+    def _restored(self, rows: pa.Table, source: str) -> Run:
+        keys = KeyCodec(self._table.key_schema).encode_array(rows)
+        return self._run(SortedChanges(self._table, rows, keys), np.zeros(rows.num_rows, bool), source)
 
     def _delta(self, delta: DeltaFile) -> Run:
         if (found := self._lists.made_of(delta.file.path, delta.file.rows)) is not None:

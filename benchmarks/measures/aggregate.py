@@ -24,7 +24,7 @@ def run(folder: Path) -> list[Result]:
         in_memory = median(structured_streaming.aggregate(spark, source, folder / "in-memory" / "checkpoint")[WARM:])
     ours = seconds(folder / "epochal", source, FILES)
     return [
-        number("keyed aggregate: Epochal, LMDB", ours, "s/epoch", HOW),
+        number("keyed aggregate: Epochal", ours, "s/epoch", HOW),
         number("keyed aggregate: the same in Spark batch, no state", batch, "s/epoch"),
         number("keyed aggregate: Structured Streaming, RocksDB", rocksdb, "s/epoch", "update mode, noop sink"),
         number("keyed aggregate: Structured Streaming, in memory", in_memory, "s/epoch", "update mode, noop sink"),

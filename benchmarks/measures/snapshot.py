@@ -16,7 +16,7 @@ from unittest.mock import patch
 from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 from epochal.backends.delta import DeltaTransaction
-from epochal.backends.lmdb import LmdbBackend
+from epochal.backends.heap import HeapBackend
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 
@@ -36,8 +36,8 @@ class TimedTransaction(DeltaTransaction):
         return handle
 
 
-class TimedBackend(LmdbBackend):
-    """LMDB state whose transactions are timed."""
+class TimedBackend(HeapBackend):
+    """State whose transactions are timed."""
 
     def __init__(self, times: Path, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -76,7 +76,7 @@ class Configuration(BaseModel):
 
     parallelism: int = Field(2, ge=1, description="Subtasks per operator, at most max_parallelism.")
     max_parallelism: int = Field(128, ge=1, le=32768, description="Key groups; cannot change once state exists.")
-    state_backend: str = Field("lmdb", description="heap or lmdb: the executors' cache of the state.")
+    state_backend: str = Field("heap", description="heap or lmdb: the executors' cache of the state.")
     epoch_interval_seconds: float = Field(1.0, ge=0, description="At least this long between the starts of two epochs.")
     max_records_per_epoch: int | None = Field(None, ge=1, description="Upper bound of a slice, per source.")
     target_epoch_seconds: float | None = Field(None, gt=0, description="Adapt the slices towards this epoch duration.")

@@ -214,7 +214,7 @@ def failing_at(name: str, error: Exception) -> Iterator[None]:
     assert fired == [name]
 
 
-@pytest.fixture(params=[pytest.param(HeapBackend, marks=pytest.mark.long), LmdbBackend])
+@pytest.fixture(params=[HeapBackend, pytest.param(LmdbBackend, marks=pytest.mark.long)])
 def application(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
     return Application(tmp_path, request.param)
 

@@ -64,7 +64,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
-@pytest.mark.parametrize("backend", [pytest.param("heap", marks=pytest.mark.long), "lmdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, configuration(2, backend)) as test:
         users = [f"u{number}" for number in range(6)]

@@ -53,7 +53,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("backend", [pytest.param("heap", marks=pytest.mark.long), "lmdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
         first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])

@@ -24,6 +24,7 @@ from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from epochal.wire.configuration import merged_configuration
 from tests.programs import EmptyEpochs, program_of
 from tests.waiting import eventually
 
@@ -85,6 +86,12 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     assert position.head is not None
     assert store.read_manifest(position.head).parallelism == (BEFORE if fails else AFTER).parallelism
     assert queue.has_room is fails  # after two epochs of a version that lets one wait, or one where three may
+
+
+def test_an_application_keeps_its_state_backend_when_the_default_becomes_another() -> None:
+    assert Configuration().stored()["state_backend"] == "heap"
+    before = Configuration(state_backend="lmdb").stored()
+    assert merged_configuration(before, {"parallelism": 3}).state_backend == "lmdb"
 
 
 def test_what_is_kept_names_a_later_setting_only_where_it_is_used() -> None:

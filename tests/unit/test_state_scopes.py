@@ -84,7 +84,7 @@ def by_subtask(table: Any) -> dict[int, list[int]]:
     return dict(zip(table["subtask"].to_pylist(), table["ids"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("backend", [pytest.param("heap", marks=pytest.mark.long), "lmdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 def test_operator_state_goes_round_robin_to_the_subtasks_of_another_parallelism(
     spark: SparkSession, backend: str
 ) -> None:
