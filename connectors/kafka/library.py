@@ -14,10 +14,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from confluent_kafka import cimpl
+from confluent_kafka import cimpl, version
+
+from epochal.errors import SourceError
 
 CONSUMER = 1
 """``RD_KAFKA_CONSUMER``"""
+_POINTER_BYTES = 8
 NO_TIMESTAMP = 0
 """``RD_KAFKA_TIMESTAMP_NOT_AVAILABLE``"""
 
@@ -68,9 +71,17 @@ class Library:
 
     def __init__(self) -> None:
         file = str(cimpl.__file__)
+        if ctypes.sizeof(c_void_p) != _POINTER_BYTES:
+            raise SourceError("The Kafka source needs a Python of 64 bits.")
         for found, functions in ((ctypes.CDLL(file), _WAITING), (ctypes.PyDLL(file), _AT_ONCE)):
             for name, (result, arguments) in functions.items():
-                function = getattr(found, name)
+                function = getattr(found, name, None)
+                if function is None:
+                    raise SourceError(
+                        f"confluent-kafka {version()[0]} in {file} does not show {name} of librdkafka, which the Kafka "
+                        "source reads by. Install one of its wheels: pip install --force-reinstall "
+                        "--only-binary confluent-kafka confluent-kafka"
+                    )
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name, function)
 

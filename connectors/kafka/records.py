@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p, string_at
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
+
+_CLOSE_BYTES = 4096
+_MOST_STRETCHES = 64
+"""With more of them, or what is further apart, a message at a time costs less."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,9 @@ class Fetched:
 
     @cached_property
     def _messages(self) -> npt.NDArray[Any]:
-        structs = _copied(self._addresses, np.uint64(MESSAGE.itemsize)).buffers()[2]
-        return np.frombuffer(structs, MESSAGE, count=len(self._addresses))
+        sizes = np.full(len(self._addresses), MESSAGE.itemsize, np.uint64)
+        structs = _copied(self._addresses, sizes)
+        return np.frombuffer(structs.buffers()[2], MESSAGE, len(structs), structs.offset * MESSAGE.itemsize)
 
     def events(self) -> list[Event]:
         found = self._messages[self._messages["error"] != 0]
@@ -143,36 +148,56 @@ def _event(message: Any) -> Event:
 def _bytes(starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]) -> pa.Array:
     """The bytes at each address; null where there is no address."""
     absent = starts == 0
-    if not absent.any():
-        return _copied(starts, lengths).cast(pa.binary())
     if absent.all():
         return pa.nulls(len(starts), pa.binary())
-    somewhere = starts[~absent][0]
-    return _copied(np.where(absent, somewhere, starts), np.where(absent, 0, lengths), absent).cast(pa.binary())
+    return _copied(starts, np.where(absent, 0, lengths).astype(np.uint64), absent).cast(pa.binary())
 
 
 def _copied(
-    starts: npt.NDArray[np.uint64],
-    lengths: npt.NDArray[np.uint64] | np.uint64,
-    absent: npt.NDArray[np.bool_] | None = None,
+    starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64], absent: npt.NDArray[np.bool_] | None = None
 ) -> pa.LargeBinaryArray:
     """The bytes at each address, as an array of its own.
 
-    Arrow takes them out of an array over all memory between the least and the greatest address, whose elements are by
-    turns the bytes of a message and whatever is between them and those of the next: that is never looked at.
+    Messages that were fetched together lie close to each other. So a stretch of memory is an array by itself, whose
+    elements are by turns the bytes of a message and whatever is between them and those of the next; Arrow takes every
+    other one, and what is between is never looked at.
     """
-    number = len(starts)
-    if number == 0:
-        return pa.array([], pa.large_binary())
-    base = starts.min()
-    first, end = (starts - base).astype(np.int64), (starts + lengths - base).astype(np.int64)
-    offsets = np.empty(2 * number + 1, np.int64)
-    offsets[0:-1:2], offsets[1::2] = first, end
-    # Arrow reserves memory by the mean length of all elements, which the last offset decides.
-    offsets[-1] = first[0] + 2 * int((end - first).sum())
-    data = pa.foreign_buffer(int(base), max(int(end.max()), int(offsets[-1])))
-    memory = pa.Array.from_buffers(pa.large_binary(), 2 * number, [None, pa.py_buffer(offsets), data], null_count=0)
-    return memory.take(pa.array(np.arange(0, 2 * number, 2), mask=absent))
+    wanted = np.flatnonzero(lengths)
+    wanted = wanted[np.argsort(starts[wanted], kind="stable")]
+    begins, ends = starts[wanted].astype(np.int64), (starts[wanted] + lengths[wanted]).astype(np.int64)
+    gaps = begins[1:] - ends[:-1]
+    if (gaps < 0).any():
+        return _one_by_one(starts, lengths, absent)
+    bounds = [0, *(np.flatnonzero(gaps > _CLOSE_BYTES) + 1).tolist(), len(wanted)]
+    if len(bounds) > _MOST_STRETCHES:
+        return _one_by_one(starts, lengths, absent)
+    parts = [_stretch(begins[first:stop], ends[first:stop]) for first, stop in pairwise(bounds) if first < stop]
+    if len(wanted) == len(starts) and (wanted[1:] > wanted[:-1]).all():
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    index = np.zeros(len(starts), np.int64)
+    index[wanted] = 1 + np.arange(len(wanted))
+    return pa.concat_arrays([pa.array([b""], pa.large_binary()), *parts]).take(pa.array(index, mask=absent))
+
+
+def _stretch(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
+    """What lies between each two of these addresses, which rise."""
+    offsets = np.empty(2 * len(begins), np.int64)
+    offsets[0::2], offsets[1::2] = begins - begins[0], ends - begins[0]
+    data = pa.foreign_buffer(int(begins[0]), int(offsets[-1]))
+    elements = len(offsets) - 1
+    memory = pa.Array.from_buffers(pa.large_binary(), elements, [None, pa.py_buffer(offsets), data], null_count=0)
+    return memory.take(pa.array(np.arange(0, elements, 2)))
+
+
+def _one_by_one(
+    starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64], absent: npt.NDArray[np.bool_] | None
+) -> pa.LargeBinaryArray:
+    """Where memory is scattered, or shared."""
+    found = [
+        string_at(start, length) if length else b""
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+    return pa.array(found, pa.large_binary(), mask=absent)
 
 
 def _timestamp(message: int) -> int | None:

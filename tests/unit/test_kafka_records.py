@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from itertools import chain
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,21 @@ def test_bytes_are_copied_from_wherever_they_are(values: list[bytes | None], cha
     del memory
     copied.validate(full=True)
     assert copied.to_pylist() == values
+
+
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 40)), min_size=1, max_size=99), st.randoms())
+def test_bytes_are_copied_from_stretches_of_memory(apart: list[tuple[int, int]], chance: Random) -> None:
+    """Messages of one buffer, further apart or less, in any order; two that share memory."""
+    gaps, lengths = np.array(apart).T
+    ends = np.cumsum(gaps + lengths)
+    memory = np.random.default_rng(1).integers(0, 255, ends[-1] + 1).astype(np.uint8)
+    begins = ends - lengths
+    order = chance.sample(range(len(lengths)), len(lengths))
+    order += order[: chance.randint(0, 1)]
+    starts, sizes = begins[order] + memory.ctypes.data, lengths[order]
+    copied = records._bytes(starts.astype(np.uint64), sizes.astype(np.uint64))
+    copied.validate(full=True)
+    assert copied.to_pylist() == [memory[begins[at] : ends[at]].tobytes() for at in order]
 
 
 Messages = list[tuple[int, int]]
