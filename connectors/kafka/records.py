@@ -162,20 +162,20 @@ def _copied(
     elements are by turns the bytes of a message and whatever is between them and those of the next; Arrow takes every
     other one, and what is between is never looked at.
     """
-    wanted = np.flatnonzero(lengths)
-    wanted = wanted[np.argsort(starts[wanted], kind="stable")]
-    begins, ends = starts[wanted].astype(np.int64), (starts[wanted] + lengths[wanted]).astype(np.int64)
+    positions = np.flatnonzero(lengths)
+    positions = positions[np.argsort(starts[positions], kind="stable")]
+    begins, ends = starts[positions].astype(np.int64), (starts[positions] + lengths[positions]).astype(np.int64)
     gaps = begins[1:] - ends[:-1]
     if (gaps < 0).any():
         return _one_by_one(starts, lengths, absent)
-    bounds = [0, *(np.flatnonzero(gaps > _CLOSE_BYTES) + 1).tolist(), len(wanted)]
+    bounds = [0, *(np.flatnonzero(gaps > _CLOSE_BYTES) + 1).tolist(), len(positions)]
     if len(bounds) > _MOST_STRETCHES:
         return _one_by_one(starts, lengths, absent)
     parts = [_stretch(begins[first:stop], ends[first:stop]) for first, stop in pairwise(bounds) if first < stop]
-    if len(wanted) == len(starts) and (wanted[1:] > wanted[:-1]).all():
+    if len(positions) == len(starts) and (positions[1:] > positions[:-1]).all():
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     index = np.zeros(len(starts), np.int64)
-    index[wanted] = 1 + np.arange(len(wanted))
+    index[positions] = 1 + np.arange(len(positions))
     return pa.concat_arrays([pa.array([b""], pa.large_binary()), *parts]).take(pa.array(index, mask=absent))
 
 
