@@ -62,7 +62,7 @@ class Spare:
         first = self._lines.readline()
         if not first:
             return None
-        threading.Thread(target=self._watch, name="spare", daemon=True).start()
+        end_with_keeper(self._socket, self._over)
         began = time.monotonic()
         warmed = self._warm(SpareOrders.model_validate_json(first), self._is_asked)
         with suppress(BrokenPipeError):
@@ -86,18 +86,26 @@ class Spare:
         """Whether something has come, the end included."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
-    def _watch(self) -> None:
-        """Spark's start may hang, and what hangs is not to stay behind."""
-        ended = select.poll()
-        ended.register(self._socket, 0)  # hanging up is told of in any case
-        ended.poll()
-        if not self._over.wait(ORPHAN_SECONDS) and self._is_at_end():
-            os.killpg(0, signal.SIGKILL)
 
-    def _is_at_end(self) -> bool:
-        with suppress(BlockingIOError):
-            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        return False
+def end_with_keeper(keeper: socket.socket, over: threading.Event) -> None:
+    """Spark's start may hang, and what hangs is not to stay behind: where ``keeper`` is at its end, and it is not
+    ``over`` some time later, this process's group is killed."""
+    threading.Thread(target=_watch, args=[keeper, over], name="spare", daemon=True).start()
+
+
+def _watch(keeper: socket.socket, over: threading.Event) -> None:
+    ended = select.poll()
+    ended.register(keeper, 0)  # hanging up is told of in any case
+    ended.poll()
+    if not over.wait(ORPHAN_SECONDS) and _is_at_end(keeper):
+        os.killpg(0, signal.SIGKILL)
+
+
+def _is_at_end(keeper: socket.socket) -> bool:
+    """Nothing has come that is not read yet: orders may have."""
+    with suppress(BlockingIOError):
+        return not keeper.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return False
 
 
 def become(orders: DriverOrders) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 _OF_THE_MACHINE = Path("/proc/meminfo")
 _OF_THE_CONTAINER = Path("/sys/fs/cgroup")
 ENOUGH_BYTES = 6 << 30
-"""A spare driver has about half a gigabyte, and so has what builds with Spark; applications want the rest."""
+"""A spare driver has about a gigabyte, what builds with Spark about half of one; applications want the rest."""
 
 
 def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAINER) -> int | None:

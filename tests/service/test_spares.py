@@ -245,7 +245,7 @@ def test_a_control_plane_that_is_killed_takes_along_what_has_no_orders(tmp_path:
     assert len(processes(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("point", ["W4.started", "W5.announced"])
+@pytest.mark.parametrize("point", [pytest.param("W4.started", marks=pytest.mark.long), "W5.announced"])
 def test_a_driver_that_is_killed_right_after_it_was_taken_is_replaced_by_the_next_attempt(
     tmp_path: Path, point: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,13 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from epochal.driver.spare import Warmed
+from epochal.driver.spare import Warmed, end_with_keeper
 from epochal.service.runtime.launchers.spares import Idleness, SpareTimes
 from epochal.service.runtime.machine import steady_seconds
 
@@ -132,13 +133,15 @@ def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed])
     """In the child."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
+    over = threading.Event()
+    end_with_keeper(control, over)
     try:
         warmed = get_ready()
         control.sendall(READY)
         while True:
             message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if descriptors:
-                control.close()
+                over.set()
                 serve(descriptors[0])
             if not message:
                 warmed.stop()

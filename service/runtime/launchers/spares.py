@@ -34,10 +34,10 @@ class SpareTimes:
     each that never became ready doubles it."""
 
     retired: float = 3600.0
-    ready: float = 240.0
+    ready: float = 600.0
     answer: float = 2.0
     quiet: float = 10.0
-    busy: float = 60.0
+    busy: float = 120.0
     pause: float = 2.0
 
 
