@@ -62,7 +62,7 @@ class TextDecoder(ValueDecoder):
         return pa.schema([(self.name, pa.string())])
 
     def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
-        texts, reasons = _texts(values)
+        texts, reasons = as_texts(values)
         return [texts], reasons
 
 
@@ -96,7 +96,8 @@ class AvroDecoder(ValueDecoder):
 class Columns:
     """What a task gives of each message: the value's columns, ``metadata`` as (name, what), and why it does not fit.
 
-    ``located``: also where it was, in columns, for what only Spark can find not to fit. Else the reason says it.
+    ``located``: also where it was, in columns, for what only Spark can find not to fit; null where nothing is left to
+    Spark. Else the reason says it.
     """
 
     value: ValueDecoder
@@ -141,8 +142,18 @@ class Columns:
         if self.may_not_fit:
             arrays.append(self._reasons(records, reasons))
         if self.located:
-            arrays += [self._metadata(what, records)[0] for what in ("topic", "partition", "offset")]
+            arrays += self._locations(records, needed=reasons is not None or self._is_left(arrays))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _is_left(self, arrays: list[pa.Array]) -> bool:
+        """Whether there are values of which only Spark can say that they do not fit."""
+        left = arrays[self.value.schema.get_field_index(VALUE)]
+        return bool(left.null_count < len(left))
+
+    def _locations(self, records: Records, needed: bool) -> list[pa.Array]:
+        if needed:
+            return [self._metadata(what, records)[0] for what in ("topic", "partition", "offset")]
+        return [pa.nulls(len(records), type) for type in (pa.string(), pa.int32(), pa.int64())]
 
     def _reasons(self, records: Records, reasons: list[str | None] | None) -> pa.Array:
         if reasons is None:
@@ -156,7 +167,7 @@ class Columns:
             case "key" if self.key_format == "raw":
                 return records.keys, None
             case "key":
-                texts, reasons = _texts(records.keys)
+                texts, reasons = as_texts(records.keys)
                 return texts, [reason and f"its key: {reason}" for reason in reasons] if reasons else None
             case "topic":
                 return records.topics, None
@@ -176,7 +187,7 @@ def place(topic: str, partition: int, offset: int) -> str:
     return f"offset {offset} of topic {topic}, partition {partition}"
 
 
-def _texts(values: pa.Array) -> tuple[pa.Array, list[str | None] | None]:
+def as_texts(values: pa.Array) -> tuple[pa.Array, list[str | None] | None]:
     """As text; where some are not UTF-8, those are null, and the reasons say so."""
     try:
         return values.cast(pa.string()), None

@@ -1,4 +1,4 @@
-"""A slice's ranges as a DataFrame: read by tasks in parallel, JSON parsed by Spark, unfit records failed or dropped."""
+"""A slice's ranges as a DataFrame: read by tasks in parallel, JSON that they leave parsed by Spark."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from epochal.connectors.kafka.decoding import (
     TextDecoder,
     ValueDecoder,
 )
+from epochal.connectors.kafka.json_values import JsonDecoder, arrow_fields, field_column
 from epochal.connectors.kafka.offsets import OffsetRange, grouped
 from epochal.connectors.kafka.reading import ReadRanges
 from epochal.contracts.source import PARTITION as SOURCE_PARTITION
@@ -89,7 +90,14 @@ class RecordFormat:
         return frame.selectExpr(*map(quoted, self.schema(spark).names), partition)
 
     def _columns(self) -> Columns:
-        return Columns(self.value, self.metadata, self.key_format, located=self.ddl is not None)
+        value, fields = self.value, self._read_in_tasks()
+        if fields is not None:
+            value = JsonDecoder(fields)
+        return Columns(value, self.metadata, self.key_format, located=self.ddl is not None)
+
+    def _read_in_tasks(self) -> pa.Schema | None:
+        """The fields that the tasks read of JSON that they can; ``None`` where Spark reads all."""
+        return None if self.ddl is None else arrow_fields(self._json_schema())
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
         if self.ddl is None:
@@ -101,8 +109,13 @@ class RecordFormat:
         fits = json_objects.fits(F.col(_PARSED), F.col(VALUE), {})
         unfit = F.when(~fits, F.lit("its value is not one JSON object that fits the schema"))
         where = F.format_string("offset %d of topic %s, partition %d: ", *map(F.col, (OFFSET, TOPIC, PARTITION)))
-        fields = [json_objects.record(F.col(_PARSED))[name].alias(name) for name in schema.names]
-        others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT)]
+        fields = [json_objects.record(F.col(_PARSED))[name] for name in schema.names]
+        read = [field_column(number) for number in range(len(fields))]
+        if read[0] in frame.columns:
+            left = F.col(VALUE).isNotNull()
+            fields = [F.when(left, field).otherwise(F.col(name)) for field, name in zip(fields, read, strict=True)]
+        fields = [field.alias(name) for field, name in zip(fields, schema.names, strict=True)]
+        others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT, *read)]
         reason = F.coalesce(F.col(CORRUPT), unfit)
         return parsed.select(*fields, *others, F.when(reason.isNotNull(), F.concat(where, reason)).alias(CORRUPT))
 
