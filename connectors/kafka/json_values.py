@@ -27,7 +27,7 @@ SHORT_CHARACTERS, LONG_CHARACTERS = 1_000, 50_000
 """Spark's parser limits how long numbers and names may be, and how deep values: a short text is within its limits."""
 _DEEP, _LONG_NUMBER = 400, "[0-9]{400}"
 
-_UNLIKE = r"[\x00-\x1f]|\\u|-0[^0-9.eE]"
+_UNLIKE = r"[\x00-\x1f]|\\u|[:,\[ ]-0[,}\] ]"
 """What the two may take differently: control characters, surrogates, and the integer -0 as a double."""
 
 
