@@ -74,7 +74,7 @@ def source(server: KafkaServer, folder: Path) -> list[Result]:
     values.key_by("city").aggregate("amounts", amount="sum(amount)")
 
     settings = engine.configuration(folder / "epochal", max_records_per_epoch=READ_ROWS)
-    bare, ours, of_json = [], [], []
+    bare, ours, of_json = list[float](), list[float](), list[float]()
     with engine.engine_session(settings) as spark:
         for turn in range(READ_TURNS):
             bare.append(READ_ROWS * READ_EPOCHS / seconds(lambda: consume(server, text)))
