@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from typing import Any, Literal
 
 from epochal.client.models import Blame, KeyHistory, Scan, ScannedRow, StateLookup, StateValue
 from epochal.client.paths import key_segment, path, survives_in_path
 from epochal.client.transport import PAGE, Transport
-from epochal.errors import InvalidInput
+from epochal.errors import EnvironmentProblem, InvalidInput
 from epochal.wire.bodies import read
+from epochal.wire.state import ARROW_STREAM
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -69,13 +71,35 @@ class State:
         isolation: Isolation | None = None,
     ) -> StateLookup:
         """Many keys (at most 10,000), each an object by column name; all answered from one epoch, in the same order."""
-        body = {
-            "keys": [dict(key) for key in keys],
-            **_moment(epoch, savepoint, tag, at),
-            "min_epoch": min_epoch,
-            "isolation": isolation,
-        }
+        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
         return read(StateLookup, self._transport.query(f"{self._path}/lookup", body))
+
+    def lookup_table(
+        self,
+        keys: Sequence[Mapping[str, Any]],
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        min_epoch: int | None = None,
+        isolation: Isolation | None = None,
+    ) -> Any:
+        """As :meth:`lookup`, as a ``pyarrow.Table``: a row for each key, in order, with ``_found`` and the value's
+        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``.
+
+        Raises ``EnvironmentProblem`` where pyarrow is not installed; ``InvalidInput`` of windows that overlap, and of
+        all instances of partial state, which have JSON alone.
+        """
+        ipc = _installed("pyarrow.ipc")
+        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
+        return ipc.open_stream(self._transport.query_bytes(f"{self._path}/lookup", body, ARROW_STREAM)).read_all()
+
+    def lookup_frame(self, keys: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+        """As :meth:`lookup_table`, with its options, as a pandas ``DataFrame`` with columns of Arrow's types, so that
+        integers with nulls stay integers."""
+        pandas = _installed("pandas")
+        return self.lookup_table(keys, **options).to_pandas(types_mapper=pandas.ArrowDtype)
 
     def scan(
         self,
@@ -149,6 +173,21 @@ class State:
         """
         query = {"key": key_segment(key), **_moment(epoch, savepoint, tag, at)}
         return read(Blame, self._transport.get(f"{self._path}/blame", query, HISTORY_SECONDS))
+
+
+def _installed(module: str) -> Any:
+    """A library that the client does without where nobody asks for its types."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise EnvironmentProblem(f"This needs {name}, which is not installed: pip install {name}.") from error
+
+
+def _batch(
+    keys: Sequence[Mapping[str, Any]], moment: dict[str, Any], min_epoch: int | None, isolation: Isolation | None
+) -> dict[str, Any]:
+    return {"keys": [dict(key) for key in keys], **moment, "min_epoch": min_epoch, "isolation": isolation}
 
 
 def _moment(epoch: int | None, savepoint: str | None, tag: str | None, at: datetime | None) -> dict[str, Any]:

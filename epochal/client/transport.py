@@ -79,6 +79,11 @@ class Transport:
             self._send("POST", path, parameters, content, "application/json", timeout_seconds, changes=False)
         )
 
+    def query_bytes(self, path: str, body: Mapping[str, Any], accept: str) -> bytes:
+        """As :meth:`query`; the answer as it comes, in the form ``accept`` (errors are what they always are)."""
+        content = _json(body)
+        return self._send("POST", path, None, content, "application/json", changes=False, accept=accept).content
+
     def upload(self, path: str, query: Query, content: bytes) -> Any:
         """The JSON answer to a POST of raw bytes."""
         return self._document(self._send("POST", path, query, content, "application/octet-stream"))
@@ -147,11 +152,14 @@ class Transport:
         timeout_seconds: float | None = None,
         changes: bool = True,
         if_match: str | None = None,
+        accept: str | None = None,
     ) -> httpx.Response:
         # The same for each repetition: the control plane's log and audit name all of them alike.
         headers = {REQUEST_ID: secrets.token_hex(8)}
         if content_type is not None:
             headers["Content-Type"] = content_type
+        if accept is not None:
+            headers["Accept"] = f"{accept}, application/problem+json"
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
         if changes and method != "GET":

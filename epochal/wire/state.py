@@ -11,6 +11,9 @@ from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, UtcTime
 from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 MOST_KEYS = 10_000
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+FOUND = "_found"
+"""The first column of a look-up's answer in Arrow: whether there is a row with the key."""
 
 
 class StateKind(StrEnum):

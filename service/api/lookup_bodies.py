@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import orjson
+import pyarrow as pa
 
 from epochal.contracts.identity import EpochKey
 from epochal.service.queries.state.lookups import BatchAnswer, PointAnswer
@@ -28,6 +29,16 @@ def batch_body(table: str, answer: BatchAnswer, isolation: Isolation) -> bytes:
     """``{table, branch, epoch, isolation, values}``."""
     values = b",".join(answer.values)
     return b"".join((b'{"table":', _quoted(table), b",", _origin(answer.at, isolation), b',"values":[', values, b"]}"))
+
+
+def batch_stream(table: str, at: EpochKey, rows: pa.Table, isolation: Isolation) -> bytes:
+    """An Arrow stream of the rows; its schema's metadata has what ``batch_body`` has beside the values."""
+    origin = {"table": table, "branch": at.branch, "epoch": str(at.epoch), "isolation": isolation}
+    said = rows.replace_schema_metadata(origin)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, said.schema) as stream:
+        stream.write_table(said)
+    return bytes(sink.getvalue())
 
 
 def point_headers(answer: PointAnswer) -> Headers:

@@ -15,6 +15,7 @@ from epochal.declarations.windowing import windowing
 from epochal.declarations.windows import GridWindows
 from epochal.operators.panes import pane_table
 from epochal.state.table import Quotient, StateKind, StateTable
+from epochal.wire.state import ARROW_STREAM
 from tests.service.lookups import StateDriver, refused, table
 from tests.unit.tasks.window_events import PLAN
 
@@ -103,6 +104,8 @@ def test_a_key_lists_its_open_windows_and_a_start_gives_one(plane: Plane, driver
     assert refused(plane, STATE + f"sliding/keys/JFK,{shown(0)}")[1] == "key-not-found"
     assert refused(plane, STATE + f"sliding/keys/JFK,{shown(3)}", epoch=1)[1] == "key-not-found"
     assert refused(plane, STATE + "sliding/keys/LAX")[1] == "key-not-found"
+    in_columns = plane.client.post(STATE + "sliding/lookup", json={"keys": keys}, headers={"Accept": ARROW_STREAM})
+    assert (in_columns.status_code, in_columns.json()["type"].rpartition(":")[2]) == (422, "invalid-input")
 
 
 def test_what_shows_panes_says_so(plane: Plane, driver: StateDriver) -> None:

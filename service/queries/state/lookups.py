@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import NotFound, NotYetCommitted
+from epochal.errors import InvalidInput, NotFound, NotYetCommitted
 from epochal.service.domain.expiry import expiring
 from epochal.service.domain.ports import Snapshots
 from epochal.service.domain.reading import ReadFrom
@@ -201,6 +201,20 @@ class Lookups:
             return await asyncio.to_thread(self._batch_of_instances, instances, reader, keys)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
+    async def batch_columns(
+        self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom
+    ) -> tuple[EpochKey, pa.Table]:
+        """As :meth:`batch`, as columns (:meth:`RowFormat.shown_rows`). Raises ``InvalidInput``, too: what is merged of
+        several rows, windows and all instances of partial state, has objects alone."""
+        format, reader = await self.reader(application, table, read)
+        instances = instance_format(format.table)
+        if window_format(format.table) is not None or (instances is not None and keys and instances.names_all(keys)):
+            raise InvalidInput(
+                f"Look-ups of state {table!r} merge several rows for each key, which has no form in columns: ask for "
+                "JSON."
+            )
+        return await asyncio.to_thread(_batch_columns, format, reader, keys)
+
     async def columns(self, application: str, table: str, keys: pa.Table, read: ReadFrom) -> FoundColumns:
         """Many rows, as columns; ``keys``: the columns of the address. All values are of one epoch."""
         format, reader = await self.reader(application, table, read)
@@ -316,11 +330,20 @@ def etag(content: bytes) -> str:
     return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
 
 
-def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+def _encoded(format: RowFormat, keys: Sequence[dict[str, Any]]) -> list[bytes]:
     encoded: list[bytes] = []
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         encoded += format.encode_keys(keys[start : start + _KEYS_AT_ONCE])
-    found = reader.get_many(encoded)
+    return encoded
+
+
+def _batch_columns(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> tuple[EpochKey, pa.Table]:
+    found = reader.get_many(_encoded(format, keys))
+    return found.at, format.shown_rows(found.values)
+
+
+def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+    found = reader.get_many(_encoded(format, keys))
     starts = range(0, len(keys), _KEYS_AT_ONCE)
     return BatchAnswer(
         found.at, [format.values_json(found.values[start : start + _KEYS_AT_ONCE])[1:-1] for start in starts]

@@ -11,7 +11,7 @@ from pathlib import Path
 import lmdb
 
 from epochal.backends.lmdb_environment import reserve_lock
-from epochal.backends.lmdb_long_keys import KEPT, LONGEST, is_long, shortened, split
+from epochal.backends.lmdb_long_keys import KEPT, LONGEST, any_long, is_long, shortened, split
 from epochal.contracts.identity import EpochKey
 from epochal.state.key_codec import FORM
 from epochal.state.table import StateTable
@@ -141,7 +141,10 @@ class Replica:
             at = self.mark_in(transaction)
             if at is None:
                 return None
-            return Found(at, [self._value(transaction, key) for key in keys])
+            if any_long(keys):
+                return Found(at, [self._value(transaction, key) for key in keys])
+            get, rows = transaction.get, self.rows
+            return Found(at, [get(key, None, rows) for key in keys])
 
     def scan(self, prefix: bytes) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
         """All rows whose key starts with ``prefix``, in key order, and the epoch that they are from."""

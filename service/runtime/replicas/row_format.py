@@ -19,7 +19,8 @@ from epochal.errors import InvalidKey
 from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
 from epochal.state.table import Column, StateTable
-from epochal.state.types import FLOATING, INTEGER_BITS
+from epochal.state.types import FLOATING, INTEGER_BITS, arrow_type
+from epochal.wire.state import FOUND
 
 _AS_JSON = frozenset({*INTEGER_BITS, "boolean", "string"})
 """Types whose Python values are their JSON form already."""
@@ -151,6 +152,19 @@ class RowFormat:
     def decoded(self, rows: Sequence[bytes]) -> pa.Table:
         """Many values, as columns."""
         return self._values.decode(rows)
+
+    def shown_rows(self, rows: Sequence[bytes | None]) -> pa.Table:
+        """Many values as columns of their own types, as people see them, with ``FOUND`` before them: false, and all
+        others null, where there is no row."""
+        found = np.array([row is not None for row in rows], bool)
+        decoded = self._values.decode([row for row in rows if row is not None])
+        columns = [(pa.field(FOUND, pa.bool_(), nullable=False), pa.array(found))]
+        places = pa.array(np.cumsum(found) - 1, mask=~found)
+        for column in (*self.table.visible, *self.table.shown):
+            field = pa.field(column.name, arrow_type(column.type))
+            values = decoded[column.name] if isinstance(column, Column) else column.over(decoded).cast(field.type)
+            columns.append((field, values.take(places)))
+        return pa.table([values for _, values in columns], schema=pa.schema([field for field, _ in columns]))
 
     def values_json(self, rows: Sequence[bytes | None]) -> bytes:
         """Many values as a JSON array of objects, ``null`` where there is no row."""

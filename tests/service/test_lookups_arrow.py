@@ -1,0 +1,106 @@
+"""Batch look-ups as an Arrow stream: the types of the state, exactly; errors as of any other request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from epochal.client import Client
+from epochal.errors import InvalidKey
+from epochal.state.table import Quotient, StateKind
+from epochal.wire.state import ARROW_STREAM
+from tests.service.lookups import DELAYS, StateDriver, get, route, table
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Plane
+
+VALUES = table(
+    "values",
+    StateKind.VALUE,
+    "k int",
+    "d date, m decimal(38,10), t timestamp, n timestamp_ntz, y binary, f float, s smallint, b boolean",
+).model_copy(update={"shown": (Quotient(name="share", dividend="f", divisor="s"),)})
+MOMENT = datetime(2013, 1, 31, 5, 15, 0, 7, tzinfo=UTC)
+ROW = {
+    "d": MOMENT.date(),
+    "m": Decimal("1234567890123456789012345678.0123456789"),
+    "t": MOMENT,
+    "n": MOMENT.replace(tzinfo=None),
+    "y": b"\x00\xff",
+    "f": 3.0,
+    "s": 2,
+    "b": False,
+}
+
+
+@pytest.fixture
+def there(plane: Plane) -> Plane:
+    plane.application()
+    driver = StateDriver(plane, tables=(DELAYS, VALUES))
+    driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]), (VALUES, [{"k": 1, **ROW}, {"k": 2, "s": 0, "f": 1.0}]))
+    driver.epoch((DELAYS, [route("JFK", "LAX", 2, 2.5)]))
+    get(plane, "JFK,LAX", min_epoch=2)
+    return plane
+
+
+def client_of(plane: Plane) -> Client:
+    return Client(plane.settings.url, plane.client.headers["authorization"].removeprefix("Bearer "))
+
+
+def test_values_have_their_own_types_and_the_order_of_the_keys(there: Plane) -> None:
+    with client_of(there) as client:
+        state = client.application("flights").state("values")
+        found = state.lookup_table([{"k": 2}, {"k": 9}, {"k": 1}, {"k": 1}])
+        empty, nothing = state.lookup_table([]), state.lookup_table([{"k": 9}])
+        frame = state.lookup_frame([{"k": 1}, {"k": 9}])
+        past = client.application("flights").state("delays").lookup_table([route("JFK", "LAX")], epoch=1)
+    expected = pa.schema(
+        [
+            pa.field("_found", pa.bool_(), nullable=False),
+            *VALUES.value_schema,
+            pa.field("share", pa.float64()),
+        ]
+    )
+    assert found.schema.equals(expected) and empty.schema.equals(expected) and empty.num_rows == 0
+    nulls: dict[str, Any] = dict.fromkeys([*ROW, "share"])
+    whole = {"_found": True, **ROW, "share": 1.5}
+    none = {"_found": False, **nulls}
+    assert found.to_pylist() == [{**nulls, "_found": True, "s": 0, "f": 1.0}, none, whole, whole]
+    assert nothing.to_pylist() == [none]
+    branch = get(there, "JFK,LAX")["branch"]
+    assert found.schema.metadata == {
+        b"table": b"values",
+        b"branch": branch.encode(),
+        b"epoch": b"2",
+        b"isolation": b"read_committed",
+    }
+    assert (past.schema.metadata[b"epoch"], past["flights"].to_pylist()) == (b"1", [1])
+    assert [str(type) for type in frame.dtypes[["s", "_found"]]] == ["int16[pyarrow]", "bool[pyarrow]"]
+    assert frame["s"].isna().tolist() == [False, True] and frame["m"][0] == ROW["m"]
+
+
+def test_whoever_does_not_name_it_gets_json_and_errors_are_problems(there: Plane) -> None:
+    path = "/v1/applications/flights/state/delays/lookup"
+    body = {"keys": [route("JFK", "LAX")]}
+    for accept, type in (
+        ("*/*", "application/json"),
+        ("application/json, Application/Vnd.Apache.Arrow.Stream;q=0.9", ARROW_STREAM),
+    ):
+        answer = there.client.post(path, json=body, headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (200, type)
+    for wrong, slug in (
+        ({"keys": [{"origin": "JFK"}]}, "invalid-key"),
+        ({"keys": [{}] * 10_001}, "invalid-request"),
+        ({"keys": [], "epoch": 9}, "not-found"),
+    ):
+        answer = there.client.post(path, json=wrong, headers={"Accept": ARROW_STREAM})
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"].endswith(f":{slug}")
+    with there.as_bearer(None) as nobody:
+        assert nobody.post(path, json=body, headers={"Accept": ARROW_STREAM}).status_code == 401
+    with client_of(there) as client, pytest.raises(InvalidKey):
+        client.application("flights").state("delays").lookup_table([{"origin": "JFK"}])
