@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
@@ -21,8 +22,12 @@ from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, StaticNode
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
+from epochal.tasks.last import LastTask, Writing
 from epochal.tasks.operator import HANDLE, OperatorTask
+from epochal.tasks.sink import SINK_RESULT
 from epochal.tasks.steps import TaskAnswer
+
+SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 
 @dataclass
@@ -65,9 +70,25 @@ class EpochFrames:
 
         Its output itself is ``None`` among the sides.
         """
-        plan = self.operators[node.name].in_epoch(self.plan.conditions, self.plan.queries)
+        plan = self._in_epoch(node)
+        return map_in_arrow(self._distributed(plan, node, inputs), self._task(plan, node, read), plan.task_schema)
+
+    def last_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], writing: Writing | None) -> DataFrame:
+        """The task of an operator whose output goes to one sink as it is, or to nobody, and that of the sink: rows of
+        ``SINK_RESULT``."""
+        plan = self._in_epoch(node)
+        task = LastTask(self._task(plan, node, () if writing is None else (None,)), writing)
+        return map_in_arrow(self._distributed(plan, node, inputs), task, SINK_RESULT_TYPE)
+
+    def _in_epoch(self, node: OperatorNode) -> OperatorPlan:
+        return self.operators[node.name].in_epoch(self.plan.conditions, self.plan.queries)
+
+    def _distributed(self, plan: OperatorPlan, node: OperatorNode, inputs: Sequence[DataFrame]) -> DataFrame:
+        return plan.distributed(self.time.on_time(node, inputs), self.subtasks)
+
+    def _task(self, plan: OperatorPlan, node: OperatorNode, read: Collection[str | None]) -> OperatorTask:
         configuration = self.configuration
-        task = OperatorTask(
+        return OperatorTask(
             operator=node.name,
             work=plan.work,
             backend=self.participants.operators[node.name],
@@ -82,10 +103,8 @@ class EpochFrames:
             sides=plan.sides,
             reconcile=plan.reconcile,
             silent=None not in read,
-            silent_sides=frozenset(plan.sides) - frozenset(read),
+            silent_sides=frozenset(plan.sides) - {side for side in read if side is not None},
         )
-        rows = plan.distributed(self.time.on_time(node, inputs), self.subtasks)
-        return map_in_arrow(rows, task, plan.task_schema)
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
         """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""

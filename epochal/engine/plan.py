@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from epochal.pipeline.graph import (
@@ -22,12 +23,13 @@ class JobShape:
 
     Its sides are read as its output is: one task gives them all. ``drained`` operators lead to no sink and to no other
     operator: the job reads them for their handles alone. ``unread``: the operators whose output, and the readers of
-    sides whose rows, nobody needs.
+    sides whose rows, nobody needs. ``written``: by operator the sink that alone reads it, with nothing between.
     """
 
     shared: frozenset[NodeId]
     drained: tuple[NodeId, ...]
     unread: frozenset[NodeId]
+    written: Mapping[NodeId, SinkNode]
 
 
 def job_shape(graph: Graph, sinks: bool) -> JobShape:
@@ -43,6 +45,7 @@ def job_shape(graph: Graph, sinks: bool) -> JobShape:
         unread=frozenset(
             node.id for node in graph.nodes if isinstance(node, (OperatorNode, SideNode)) and uses[node.id] == 0
         ),
+        written={node.input: node for node in graph.sinks if sinks and runs.get(node.input) == 1},
     )
 
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from epochal.aggregates.overflow import is_overflow
 from epochal.contracts.handle import Handle
@@ -24,9 +25,9 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
-from epochal.engine.frames import EpochFrames, handle_columns
+from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, handle_columns
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.plan import job_shape
+from epochal.engine.plan import JobShape, job_shape
 from epochal.engine.session import ANSI
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError, EpochTimeout
@@ -38,8 +39,9 @@ from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideN
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
+from epochal.tasks.last import GivenColumn, Writing
 from epochal.tasks.operator import HANDLE
-from epochal.tasks.sink import SINK_RESULT, SinkTask
+from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,6 @@ PARTITION = "_partition"
 INTERRUPT_AGAIN_SECONDS = 1.0
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 """Known to Spark from 4.3 on; before, all attempts always were."""
-SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 
 def session_settings(parallelism: int) -> dict[str, str]:
@@ -109,6 +110,32 @@ class SparkRunner(EpochRunner):
     @cached_property
     def by_operators(self) -> frozenset[NodeId]:
         return read_by_operators(self.graph, self.run_nodes)
+
+    @cached_property
+    def shape(self) -> JobShape:
+        return job_shape(self.graph, sinks=not self.shadow)
+
+    @cached_property
+    def straight(self) -> dict[NodeId, tuple[tuple[GivenColumn, ...], pa.Schema]]:
+        """The operators that are one Python stage with their sink: the columns that it gets, and their types as Spark
+        would hand them over."""
+        found = {}
+        for id in self.shape.written:
+            node = self.graph.node(id)
+            assert isinstance(node, OperatorNode)
+            plan = self.operators[node.name]
+            if plan.given is not None and not any(pa.types.is_nested(field.type) for field in plan.output):
+                types = from_arrow_schema(plan.output)
+                handed = to_arrow_schema(types, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
+                columns = tuple(plan.given.values())
+                fields = [handed.field(each.column).with_name(name) for name, each in plan.given.items()]
+                found[id] = columns, pa.schema(fields)
+        return found
+
+    @cached_property
+    def writers(self) -> frozenset[str]:
+        """The names of these operators."""
+        return frozenset(node.name for node in self.graph.operators if node.id in self.straight)
 
     @cached_property
     def handle_columns(self) -> list[Column]:
@@ -211,10 +238,11 @@ class _EpochJob:
                 runner.by_operators,
             ),
         )
-        self._shape = job_shape(runner.graph, sinks=not runner.shadow)
+        self._shape = runner.shape
         self._materialised: dict[str, list[TaskAnswer]] = {}
         self._persisted: list[DataFrame] = []
         self._drains: list[DataFrame] = []
+        self._written: dict[NodeId, DataFrame] = {}
         self._task_rows: dict[NodeId, DataFrame] = {}
 
     def run(self) -> Answers:
@@ -252,13 +280,18 @@ class _EpochJob:
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]
+        if node.id in self._shape.drained:  # nobody reads what it gives
+            self._drains.append(self._frames.last_rows(node, inputs, None))
+            return self._drains[-1]
+        if node.id in self._runner.straight:
+            sink = self._shape.written[node.id]
+            task = SinkTask(sink.name, self._runner.participants.sinks[sink.name], self._plan.scope)
+            writing = Writing(task, *self._runner.straight[node.id])
+            self._written[sink.id] = self._frames.last_rows(node, inputs, writing)
+            return self._written[sink.id]
         frame = self._frames.task_rows(node, inputs, self._read(node))
         if node.id in self._shape.shared:
             frame = self._materialise(node, frame)
-        elif node.id in self._shape.drained:  # nobody reads what it gives
-            columns = "CAST(NULL AS STRING) AS sink", f"{SUBTASK} AS partition", f"{HANDLE} AS handle"
-            self._drains.append(frame.where(f"{HANDLE} IS NOT NULL").selectExpr(*columns))
-            return frame
         else:
             frame = self._frames.observed(node, frame)
         self._task_rows[node.id] = frame
@@ -295,6 +328,9 @@ class _EpochJob:
         if self._runner.shadow:
             return
         for node in self._runner.graph.sinks:
+            if node.id in self._written:
+                yield self._written[node.id]
+                continue
             task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
             yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
 
@@ -315,7 +351,9 @@ class _EpochJob:
         return Answers(
             operators={name: [answer.handle for answer in found] for name, found in operators.items()},
             sinks=[SinkAnswer(partition, answer.handle) for partition, answer in sinks],
-            drained_partitions=frozenset(partition for partition, _ in drained),
+            drained_partitions=frozenset(
+                partition for partition, answer in drained if answer.handle.owner not in self._runner.writers
+            ),
             partitions=end[PARTITION],
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),

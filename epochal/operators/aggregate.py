@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from epochal.aggregates import overflow
 from epochal.aggregates.change_rows import KeyRows, key_rows
-from epochal.aggregates.decomposition import decompose
+from epochal.aggregates.decomposition import decompose, part_name
+from epochal.aggregates.mergeable import Simple
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, CHANGES, Accepted, Kind, StreamKind, upsert
 from epochal.declarations.determinism import check_clock
@@ -24,6 +25,7 @@ from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import MARK
+from epochal.tasks.last import GivenColumn
 from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.slices import SliceKeys, gathered
@@ -141,6 +143,19 @@ class AggregatePlan(OperatorPlan):
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         return (self.rows or self.aggregation).finishing()
+
+    @property
+    def given(self) -> Mapping[str, GivenColumn] | None:
+        """Where each column is a key, or one merged partial in the type in which it is kept."""
+        parts = {part_name(position): part for position, part in enumerate(self.aggregation.parts)}
+        kept = {column.name: column.type for column in self.aggregation.table.value}
+        found = {name: GivenColumn(name) for name in self.aggregation.keys}
+        for column in self.aggregation.columns:
+            part = parts.get(str(column.remainder).strip("`"))
+            if part is None or not isinstance(part.aggregate, Simple) or kept[part.state_columns[0]] != column.type:
+                return None
+            found[column.name] = GivenColumn(part.state_columns[0], or_zero=part.aggregate.counts)
+        return found if self.rows is None else None
 
     def finished(self, rows: DataFrame) -> DataFrame:
         finished = super().finished(rows)

@@ -28,6 +28,7 @@ from epochal.operators.distribution import (
 )
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted
+from epochal.tasks.last import GivenColumn
 from epochal.tasks.operator import CONTROL, HANDLE, Work
 from epochal.tasks.sides import SIDE, TaskOutput
 
@@ -158,6 +159,15 @@ class OperatorPlan:
         columns = self.task_output.columns(side)
         own = (f"{quoted(carried)} AS {quoted(name)}" for name, carried in columns.items())
         return rows.where(f"{SIDE} = {self.task_output.number(side)}").selectExpr(*own)
+
+    @property
+    def given(self) -> Mapping[str, GivenColumn] | None:
+        """By the name of each column of the output, in their order, the column of the task's rows that it is; ``None``
+        where Spark computes something of these rows, so that a sink cannot have them from the task itself."""
+        kind = type(self)
+        if self.sides or kind.finishing is not OperatorPlan.finishing or kind.finished is not OperatorPlan.finished:
+            return None
+        return {name: GivenColumn(name) for name in self.output.names}
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
