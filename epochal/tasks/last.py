@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -68,7 +68,9 @@ class LastTask:
                     raise failed.error from failed.error.__cause__
         yield from answers
 
-    def _rows(self, batches: Iterable[pa.RecordBatch], answers: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, batches: Iterable[pa.RecordBatch], answers: list[pa.RecordBatch]
+    ) -> Generator[pa.RecordBatch, None, None]:
         """The operator's rows; the rows with its handles are put aside."""
         given = self.operator(batches)
         while True:
