@@ -38,6 +38,7 @@ MEASURES = (
     "state_epochs",
     "snapshot",
     "small_epoch",
+    "planning",
     "abs_graph",
     "lookups",
     "query_nodes",
@@ -60,7 +61,7 @@ MEASURES = (
     "guarantees",
     "hdfs",
 )
-IN_TURNS = ("event_time", "programs", "warm_drivers")
+IN_TURNS = ("event_time", "planning", "programs", "warm_drivers")
 """Those whose rounds may be more, or fewer, than they say themselves."""
 LIMIT_SECONDS = 1800
 
