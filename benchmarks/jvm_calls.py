@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import get_ident
 from typing import Any
 
 from py4j.java_gateway import GatewayClient
@@ -17,16 +17,14 @@ OTHERS = "(others)"
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """By the name of the method how often any thread called it, so far. What tells the JVM of garbage is no call: it
+    """By the name of the method how often this thread has called it. What tells the JVM of garbage is no call: it
     comes when Python collects it."""
     calls: Counter[str] = Counter()
-    lock, send = Lock(), GatewayClient.send_command
+    thread, send = get_ident(), GatewayClient.send_command
 
     def counting(client: GatewayClient, command: str, *arguments: Any, **named: Any) -> Any:
-        if not command.startswith(MEMORY_COMMAND_NAME):
-            name = command.split("\n", 3)[2] if command.startswith(CALL_COMMAND_NAME) else OTHERS
-            with lock:
-                calls[name] += 1
+        if get_ident() == thread and not command.startswith(MEMORY_COMMAND_NAME):
+            calls[command.split("\n", 3)[2] if command.startswith(CALL_COMMAND_NAME) else OTHERS] += 1
         return send(client, command, *arguments, **named)
 
     GatewayClient.send_command = counting

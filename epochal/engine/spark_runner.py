@@ -124,11 +124,11 @@ class SparkRunner(EpochRunner):
             node = self.graph.node(id)
             assert isinstance(node, OperatorNode)
             plan = self.operators[node.name]
-            if plan.given is not None and not any(pa.types.is_nested(field.type) for field in plan.output):
+            if plan.columns_of_task is not None and not any(pa.types.is_nested(field.type) for field in plan.output):
                 types = from_arrow_schema(plan.output)
                 handed = to_arrow_schema(types, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
-                columns = tuple(plan.given.values())
-                fields = [handed.field(each.column).with_name(name) for name, each in plan.given.items()]
+                columns = tuple(plan.columns_of_task.values())
+                fields = [handed.field(each.column).with_name(name) for name, each in plan.columns_of_task.items()]
                 found[id] = columns, pa.schema(fields)
         return found
 

@@ -145,7 +145,7 @@ class AggregatePlan(OperatorPlan):
         return (self.rows or self.aggregation).finishing()
 
     @property
-    def given(self) -> Mapping[str, GivenColumn] | None:
+    def columns_of_task(self) -> Mapping[str, GivenColumn] | None:
         """Where each column is a key, or one merged partial in the type in which it is kept."""
         parts = {part_name(position): part for position, part in enumerate(self.aggregation.parts)}
         kept = {column.name: column.type for column in self.aggregation.table.value}

@@ -161,7 +161,7 @@ class OperatorPlan:
         return rows.where(f"{SIDE} = {self.task_output.number(side)}").selectExpr(*own)
 
     @property
-    def given(self) -> Mapping[str, GivenColumn] | None:
+    def columns_of_task(self) -> Mapping[str, GivenColumn] | None:
         """By the name of each column of the output, in their order, the column of the task's rows that it is; ``None``
         where Spark computes something of these rows, so that a sink cannot have them from the task itself."""
         kind = type(self)

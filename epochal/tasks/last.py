@@ -72,10 +72,10 @@ class LastTask:
         self, batches: Iterable[pa.RecordBatch], answers: list[pa.RecordBatch]
     ) -> Generator[pa.RecordBatch, None, None]:
         """The operator's rows; the rows with its handles are put aside."""
-        given = self.operator(batches)
+        produced = self.operator(batches)
         while True:
             try:
-                batch = next(given, None)
+                batch = next(produced, None)
             except EpochalError as error:
                 if self.writing is None:
                     raise
