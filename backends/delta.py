@@ -7,10 +7,11 @@ nothing to do, and aborting is deleting files.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from epochal.contracts.state import StateBackend, StateTaskScope, StateTransacti
 from epochal.errors import EpochalError, FileCorrupt, FileMissing, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
-from epochal.snapshots.delta import select_changes, sort_changes, write_delta
+from epochal.snapshots.delta import SortedChanges, select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore, storage_errors
 from epochal.state.table import StateTable
@@ -51,8 +52,10 @@ class DeltaTransaction(StateTransaction):
         scope: StateTaskScope,
         views: Mapping[str, OpenView],
         cached: Mapping[str, CachedTable] | None = None,
+        wrote: Callable[[DeltaFile, SortedChanges], None] | None = None,
     ) -> None:
-        """``cached``: of the state tables that are not durable."""
+        """``cached``: of the state tables that are not durable. ``wrote``: is told each delta."""
+        self._wrote = wrote
         self._store = store
         self._cached = dict(cached or {})
         self._held: dict[str, str] = {}
@@ -116,6 +119,8 @@ class DeltaTransaction(StateTransaction):
         self._written.append(delta)
         remember(delta.file, in_order)
         DELTA_WRITTEN.hit(at.epoch)
+        if self._wrote is not None:
+            self._wrote(delta, in_order)
 
     def _end(self) -> None:
         self._ended = True
@@ -150,6 +155,9 @@ class DeltaBackend(StateBackend):
         local store need not keep.
         """
 
+    def wrote(self, scope: StateTaskScope, delta: DeltaFile, changes: SortedChanges) -> None:
+        """T3. A delta is durable, and nobody knows yet whether it will count: a local store may get ready for it."""
+
     def start(self, task: TaskScope) -> DeltaTransaction:
         if not isinstance(task, StateTaskScope):
             raise TypeError(f"a state backend starts a StateTaskScope, not a {type(task).__name__}")
@@ -169,7 +177,7 @@ class DeltaBackend(StateBackend):
                     cached[table.id], found = self._open_cached(task, table)
                     views |= _closed_with(opened, found)
             opened.pop_all()
-        transaction = DeltaTransaction(self.store, task, views, cached)
+        transaction = DeltaTransaction(self.store, task, views, cached, partial(self.wrote, task))
         VIEW_OPENED.hit(task.epoch.epoch)
         return transaction
 

@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -59,19 +60,28 @@ class HeapBackend(DeltaBackend):
         return "heap"
 
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
+        views: dict[str, OpenView] = {}
+        for table in scope.tables:
+            caught_up = self._catch_up(scope, table)
+            with caught_up.lists.lock:
+                runs = caught_up.runs()
+            views[table.id] = _HeapView(table, runs, caught_up.salt, caught_up.lists)
+        return views
+
+    def wrote(self, scope: StateTaskScope, delta: DeltaFile, changes: SortedChanges) -> None:
+        caught_up = self._catch_up(scope, changes.table)
+        if (delta.subtask, delta.parallelism) == (caught_up.groups.start, caught_up.groups.step):
+            caught_up.lists.make_ahead(delta.file.path, delta.file.rows, partial(caught_up.made_of, delta, changes))
+
+    def _catch_up(self, scope: StateTaskScope, table: StateTable) -> _CatchUp:
         with storage_errors(self.cache_directory):
             boot = boot_folder(Path(self.cache_directory) / "heap")
         salt = int.from_bytes(hashlib.sha256(boot.name.encode()).digest()[:8], "big")
-        groups = scope.groups
+        alone = replace(scope, tables=(table,))
+        groups = alone.groups
         of_groups = f"{groups.start}-{groups.stop}-{groups.step}"
-        views: dict[str, OpenView] = {}
-        for table in scope.tables:
-            alone = replace(scope, tables=(table,))
-            lists = _lists_of(boot / cache_identity(self.store, alone) / of_groups, table)
-            with lists.lock:
-                runs = _CatchUp(self.store, lists, alone, table, salt).runs()
-            views[table.id] = _HeapView(table, runs, salt, lists)
-        return views
+        lists = _lists_of(boot / cache_identity(self.store, alone) / of_groups, table)
+        return _CatchUp(self.store, lists, alone, table, salt)
 
 
 class _HeapView(RunsView):
@@ -90,12 +100,16 @@ class _CatchUp:
 
     def __init__(self, store: SnapshotStore, lists: Lists, scope: StateTaskScope, table: StateTable, salt: int) -> None:
         self._store = store
-        self._lists = lists
+        self.lists = lists
         self._scope = scope
         self._table = table
-        self._salt = salt
+        self.salt = salt
         self._chain = scope.chains[table.id]
         self._expiry = _expiry(table, self._chain)
+
+    @property
+    def groups(self) -> range:
+        return self._scope.groups
 
     def runs(self) -> Runs:
         begun, links = self._begin()
@@ -104,15 +118,15 @@ class _CatchUp:
         runs = begun
         for link in self._chain.links[links:]:
             for delta in link.deltas:
-                if can_hold(delta, self._scope, self._scope.groups):
-                    runs = self._lists.compacted((self._delta(delta), *runs), self._expiry)
-        self._lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links)
+                if can_hold(delta, self._scope, self.groups):
+                    runs = self.lists.compacted((self._delta(delta), *runs), self._expiry)
+        self.lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links)
         return runs
 
     def _begin(self) -> tuple[Runs | None, int]:
         """The runs at some epoch of the chain, and how many links lead there."""
         marks: list[EpochKey | None] = [self._chain.base_at, *(link.key for link in self._chain.links)]
-        for look in (self._lists.known_at, self._lists.stored_at):
+        for look in (self.lists.known_at, self.lists.stored_at):
             for links in range(len(marks) - 1, -1, -1):
                 mark = marks[links]
                 if mark is not None and (found := look(mark)) is not None:
@@ -124,7 +138,7 @@ class _CatchUp:
         runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
         bases = sorted(self._chain.bases, key=lambda base: base.first_group)
         for number, base in enumerate(bases):
-            rows = read_groups(self._store, self._table, base, np.array(self._scope.groups, np.int32))
+            rows = read_groups(self._store, self._table, base, np.array(self.groups, np.int32))
             if rows.num_rows:
                 parts.append(rows)
                 paths.append(base.file.path)
@@ -139,12 +153,15 @@ class _CatchUp:
         return self._run(SortedChanges(self._table, rows, keys), np.zeros(rows.num_rows, bool), source)
 
     def _delta(self, delta: DeltaFile) -> Run:
-        if (found := self._lists.made_of(delta.file.path, delta.file.rows)) is not None:
+        if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:
             return found
-        changes = columns_of(self._store, self._table, delta)
+        return self.made_of(delta, columns_of(self._store, self._table, delta))
+
+    def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Run:
+        """The rows of a delta that the subtask reads."""
         deleted = pc.not_equal(changes.rows.column("_op"), PUT).to_numpy()
-        if delta.parallelism != self._scope.groups.step:
-            mine = np.isin(changes.groups, np.array(self._scope.groups, np.int32))
+        if delta.parallelism != self.groups.step:
+            mine = np.isin(changes.groups, np.array(self.groups, np.int32))
             mask = pa.array(mine)
             changes = SortedChanges(changes.table, changes.rows.filter(mask), changes.keys.filter(mask))
             deleted = deleted[mine]
@@ -152,9 +169,9 @@ class _CatchUp:
 
     def _run(self, changes: SortedChanges, deleted: npt.NDArray[np.bool_], source: str) -> Run:
         values = changes.rows.select(self._table.value_schema.names)
-        hashes = hash_keys(changes.keys, self._salt)
-        return self._lists.add(
-            Run.of(changes.groups, changes.keys, deleted, values, hashes, self._lists.in_order), source
+        hashes = hash_keys(changes.keys, self.salt)
+        return self.lists.add(
+            Run.of(changes.groups, changes.keys, deleted, values, hashes, self.lists.in_order), source
         )
 
 

@@ -54,6 +54,7 @@ class Lists:
         self._expiry: Expiry | None = None
         self._merging: Future[None] | None = None
         self._since_kept = 0
+        self._ahead: OrderedDict[str, Future[Run | None]] = OrderedDict()
 
     def known_at(self, mark: EpochKey) -> Runs | None:
         """The runs at an epoch, newest first, if it has been looked at lately."""
@@ -70,7 +71,28 @@ class Lists:
 
     def made_of(self, source: str, rows: int) -> Run | None:
         """The run that some worker has made of a file of so many rows."""
-        return self.shelf.run(name_of(source)) if rows >= FILE_ROWS else None
+        if rows < FILE_ROWS:
+            return None
+        ahead = self._ahead.pop(source, None)
+        if ahead is not None and not ahead.cancel() and (run := ahead.result()) is not None:
+            return run
+        return self.shelf.run(name_of(source))
+
+    def make_ahead(self, source: str, rows: int, make: Callable[[], Run]) -> None:
+        """Make the run of a file that the next epoch is likely to show; returns at once."""
+        if rows < FILE_ROWS:
+            return
+        with self.lock:
+            self._ahead[source] = _thread().submit(self._made_ahead, make)
+            while len(self._ahead) > _LISTS:
+                self._ahead.popitem(last=False)
+
+    def _made_ahead(self, make: Callable[[], Run]) -> Run | None:
+        try:
+            return make()
+        except EpochalError as error:
+            logger.warning("A run of state below %s is made later. %s", self.shelf.folder, error)
+            return None
 
     def compacted(self, runs: Runs, expiry: Expiry) -> Runs:
         """With what can be merged at once."""
@@ -111,7 +133,9 @@ class Lists:
                 self._merging = _thread().submit(self._merge)
 
     def wait(self) -> None:
-        """Until nothing is merged."""
+        """Until nothing is made or merged."""
+        for ahead in self._ahead.values():
+            ahead.result()
         if self._merging is not None:
             self._merging.result()
 

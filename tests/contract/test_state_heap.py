@@ -297,6 +297,21 @@ def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
     return len(view._runs), view._lists
 
 
+def test_the_run_of_a_delta_is_there_before_the_next_epoch_asks(world: World, harness: Harness) -> None:
+    handles = world.pre_commit({COUNTS.id: counted(*range(10), count=2)})
+    settled()
+    deltas = [delta for handle in handles for delta in harness.make().deltas(handle)]
+    made = {name_of(delta.file.path) for delta in deltas}
+    assert len(made) == 2
+    assert made <= {path.name for path in harness.runs} - harness.listed
+    world.publish(handles, {COUNTS.id: counted(*range(10), count=2)})
+    for delta in deltas:
+        harness.store.delete(delta.file.path)
+    recent.forget()
+    world.check()
+    assert made <= harness.listed
+
+
 def test_whoever_finds_another_process_merging_leaves_it_alone(world: World, harness: Harness) -> None:
     _, lists = runs_of(world)
     with Shelf(lists.shelf.folder).merging() as alone:
