@@ -87,7 +87,7 @@ def _serve(descriptor: int) -> NoReturn:
 def _end_with_whoever_asked(descriptor: int) -> None:
     """A control plane that is gone wants no answer; the next one begins long work again. Spark's JVM ends, too."""
     ended = select.poll()
-    ended.register(descriptor, 0)  # hanging up is shown of in any case
+    ended.register(descriptor, 0)  # hanging up is reported in any case
     ended.poll()
     os.killpg(0, signal.SIGKILL)
 
