@@ -1,7 +1,7 @@
 """Small epochs beside plain Spark jobs of their shapes, in turns: one operator and a sink, two and two, and verbs.
 
 A turn is a few epochs of each shape, then as many plain jobs over the same files: the same scans and aggregations, and
-as many Python stages, which pass their rows on. Of each epoch the calls into the JVM are counted, too. What another
+as many Python stages, which pass their rows on: one for each operator, whose sink is in it. Of each epoch the calls into the JVM are counted, too. What another
 process does in the same seconds falls on both sides; a ratio is of one turn, and the first turns are not counted.
 """
 
@@ -103,7 +103,7 @@ def _results(shape: Shape, found: Measured, turns: int) -> Iterator[Result]:
         f"its plain Spark job, {shape.name}",
         median(jobs),
         "ms",
-        "two Python stages for each operator, which pass rows on",
+        "a Python stage for each operator, which passes rows on",
         digits=0,
     )
     middle = median(ratios)
@@ -121,7 +121,7 @@ def _milliseconds(shape: Shape, spark: SparkSession, file: Path) -> float:
 def _plain(rows: DataFrame, key: str) -> DataFrame:
     sums = rows.groupBy(key).agg({"*": "count", "value": "sum"}).toDF("key", "rows", "total")
     columns = "key long, rows long, total long"
-    return sums.mapInArrow(_pass_on, columns).mapInArrow(_pass_on, columns)
+    return sums.mapInArrow(_pass_on, columns)
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
