@@ -1,8 +1,9 @@
 """Small epochs beside plain Spark jobs of their shapes, in turns: one operator and a sink, two and two, and verbs.
 
 A turn is a few epochs of each shape, then as many plain jobs over the same files: the same scans and aggregations, and
-as many Python stages, which pass their rows on: one for each operator, whose sink is in it. Of each epoch the calls into the JVM are counted, too. What another
-process does in the same seconds falls on both sides; a ratio is of one turn, and the first turns are not counted.
+as many Python stages, which pass their rows on: one for each operator, whose sink is in it. Of each epoch the calls
+into the JVM are counted, too. What another process does in the same seconds falls on both sides; a ratio is of one
+turn, and the first turns are not counted.
 """
 
 from __future__ import annotations

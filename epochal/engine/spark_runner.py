@@ -39,7 +39,8 @@ from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideN
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
-from epochal.tasks.last import GivenColumn, Writing
+from epochal.tasks.given import GivenColumn
+from epochal.tasks.last import Writing
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of

@@ -25,7 +25,7 @@ from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import MARK
-from epochal.tasks.last import GivenColumn
+from epochal.tasks.given import GivenColumn
 from epochal.tasks.operator import Subtask
 from epochal.tasks.reporting import AuthorCall
 from epochal.tasks.slices import SliceKeys, gathered

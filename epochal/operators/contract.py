@@ -28,7 +28,7 @@ from epochal.operators.distribution import (
 )
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted
-from epochal.tasks.last import GivenColumn
+from epochal.tasks.given import GivenColumn
 from epochal.tasks.operator import CONTROL, HANDLE, Work
 from epochal.tasks.sides import SIDE, TaskOutput
 

@@ -7,26 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from epochal.errors import EpochalError
+from epochal.tasks.given import GivenColumn
 from epochal.tasks.operator import HANDLE, SUBTASK, OperatorTask
 from epochal.tasks.sink import SINK_RESULT, SinkTask
 
 BATCH_ROWS = 50_000
 """What a sink gets at a time at most: as many as Spark would hand to it (``DEFAULTS`` of ``engine.session``)."""
-
-
-@dataclass(frozen=True)
-class GivenColumn:
-    """An output column that is a column of the task's rows as it is; ``or_zero``: 0 where that is null."""
-
-    column: str
-    or_zero: bool = False
-
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
-        values = batch.column(self.column)
-        return pc.fill_null(values, 0) if self.or_zero else values
 
 
 @dataclass(frozen=True)

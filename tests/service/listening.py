@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.domain.settings import Settings
 
 _SECONDS = 60
+_HOST = "127.0.0.1"
 
 
 @contextmanager
@@ -31,6 +32,19 @@ def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
         yield
     finally:
         _wait_for(server.shutdown())
+
+
+@asynccontextmanager
+async def listening_here(app: FastAPI, port: int) -> AsyncIterator[str]:
+    """``app`` once more, on the caller's own loop; its URL. What it does then runs in the caller's thread."""
+    server = _Server(
+        uvicorn.Config(app, http=protocol_of(app), host=_HOST, port=port, log_level="warning", lifespan="off")
+    )
+    await server.begin()
+    try:
+        yield f"http://{_HOST}:{port}"
+    finally:
+        await server.shutdown()
 
 
 class _Server(uvicorn.Server):

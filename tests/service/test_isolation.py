@@ -396,6 +396,7 @@ def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_pat
             "data": (0, 65533, 0o710),
             "artifact-cache": (0, 65533, 0o750),
             "work": (0, 65533, 0o710),
+            "spares": (0, 65533, 0o710),
             "store": (65534, 65533, stat.S_IMODE(folders["store"].st_mode)),
             "home": (65534, 65533, 0o700),
             **dict.fromkeys(("imports", "replicas", "hints", "logs"), (0, 0, 448)),

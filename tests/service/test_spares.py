@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import epochal.driver
+import epochal.service.runtime.launchers
 from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
@@ -22,6 +24,7 @@ from epochal.service.runtime.launchers.processes import LocalProcess, session_le
 from epochal.service.runtime.launchers.spares import SpareTimes
 from epochal.service.runtime.logs.files import last_lines, log_path
 from epochal.testing.drivers import encoded
+from tests.fault.points import all_declared
 from tests.service.test_supervision import control_plane
 from tests.waiting import eventually
 
@@ -217,6 +220,12 @@ def test_none_is_begun_while_a_driver_is_being_started(tmp_path: Path) -> None:
 
 POINTS = {"W1.offered": 0, "W2.claimed": 0, "W3.handed-over": 1}
 """Where a control plane is killed, and how many drivers there are after that."""
+OF_DRIVERS = ("W4.started", "W5.announced")
+
+
+def test_each_step_of_being_taken_is_a_point_at_which_something_is_killed() -> None:
+    names = all_declared(epochal.driver, epochal.service.runtime.launchers)
+    assert {name for name in names if name.startswith("W")} == {*POINTS, *OF_DRIVERS}
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -245,7 +254,7 @@ def test_a_control_plane_that_is_killed_takes_along_what_has_no_orders(tmp_path:
     assert len(processes(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("point", [pytest.param("W4.started", marks=pytest.mark.long), "W5.announced"])
+@pytest.mark.parametrize("point", [pytest.param(OF_DRIVERS[0], marks=pytest.mark.long), OF_DRIVERS[1]])
 def test_a_driver_that_is_killed_right_after_it_was_taken_is_replaced_by_the_next_attempt(
     tmp_path: Path, point: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

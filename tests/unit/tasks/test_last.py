@@ -14,7 +14,8 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, SinkError
-from epochal.tasks.last import BATCH_ROWS, GivenColumn, LastTask, Writing
+from epochal.tasks.given import GivenColumn
+from epochal.tasks.last import BATCH_ROWS, LastTask, Writing
 from epochal.tasks.operator import CONTROL, HANDLE, SUBTASK
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.sink import SINK_RESULT, SinkTask
