@@ -19,25 +19,17 @@ from pyspark.sql import SparkSession
 
 from epochal import Context, KeyedProcess, Pipeline, ValueState
 from epochal.connectors import files
-from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import microseconds
-from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import SliceLimits
 from epochal.driver.orders import SpareOrders
 from epochal.driver.spare import Warmed
-from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble
 from epochal.engine.conditions import conditions_after
-from epochal.engine.job import EpochPlan
-from epochal.engine.manifests import manifest_of
-from epochal.engine.program import Program
 from epochal.engine.session import create_session
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.undecided_branch import UndecidedBranch
 from epochal.errors import EnvironmentProblem
 from epochal.pipeline.analysis import analyse
-from epochal.snapshots.chain import Chain
-from epochal.snapshots.lineage import extend, read_chains
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger("epochal.driver")
@@ -163,43 +155,18 @@ def _epochs(spark: SparkSession, folder: Path) -> Iterator[None]:
     program = assemble(orders, _pipeline(folder).graph(), spark, store)
     yield
     program.runner.activate()
-    chains = read_chains(store, None, [table.id for table in program.participants.tables])
-    head: ManifestReference | None = None
-    parent: Manifest | None = None
-    for source in program.participants.sources.values():
+    branch, sources = UndecidedBranch(program, BRANCH, store, None), program.participants.sources
+    for source in sources.values():
         source.restore(None, ())
     for number in range(1, EPOCHS + 1):
-        parent = _run_epoch(program, number, head, parent, chains)
-        chains = {table: extend(chain, table, parent) for table, chain in chains.items()}
-        head = ManifestReference(branch=BRANCH, epoch=number, path=f"{BRANCH}/unwritten", sha256="")
+        planned = {name: source.plan(SliceLimits(max_records=None)) for name, source in sources.items()}
+        slices = {name: slice for name, slice in planned.items() if slice is not None}
+        now = microseconds(datetime.now(UTC))
+        opening = program.plan.time.opening(sources, slices, now, now)
+        branch.run(number, slices, conditions_after(program.plan.time.graph, branch.parent, opening))
+        for name, slice in slices.items():
+            sources[name].accept(slice)
         yield
-
-
-def _run_epoch(
-    program: Program,
-    number: int,
-    head: ManifestReference | None,
-    parent: Manifest | None,
-    chains: dict[str, Chain],
-) -> Manifest:
-    sources = program.participants.sources
-    planned = {name: source.plan(SliceLimits(max_records=None)) for name, source in sources.items()}
-    slices = {name: slice for name, slice in planned.items() if slice is not None}
-    now = datetime.now(UTC)
-    opening = program.plan.time.opening(sources, slices, microseconds(now), microseconds(now))
-    scope = EpochScope(BRANCH, EpochKey(BRANCH, number), 1, None if head is None else head.key)
-    plan = EpochPlan(scope, conditions_after(program.plan.time.graph, parent, opening), slices, dict(chains))
-    collected = collect(
-        program.runner.run(plan, program.configuration.epoch_timeout_seconds),
-        operators=list(program.participants.operators),
-        sinks=list(program.participants.sinks),
-        parallelism=program.configuration.parallelism,
-        rejecting=program.plan.time.failing,
-        loops=[],
-    )
-    for name, slice in slices.items():
-        sources[name].accept(slice)
-    return manifest_of(program, head, plan, now, collected, before=parent)
 
 
 def _write_rows(folder: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from uuid import uuid4
 
@@ -20,24 +19,21 @@ from pyspark.sql import SparkSession
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import END, EpochConditions
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.engine.answers import collect
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.comparison import compare_states
 from epochal.engine.conditions import conditions_after, in_rounds
-from epochal.engine.job import EpochPlan
-from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program, check_continues, going_on
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.trial_outputs import KeepingSink, compare_outputs
 from epochal.engine.trial_report import SinkComparison, TrialReport, trial_folders
+from epochal.engine.undecided_branch import UndecidedBranch
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.internal_source import internal_sources
-from epochal.snapshots.lineage import extend, history, read_chains
+from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
@@ -103,11 +99,18 @@ class _Trial:
         if base is not None:
             check_continues(store, base, program)
             program = going_on(program, store.read_manifest(base))
-        self._program, self._branch, self._store = program, branch, store
-        self._head = base
-        self._parent = store.read_manifest(base) if base is not None else None
-        self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
+        self._program, self._store = program, store
+        self._branch = UndecidedBranch(program, branch, store, base)
         self.handles: dict[str, list[Handle]] = {name: [] for name in program.participants.sinks}
+
+    @property
+    def chains(self) -> Mapping[str, Chain]:
+        return self._branch.chains
+
+    @property
+    def parent(self) -> Manifest | None:
+        """Of its next epoch."""
+        return self._branch.parent
 
     @property
     def tables(self) -> Sequence[StateTable]:
@@ -119,26 +122,11 @@ class _Trial:
             self._run_epoch(manifest)
 
     def _run_epoch(self, replayed: Manifest) -> None:
-        program, orders = self._program, self._program.orders
-        key = EpochKey(self._branch, replayed.epoch)
-        scope = EpochScope(orders.application, key, 1, self._head.key if self._head else None)
         slices = self._slices(replayed)
         queries = b"" if replayed.queries is None else self._store.read_file(replayed.queries, "the trial")
-        plan = EpochPlan(scope, self._conditions(replayed, slices), slices, dict(self.chains), queries)
-        collected = collect(
-            program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
-            operators=list(program.participants.operators),
-            sinks=list(program.participants.sinks),
-            parallelism=orders.configuration.parallelism,
-            rejecting=program.plan.time.failing,
-            loops=list(program.participants.loops),
-        )
+        collected = self._branch.run(replayed.epoch, slices, self._conditions(replayed, slices), queries)
         for name, handles in collected.sinks.items():
             self.handles[name] += handles
-        # Never written: what the chains are extended with, and the next epoch builds on.
-        self._parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected, before=self._parent)
-        self.chains = {table: extend(chain, table, self._parent) for table, chain in self.chains.items()}
-        self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path=f"{key.branch}/unwritten", sha256="")
 
     def _conditions(self, replayed: Manifest, slices: Mapping[str, Slice]) -> EpochConditions:
         """Epoch time and commands as they were; watermarks follow from what this version observes."""
@@ -147,7 +135,7 @@ class _Trial:
         at_end = {name for name, place in was.places.items() if place.fire == END}
         ended = frozenset(time.declared if replayed.drained else at_end.intersection(time.declared))
         opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
-        conditions = in_rounds(conditions_after(time.graph, self._parent, opening), sources, self._parent, slices)
+        conditions = in_rounds(conditions_after(time.graph, self.parent, opening), sources, self.parent, slices)
         before = replayed.conditions or conditions
         queries = None if replayed.conditions is None else replayed.conditions.queries
         conditions = conditions.model_copy(update={"queries": queries})
@@ -159,7 +147,7 @@ class _Trial:
         inside = internal_sources(sources)
         slices = {name: slice for name, slice in replayed.slices.items() if name in sources and name not in inside}
         for name, source in inside.items():
-            slice = source.slice_of(self._parent, self._limits(replayed.slices.get(name)))
+            slice = source.slice_of(self.parent, self._limits(replayed.slices.get(name)))
             if slice is not None:
                 slices[name] = slice
         return slices

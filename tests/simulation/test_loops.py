@@ -234,9 +234,9 @@ def test_a_trial_takes_as_many_records_as_were_taken(aligned: bool) -> None:
         trial = _Trial(life.program, "trial-loop", life.store, base)
         trial.run([life.store.read_manifest(reference) for reference in tried])
         assert all(table.same for table in compare_states(life.store, tried[-1], trial.tables, trial.chains))
-        assert trial._parent is not None
+        assert trial.parent is not None
         held = life.store.read_manifest(tried[-1]).loops["messages"]
-        assert (trial._parent.loops["messages"].rows, trial._parent.loops["messages"].hop) == (held.rows, held.hop)
+        assert (trial.parent.loops["messages"].rows, trial.parent.loops["messages"].hop) == (held.rows, held.hop)
 
 
 @examples(4)
