@@ -5,63 +5,50 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from epochal.backends import boot_folders, heap, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.runs import lists as runs_lists
-from epochal.backends.runs.levels import FAN_IN, due
+from epochal.backends.runs.levels import FAN_IN
 from epochal.backends.runs.lists import Lists
 from epochal.backends.runs.shelf import Shelf, name_of
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError, StorageFull
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.access import TableAccess
 from epochal.testing.state_world import (
     COUNTS,
-    GROUPS,
     OWNER,
     Change,
-    StateHarness,
     World,
     changes_of,
     check_view,
     counted,
-    seen,
     uncounted,
+)
+from tests.contract.local_stores import (
+    Counts,
+    LocalStoreHarness,
+    counts_expected,
+    counts_seen,
+    filled,
+    kill_a_task,
+    overwrite,
+    small_disk,
 )
 
 
-class Harness(StateHarness):
-    def __init__(self, folder: Path) -> None:
-        self._store = SnapshotStore(str(folder / "store"))
-        self.cache = folder / "cache"
+class Harness(LocalStoreHarness):
+    backend = HeapBackend
 
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> HeapBackend:
-        return HeapBackend(OWNER, self.store, str(self.cache))
-
-    def new_worker(self) -> None:
+    def forget(self) -> None:
         settled()
         heap.forget()
-        recent.forget()
-
-    def new_machine(self) -> None:
-        self.new_worker()
-        shutil.rmtree(self.cache, ignore_errors=True)
 
     @property
     def runs(self) -> list[Path]:
@@ -88,14 +75,7 @@ def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness
 
 @pytest.fixture
 def world(harness: Harness) -> World:
-    world = World(harness)
-    world.run(counts=counted(*range(300)), seen=seen(1, b"a", b"x" * 600))
-    world.check()
-    return world
-
-
-def overwrite(path: Path) -> None:
-    path.write_bytes(os.urandom(path.stat().st_size))
+    return filled(harness)
 
 
 def change_one_byte(path: Path) -> None:
@@ -261,33 +241,19 @@ def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harnes
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(_counts, [(harness.store.url, str(harness.cache), scope) for scope in scopes])
     for scope, each, counts in zip(scopes, (old, world, world, old) * 2, found, strict=True):
-        assert counts == _expected(each, scope.subtask)
+        assert counts == counts_expected(each, scope.subtask)
     world.check()
 
 
-def _counts(store: str, cache: str, scope: StateTaskScope) -> dict[tuple[object, ...], int]:
+def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
     """What a task in a process of its own sees of ``counts``, before it has merged anything and afterwards."""
     runs_lists.FILE_ROWS = 1
     found = []
     for _ in range(2):
-        transaction = HeapBackend(OWNER, SnapshotStore(store), cache).start(scope)
-        rows = changes_of(COUNTS, counted(*range(300)))
-        rows = rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask)
-        there, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
-        assert there.all()
-        keys = zip(rows.column("word").to_pylist(), rows.column("day").to_pylist(), strict=True)
-        found.append(dict(zip(keys, values.column("count").to_pylist(), strict=True)))
-        transaction.discard()
+        found.append(counts_seen(HeapBackend(OWNER, SnapshotStore(store), cache), scope))
         settled()
     assert found[0] == found[1]
     return found[0]
-
-
-def _expected(world: World, subtask: int) -> dict[tuple[object, ...], int]:
-    counts = {key: row["count"] for key, row in world.expected[COUNTS.id].items()}
-    rows = [dict(zip(("word", "day"), key, strict=True)) | {"count": 0} for key in counts]
-    groups = changes_of(COUNTS, rows).column("_kg").to_pylist()
-    return {key: count for (key, count), group in zip(counts.items(), groups, strict=True) if group % 2 == subtask}
 
 
 def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
@@ -336,37 +302,27 @@ def test_too_many_runs_are_not_put_off(world: World, harness: Harness, monkeypat
             assert runs_of(world)[0] <= 7
 
 
-def on_a_disk_of(kilobytes: int, folder: Path) -> None:
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-
-
 @pytest.fixture
-def small_disk(harness: Harness) -> Iterator[Path]:
-    on_a_disk_of(192, harness.cache)
-    yield harness.cache
-    settled()
-    subprocess.run(["umount", "-l", str(harness.cache)], check=True)
+def small_cache(harness: Harness) -> Iterator[Path]:
+    with small_disk(192, harness.cache) as folder:
+        yield folder
+        settled()
 
 
-def test_a_full_disk_under_a_run_is_said_so(small_disk: Path, harness: Harness) -> None:
+def test_a_full_disk_under_a_run_is_said_so(small_cache: Path, harness: Harness) -> None:
     world = World(harness)
     world.run_elsewhere(counts=_wide(range(400)))
-    with pytest.raises(StorageFull, match=str(small_disk)):
+    with pytest.raises(StorageFull, match=str(small_cache)):
         world.start(0)
     assert not harness.runs
-    assert not list(small_disk.rglob("*.part"))
+    assert not list(small_cache.rglob("*.part"))
     world.run_elsewhere(counts=uncounted(*range(400)))
     world.compact()
     world.check()
 
 
 def test_a_full_disk_under_a_merge_keeps_nobody_from_running(
-    small_disk: Path, harness: Harness, caplog: pytest.LogCaptureFixture
+    small_cache: Path, harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(harness, 1)
     for number in range(FAN_IN):
@@ -376,7 +332,7 @@ def test_a_full_disk_under_a_merge_keeps_nobody_from_running(
     assert "were not merged" in caplog.text
     assert "no space left" in caplog.text
     assert runs_of(world)[0] == FAN_IN
-    assert not list(small_disk.rglob("*.part"))
+    assert not list(small_cache.rglob("*.part"))
     world.check()
 
 
@@ -388,12 +344,7 @@ def test_a_killed_writer_leaves_nothing_that_is_believed(world: World, harness: 
     world.run_elsewhere(counts=counted(*range(300), count=2))
     harness.new_worker()
     before = harness.listed
-    script = tmp_path / "killed.py"
-    script.write_text(_KILLED)
-    pickled = tmp_path / "scope"
-    pickled.write_bytes(pickle.dumps(world.scope(0)))
-    done = subprocess.run([sys.executable, str(script), harness.store.url, str(harness.cache), str(pickled)])
-    assert done.returncode == -9
+    kill_a_task(_KILLED, world, harness, tmp_path)
     assert list(harness.cache.rglob("*.part"))
     assert harness.listed == before
     world.check()
@@ -418,20 +369,3 @@ run_file._Checked.write = killed_in_between
 store, cache, scope = sys.argv[1:]
 HeapBackend("counts", SnapshotStore(store), cache).start(pickle.load(open(scope, "rb")))
 """
-
-
-@given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 10_000)), max_size=200))
-def test_runs_stay_few_and_rows_are_seldom_merged(epochs: list[int]) -> None:
-    runs: list[int] = []
-    merged = 0
-    for rows in epochs:
-        runs = [rows, *runs]
-        while (chosen := due(runs)) is not None:
-            assert len(chosen) >= FAN_IN
-            together = sum(runs[chosen.start : chosen.stop])
-            merged += together
-            runs = [*runs[: chosen.start], together, *runs[chosen.stop :]]
-    assert sum(runs) == sum(epochs)
-    most = 1 + max(1, sum(epochs)).bit_length()
-    assert len(runs) <= FAN_IN * most
-    assert merged <= sum(epochs) * most

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from epochal.backends import boot_folders, identity, lmdb, lmdb_environment, recent
+from epochal.backends import boot_folders, identity, lmdb, lmdb_environment
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.lmdb_environment import Environment
@@ -23,29 +20,24 @@ from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import StorageFull
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.access import TableAccess
-from epochal.testing.state_world import COUNTS, GROUPS, OWNER, StateHarness, World, changes_of, counted, seen
+from epochal.testing.state_world import COUNTS, GROUPS, OWNER, World, counted
+from tests.contract.local_stores import (
+    Counts,
+    LocalStoreHarness,
+    counts_expected,
+    counts_seen,
+    filled,
+    kill_a_task,
+    overwrite,
+    small_disk,
+)
 
 
-class Harness(StateHarness):
-    def __init__(self, folder: Path) -> None:
-        self._store = SnapshotStore(str(folder / "store"))
-        self.cache = folder / "cache"
+class Harness(LocalStoreHarness):
+    backend = LmdbBackend
 
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> LmdbBackend:
-        return LmdbBackend(OWNER, self.store, str(self.cache))
-
-    def new_worker(self) -> None:
+    def forget(self) -> None:
         lmdb.forget()
-        recent.forget()
-
-    def new_machine(self) -> None:
-        self.new_worker()
-        shutil.rmtree(self.cache, ignore_errors=True)
 
     @property
     def data_files(self) -> list[Path]:
@@ -59,14 +51,7 @@ def harness(tmp_path: Path) -> Harness:
 
 @pytest.fixture
 def world(harness: Harness) -> World:
-    world = World(harness)
-    world.run(counts=counted(*range(300)), seen=seen(1, b"a", b"x" * 600))
-    world.check()
-    return world
-
-
-def overwrite(path: Path) -> None:
-    path.write_bytes(os.urandom(path.stat().st_size))
+    return filled(harness)
 
 
 def halve(path: Path) -> None:
@@ -176,21 +161,11 @@ def test_a_full_map_grows(world: World, harness: Harness, monkeypatch: pytest.Mo
     assert max(path.stat().st_size for path in harness.data_files) > 64 << 10
 
 
-def test_a_full_disk_under_the_cache_is_said_so(world: World, harness: Harness, small_disk: Path) -> None:
-    backend = LmdbBackend(OWNER, harness.store, str(small_disk))
-    with pytest.raises(StorageFull, match=str(small_disk)):
-        backend.start(world.scope(0))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def test_a_full_disk_under_the_cache_is_said_so(world: World, harness: Harness, tmp_path: Path) -> None:
+    with small_disk(96, tmp_path / "small") as folder:
+        backend = LmdbBackend(OWNER, harness.store, str(folder))
+        with pytest.raises(StorageFull, match=str(folder)):
+            backend.start(world.scope(0))
 
 
 def test_processes_catch_up_side_by_side(world: World, harness: Harness) -> None:
@@ -200,41 +175,21 @@ def test_processes_catch_up_side_by_side(world: World, harness: Harness) -> None
     world.run_elsewhere(counts=counted(*range(100), count=77))
     harness.new_worker()
     scopes = [old.scope(0), world.scope(0), world.scope(1), old.scope(1)] * 2
-    expected = [
-        {key: row["count"] for key, row in each.expected[COUNTS.id].items()} for each in (old, world, world, old)
-    ]
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        seen_by_each = pool.starmap(_counts, [(harness.store.url, str(harness.cache), scope) for scope in scopes])
-    for scope, found, wanted in zip(scopes, seen_by_each, expected * 2, strict=True):
-        rows = [dict(zip(("word", "day"), key, strict=True)) | {"count": 0} for key in wanted]
-        groups = changes_of(COUNTS, rows).column("_kg").to_pylist()
-        mine = {
-            key: count for (key, count), group in zip(wanted.items(), groups, strict=True) if group % 2 == scope.subtask
-        }
-        assert found == mine
+        found = pool.starmap(_counts, [(harness.store.url, str(harness.cache), scope) for scope in scopes])
+    for scope, each, counts in zip(scopes, (old, world, world, old) * 2, found, strict=True):
+        assert counts == counts_expected(each, scope.subtask)
 
 
-def _counts(store: str, cache: str, scope: StateTaskScope) -> dict[tuple[object, ...], int]:
+def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
     """What a task in a process of its own sees of ``counts``."""
-    transaction = LmdbBackend(OWNER, SnapshotStore(store), cache).start(scope)
-    rows = changes_of(COUNTS, counted(*range(300)))
-    rows = rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask)
-    found, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
-    assert found.all()
-    transaction.discard()
-    keys = zip(rows.column("word").to_pylist(), rows.column("day").to_pylist(), strict=True)
-    return dict(zip(keys, values.column("count").to_pylist(), strict=True))
+    return counts_seen(LmdbBackend(OWNER, SnapshotStore(store), cache), scope)
 
 
 def test_a_killed_writer_leaves_the_last_whole_step(world: World, harness: Harness, tmp_path: Path) -> None:
     world.run_elsewhere(counts=counted(*range(300), count=2))
     harness.new_worker()
-    script = tmp_path / "killed.py"
-    script.write_text(_KILLED)
-    pickled = tmp_path / "scope"
-    pickled.write_bytes(pickle.dumps(world.scope(0)))
-    done = subprocess.run([sys.executable, str(script), harness.store.url, str(harness.cache), str(pickled)])
-    assert done.returncode == -9
+    kill_a_task(_KILLED, world, harness, tmp_path)
     world.check()
 
 

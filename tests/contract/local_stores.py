@@ -1,0 +1,112 @@
+"""What the tests of both local stores have in common: a worker's harness, damage, small disks, other processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from epochal.backends import recent
+from epochal.backends.delta import DeltaBackend
+from epochal.contracts.state import StateTaskScope
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.access import TableAccess
+from epochal.testing.state_world import COUNTS, GROUPS, OWNER, StateHarness, World, changes_of, counted, seen
+
+Counts = dict[tuple[object, ...], int]
+"""By word and day the count."""
+
+
+class LocalStoreHarness(StateHarness):
+    """Of a backend that keeps what it has read below a cache folder."""
+
+    backend: type[DeltaBackend]
+
+    def __init__(self, folder: Path) -> None:
+        self._store = SnapshotStore(str(folder / "store"))
+        self.cache = folder / "cache"
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    def make(self) -> DeltaBackend:
+        return self.backend(OWNER, self.store, str(self.cache))
+
+    def new_worker(self) -> None:
+        self.forget()
+        recent.forget()
+
+    def new_machine(self) -> None:
+        self.new_worker()
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Let go of what the backend keeps in this process."""
+
+
+def filled(harness: StateHarness) -> World:
+    """A world of one epoch, read once."""
+    world = World(harness)
+    world.run(counts=counted(*range(300)), seen=seen(1, b"a", b"x" * 600))
+    world.check()
+    return world
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
+@contextmanager
+def small_disk(kilobytes: int, folder: Path) -> Iterator[Path]:
+    """A file system of its own at ``folder``; the test is skipped where none can be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def counts_seen(backend: DeltaBackend, scope: StateTaskScope) -> Counts:
+    """What a task sees of ``counts``, all of which are there."""
+    transaction = backend.start(scope)
+    rows = changes_of(COUNTS, counted(*range(300)))
+    rows = rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask)
+    there, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
+    assert there.all()
+    keys = zip(rows.column("word").to_pylist(), rows.column("day").to_pylist(), strict=True)
+    found = dict(zip(keys, values.column("count").to_pylist(), strict=True))
+    transaction.discard()
+    return found
+
+
+def counts_expected(world: World, subtask: int) -> Counts:
+    """What a task has to see of them."""
+    counts = {key: row["count"] for key, row in world.expected[COUNTS.id].items()}
+    rows = [dict(zip(("word", "day"), key, strict=True)) | {"count": 0} for key in counts]
+    groups = changes_of(COUNTS, rows).column("_kg").to_pylist()
+    return {key: count for (key, count), group in zip(counts.items(), groups, strict=True) if group % 2 == subtask}
+
+
+def kill_a_task(script: str, world: World, harness: LocalStoreHarness, folder: Path) -> None:
+    """Start a task in a process that kills itself as ``script`` says, whose arguments are the store, the cache, and a
+    file with the task's scope."""
+    program, scope = folder / "killed.py", folder / "scope"
+    program.write_text(script)
+    scope.write_bytes(pickle.dumps(world.scope(0)))
+    done = subprocess.run([sys.executable, str(program), harness.store.url, str(harness.cache), str(scope)])
+    assert done.returncode == -9
