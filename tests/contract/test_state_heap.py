@@ -231,6 +231,16 @@ def _attempt(store: str, cache: str, scope: StateTaskScope, count: int) -> objec
     return transaction.pre_commit()
 
 
+def test_branches_that_went_on_from_one_epoch_see_their_own(world: World, harness: Harness) -> None:
+    other = world.fork("fork")
+    for count in (2, 3):
+        world.run(counts=counted(*range(300), count=count))
+        other.run(counts=counted(*range(300), count=10 * count))
+        for each in (world, other, world):
+            each.check()
+            harness.new_worker()
+
+
 def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harness) -> None:
     for number in range(FAN_IN + 2):
         world.run_elsewhere(counts=counted(*range(number * 40, number * 40 + 100), count=number))

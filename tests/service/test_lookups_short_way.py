@@ -159,6 +159,9 @@ def test_requests_of_one_connection_are_answered_in_turn(there: Plane, monkeypat
     together = [b"".join([*lookups, listed, *lookups, last(there)])]
     short, ordinary, _ = both_ways(there, together, monkeypatch)
     assert short == ordinary and short.count(b"HTTP/1.1 ") == 10
+    waits = request(there, KEYS + "JFK,LAX?min_epoch=2&wait_seconds=1", [ID])
+    behind, ordinary, _ = both_ways(there, [waits, lookups[0], last(there)], monkeypatch)
+    assert behind == ordinary and behind.startswith(b"HTTP/1.1 4") and behind.count(b"HTTP/1.1 200") == 2
     pieces = [bytes([byte]) for byte in lookups[0]] + [lookups[1] + lookups[0][:40], lookups[0][40:], last(there)]
     short, ordinary, _ = both_ways(there, pieces, monkeypatch)
     assert short == ordinary and short.count(b"HTTP/1.1 200") == 4

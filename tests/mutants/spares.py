@@ -1,0 +1,56 @@
+"""Wrong ways to give an application a spare driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+SPARES = "tests/service/test_spares.py"
+
+
+@mutant("spares: one is given for any Spark settings and environment", SPARES)
+def _any_spare_fits() -> None:
+    from epochal.service.runtime.launchers.spare_process import SpareKey
+
+    change(SpareKey, "__eq__", lambda _: lambda self, other: True)
+
+
+@mutant("spares: one that does not answer is given", SPARES)
+def _unasked() -> None:
+    from epochal.service.runtime.launchers.spare_process import SpareProcess
+
+    change(SpareProcess, "answers", lambda _: lambda self, seconds: True)
+
+
+@mutant("spares: one that was given stays in the pool", SPARES)
+def _given_twice() -> None:
+    from epochal.service.runtime.launchers.spares import SparePool
+
+    def wrong(take: Any) -> Any:
+        def generous(self: SparePool, key: Any) -> Any:
+            before = list(self._spares)
+            given = take(self, key)
+            self._spares = before
+            return given
+
+        return generous
+
+    change(SparePool, "take", wrong)
+
+
+@mutant("spares: they become as old as they like", SPARES)
+def _old_spares() -> None:
+    from epochal.service.runtime.launchers.spares import SparePool
+
+    change(SparePool, "_is_young", lambda _: lambda self, spare: True)
+
+
+@mutant("spares: nobody says whose driver one has become", SPARES)
+def _no_claim() -> None:
+    from epochal.service.runtime.launchers import spare_process
+
+    change(spare_process, "claimed_name", lambda _: lambda claim: None)
+    from epochal.service.runtime.launchers import local
+
+    change(local, "claimed_name", lambda _: lambda claim: None)

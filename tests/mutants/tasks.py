@@ -1,0 +1,38 @@
+"""Wrong ways to run an operator and its sink as one task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+LAST = "tests/unit/tasks/test_last.py"
+
+
+@mutant("last task: where the operator fails, the sink pre-commits what it has", LAST)
+def _half_an_operator() -> None:
+    from epochal.errors import EpochalError
+    from epochal.tasks.last import LastTask, _answer
+    from epochal.tasks.operator import HANDLE
+
+    def wrong(_: Any) -> Any:
+        def rows(self: LastTask, batches: Any, answers: list[Any]) -> Any:
+            try:
+                for batch in self.operator(batches):
+                    if batch.num_rows and batch.column(HANDLE).null_count == 0:
+                        answers.append(_answer(batch))
+                    else:
+                        yield batch
+            except EpochalError:
+                return
+
+        return rows
+
+    change(LastTask, "_rows", wrong)
+
+
+@mutant("last task: the operator's handles are lost", LAST)
+def _no_handles_of_the_operator() -> None:
+    from epochal.tasks import last
+
+    change(last, "_answer", lambda answer: lambda batch: answer(batch).slice(0, 0))
