@@ -45,7 +45,6 @@ MEASURES = (
     "entries",
     "internal_calls",
     "many_applications",
-    "recovery",
     "warm_drivers",
     "fork",
     "rescale",

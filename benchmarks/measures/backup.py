@@ -23,7 +23,7 @@ from epochal.snapshots.store import SnapshotStore
 
 LARGE_FILES, LARGE_BYTES = 48, 20_000_000
 SMALL_FILES, SMALL_BYTES = 2_000, 20_000
-ROUNDS = 5
+ROUNDS = 3
 _POINT = FaultPoint("benchmark", "a file is copied")
 
 

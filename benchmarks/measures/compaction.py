@@ -13,7 +13,7 @@ from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 
 KEYS, TOUCHED = 1_000_000, 50_000
-TURNS, EPOCHS_A_TURN, COLD_EPOCHS = 6, 12, 2
+TURNS, EPOCHS_A_TURN, COLD_EPOCHS = 5, 12, 2
 EVERY_EPOCHS = 10
 """Half of the state's bytes changed since: when the default policy writes bases of a state like this."""
 

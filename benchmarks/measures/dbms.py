@@ -20,7 +20,7 @@ from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 
-ROWS, KEYS, BATCH_ROWS, TURNS = 300_000, 300_000, 10_000, 5
+ROWS, KEYS, BATCH_ROWS, TURNS = 300_000, 300_000, 10_000, 3
 SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, name text, amount double precision)"

@@ -12,7 +12,7 @@ from benchmarks.running import has_key, running_control_plane, submit, wait_for
 from epochal.client import Client
 from epochal.client.application import ApplicationHandle
 
-SIZES = (1_000, 10_000_000)
+SIZES = (1_000, 2_000_000)
 TIMES = 7
 """The first of each is left out."""
 

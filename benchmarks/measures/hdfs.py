@@ -21,8 +21,8 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.hdfs import hdfs as hdfs_server
 
-WIDE_ROWS, PAYLOAD_BYTES, NARROW_ROWS, BATCH_ROWS, TURNS = 300_000, 1_000, 1_000_000, 10_000, 7
-SMALL_EPOCHS, SMALL_ROWS, WARM = 80, 1_000, 20
+WIDE_ROWS, PAYLOAD_BYTES, NARROW_ROWS, BATCH_ROWS, TURNS = 300_000, 1_000, 1_000_000, 10_000, 4
+SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 20
 
 
 def run(folder: Path) -> list[Result]:

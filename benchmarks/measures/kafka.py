@@ -22,10 +22,10 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.kafka import kafka as kafka_server
 
-ROWS, RECORD_BYTES, BATCH_ROWS, TURNS = 500_000, 100, 10_000, 5
+ROWS, RECORD_BYTES, BATCH_ROWS, TURNS = 500_000, 100, 10_000, 3
 SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
 PARTITIONS = 2
-READ_ROWS, READ_EPOCHS, READ_WARM, READ_TURNS, KEYS = 1_000_000, 7, 3, 3, 10_000
+READ_ROWS, READ_EPOCHS, READ_WARM, READ_TURNS, KEYS = 1_000_000, 6, 3, 3, 10_000
 JSON_SCHEMA = "id bigint, name string, amount double, city string, flag boolean"
 
 

@@ -55,7 +55,7 @@ class Load:
     seconds: float
 
 
-FULL = Load(1_000, 50, 60.0)
+FULL = Load(1_000, 50, 30.0)
 
 
 @dataclass(frozen=True)

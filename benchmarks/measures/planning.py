@@ -25,7 +25,7 @@ from epochal import Pipeline
 from epochal.connectors import files
 from epochal.engine.settings import Configuration
 
-TURNS, COLD_TURNS, EPOCHS, COLD = 6, 3, 14, 4
+TURNS, COLD_TURNS, EPOCHS, COLD = 4, 2, 10, 3
 """Of each turn so many epochs, of which the first are not counted: an attempt begins cold."""
 ROWS, KEYS, MOST = 1_000, 500, 1.25
 

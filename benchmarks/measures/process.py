@@ -9,7 +9,7 @@ from benchmarks import engine, inputs, pipelines, structured_streaming
 from benchmarks.result import Result, at_least, number
 from benchmarks.sessions import session
 
-FILES, ROWS, KEYS = 6, 1_000_000, 200_000
+FILES, ROWS, KEYS = 5, 1_000_000, 200_000
 SMALLER = 20
 """PySpark's own is measured on an input this many times smaller, or it would take hours; both per row."""
 

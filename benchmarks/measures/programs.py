@@ -24,7 +24,7 @@ from epochal.pipeline.stream import Stream
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.word_count import WordCount
 
-TURNS, EPOCHS, COLD = 5, 5, 2
+TURNS, EPOCHS, COLD = 3, 5, 2
 """Of each turn so many epochs, of which the first two are not counted: an attempt begins cold."""
 MOST = 1.5
 CALLS, KEYS, VALUE = 200_000, 200_000, "v" * 90

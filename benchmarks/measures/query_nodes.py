@@ -26,7 +26,7 @@ from benchmarks.running import has_key, running_control_plane, submit, wait_for
 from epochal.client import Client
 from epochal.testing.servers.control_plane import COMMAND, ControlPlane
 
-ROUNDS, SECONDS, WARM_SECONDS = 3, 8, 2
+ROUNDS, SECONDS, WARM_SECONDS = 3, 5, 1
 CONNECTIONS = 32
 """Of each worker."""
 TARGET, BARE_TARGET = 0.9, 0.85

@@ -16,7 +16,7 @@ from epochal.client.application import ApplicationHandle
 
 KEYS = 1_000_000
 SLICE = 100_000
-EPOCHS = 12
+EPOCHS = 8
 
 
 def run(folder: Path) -> list[Result]:

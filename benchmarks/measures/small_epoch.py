@@ -17,7 +17,7 @@ from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number, percentile
 from epochal.engine.settings import Configuration
 
-EPOCHS, ROWS, KEYS, WARM = 120, 1_000, 500, 60
+EPOCHS, ROWS, KEYS, WARM = 80, 1_000, 500, 40
 INTERVAL_SECONDS = 0.5
 """Long enough that the epoch before is committed: what is measured is one epoch, not a backlog."""
 

@@ -25,7 +25,7 @@ from epochal.engine.settings import Configuration
 from epochal.testing import Harness
 
 ASKED = (0, 1, 10, 100, 1_000)
-ROWS, EPOCHS, WARM = 100_000, 15, 3
+ROWS, EPOCHS, WARM = 100_000, 9, 3
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 COUNTRIES = [f"C{number:02}" for number in range(40)]
 DEVICES = [f"device-{number:02}" for number in range(20)]

@@ -12,7 +12,7 @@ from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 
 SIZES = (1_000, 100_000, 1_000_000)
-TURNS, EPOCHS_A_TURN, ROWS, TOUCHED = 5, 5, 10_000, 1_000
+TURNS, EPOCHS_A_TURN, ROWS, TOUCHED = 4, 5, 10_000, 1_000
 COLD_EPOCHS = 2
 """Of each turn: an attempt begins cold."""
 

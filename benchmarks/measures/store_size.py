@@ -18,7 +18,7 @@ from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.store import SnapshotStore
 
 KEYS, TOUCHED = 1_000_000, 50_000
-EPOCHS, EPOCHS_A_TURN = 200, 10
+EPOCHS, EPOCHS_A_TURN = 100, 10
 RETAINED = 5
 
 

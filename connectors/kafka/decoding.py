@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,14 @@ import pyarrow.compute as pc
 
 from epochal.backends.kafka.avro import arrow_schema, decoder
 from epochal.connectors.kafka.records import HEADERS, Records
+from epochal.errors import MalformedRecord
 
 VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"
+MISFIT = (
+    "A record does not fit, at %s. Correct the schema, or let the source drop such records (malformed='drop')."
+)
+"""With the record's place and why."""
 
 METADATA: dict[str, pa.DataType] = {
     "key": pa.string(),
@@ -97,23 +103,32 @@ class Columns:
     """What a task gives of each message: the value's columns, ``metadata`` as (name, what), and why it does not fit.
 
     ``located``: also where it was, in columns, for what only Spark can find not to fit; null where nothing is left to
-    Spark. Else the reason says it.
+    Spark. Else the reason says it. ``refusing``: what does not fit is raised, and there is no column for it.
+    ``unread``: the columns that are not given; what is in them has to fit as well.
     """
 
     value: ValueDecoder
     metadata: tuple[tuple[str, str], ...]
     key_format: str
     located: bool
+    refusing: bool = False
+    unread: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         fields = list(self.value.schema)
         fields += [pa.field(name, self.type_of(what)) for name, what in self.metadata]
-        if self.may_not_fit:
+        fields = [field for field in fields if field.name not in self.unread]
+        if self.marking:
             fields.append(pa.field(CORRUPT, pa.string()))
         if self.located:
             fields += [pa.field(TOPIC, pa.string()), pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())]
         return pa.schema(fields)
+
+    @property
+    def marking(self) -> bool:
+        """Whether there is a column that says why a record does not fit."""
+        return self.may_not_fit and not self.refusing
 
     @property
     def may_not_fit(self) -> bool:
@@ -129,26 +144,34 @@ class Columns:
     @property
     def parts(self) -> frozenset[str]:
         """What has to be read of records beside their values."""
-        return frozenset(what for _, what in self.metadata)
+        return frozenset(what for name, what in self.metadata if self._is_looked_at(name, what))
+
+    def _is_looked_at(self, name: str, what: str) -> bool:
+        return name not in self.unread or (what == "key" and self.key_format != "raw")
 
     def batch(self, records: Records) -> pa.RecordBatch:
-        """All of it for these records."""
-        arrays, reasons = self.value.columns(records.values)
-        for _, what in self.metadata:
-            array, unfit = self._metadata(what, records)
-            arrays.append(array)
-            if unfit is not None:
-                reasons = [first or second for first, second in zip(reasons or unfit, unfit, strict=True)]
-        if self.may_not_fit:
-            arrays.append(self._reasons(records, reasons))
+        """All of it for these records. Raises ``MalformedRecord`` where it is ``refusing``."""
+        decoded, reasons = self.value.columns(records.values)
+        arrays = dict(zip(self.value.schema.names, decoded, strict=True))
+        for name, what in self.metadata:
+            if self._is_looked_at(name, what):
+                arrays[name], unfit = self._metadata(what, records)
+                if unfit is not None:
+                    reasons = [first or second for first, second in zip(reasons or unfit, unfit, strict=True)]
+        given = [array for name, array in arrays.items() if name not in self.unread]
+        if self.may_not_fit and self.refusing:
+            self._refuse(records, reasons)
+        elif self.may_not_fit:
+            given.append(self._reasons(records, reasons))
         if self.located:
-            arrays += self._locations(records, needed=reasons is not None or self._is_left(arrays))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            left = arrays[VALUE]  # of these only Spark can say that they do not fit
+            given += self._locations(records, needed=reasons is not None or left.null_count < len(left))
+        return pa.RecordBatch.from_arrays(given, schema=self.schema)
 
-    def _is_left(self, arrays: list[pa.Array]) -> bool:
-        """Whether there are values of which only Spark can say that they do not fit."""
-        left = arrays[self.value.schema.get_field_index(VALUE)]
-        return bool(left.null_count < len(left))
+    def _refuse(self, records: Records, reasons: list[str | None] | None) -> None:
+        for row, reason in enumerate(reasons or ()):
+            if reason is not None:
+                raise MalformedRecord(MISFIT % f"{place(*records.where(row))}: {reason}")
 
     def _locations(self, records: Records, needed: bool) -> list[pa.Array]:
         if needed:

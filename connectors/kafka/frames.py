@@ -14,6 +14,7 @@ from epochal.connectors import json_objects
 from epochal.connectors.kafka.decoding import (
     CORRUPT,
     METADATA,
+    MISFIT,
     OFFSET,
     PARTITION,
     TOPIC,
@@ -35,7 +36,7 @@ from epochal.tasks.reporting import MARKER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _PARSED = "_epochal_parsed"
 _OF_TOPIC, _OF_PARTITION = "_epochal_of_topic", "_epochal_of_partition"
@@ -68,38 +69,55 @@ class RecordFormat:
         return StructType([*values, *added])
 
     def frame(
-        self, spark: SparkSession, connection: Connection, ranges: Sequence[OffsetRange], dropped: Observation | None
+        self,
+        spark: SparkSession,
+        connection: Connection,
+        ranges: Sequence[OffsetRange],
+        dropped: Observation | None,
+        unread: frozenset[str] = frozenset(),
     ) -> DataFrame:
-        """The records of exactly these ranges; how many of them did not fit goes to ``dropped``, if they are."""
+        """The records of exactly these ranges; how many of them did not fit goes to ``dropped``, if they are.
+
+        ``unread``: the columns in whose place is an error.
+        """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        columns = self._columns()
+        columns = self._columns(unread)
         groups = tuple(grouped(ranges, tasks=max(1, spark.sparkContext.defaultParallelism)))
         task = ReadRanges(connection, groups, columns)
         read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, from_arrow_schema(columns.schema))
-        checked = self._checked(self._parsed(read), dropped) if columns.may_not_fit else read
-        return checked.select(*map(quoted, self.schema(spark).names))
+        checked = self._checked(self._parsed(read, unread), dropped) if columns.marking else read
+        return checked.select(*(_absent(field) if field.name in unread else _own(field) for field in self.schema(spark)))
 
     def partitioned(
-        self, spark: SparkSession, connection: Connection, ranges: Sequence[OffsetRange], dropped: Observation | None
+        self,
+        spark: SparkSession,
+        connection: Connection,
+        ranges: Sequence[OffsetRange],
+        dropped: Observation | None,
+        unread: frozenset[str] = frozenset(),
     ) -> DataFrame:
         """As :meth:`frame`, with the topic and the number of each record's partition."""
         located = replace(self, metadata=(*self.metadata, (_OF_TOPIC, "topic"), (_OF_PARTITION, "partition")))
-        frame = located.frame(spark, connection, ranges, dropped)
+        frame = located.frame(spark, connection, ranges, dropped, unread)
         partition = f"concat_ws('/', {_OF_TOPIC}, {_OF_PARTITION}) AS {SOURCE_PARTITION}"
         return frame.selectExpr(*map(quoted, self.schema(spark).names), partition)
 
-    def _columns(self) -> Columns:
-        value, fields = self.value, self._read_in_tasks()
+    def _columns(self, unread: frozenset[str] = frozenset()) -> Columns:
+        """What tasks give. Of JSON the fields, as Spark does not read them itself; and whatever Spark has to check."""
+        value, fields, json = self.value, self._read_in_tasks(), self.ddl is not None
         if fields is not None:
             value = JsonDecoder(fields)
-        return Columns(value, self.metadata, self.key_format, located=self.ddl is not None)
+            of_tasks = {field_column(number) for number, name in enumerate(fields.names) if name in unread}
+            unread = unread - set(fields.names) | of_tasks
+        refusing = not json and self.malformed == "fail"
+        return Columns(value, self.metadata, self.key_format, located=json, refusing=refusing, unread=unread)
 
     def _read_in_tasks(self) -> pa.Schema | None:
         """The fields that the tasks read of JSON that they can; ``None`` where Spark reads all."""
         return None if self.ddl is None else arrow_fields(self._json_schema())
 
-    def _parsed(self, frame: DataFrame) -> DataFrame:
+    def _parsed(self, frame: DataFrame, unread: frozenset[str]) -> DataFrame:
         if self.ddl is None:
             return frame
         from pyspark.sql import functions as F
@@ -109,15 +127,16 @@ class RecordFormat:
         fits = json_objects.fits(F.col(_PARSED), F.col(VALUE), {})
         unfit = F.when(~fits, F.lit("its value is not one JSON object that fits the schema"))
         where = F.format_string("offset %d of topic %s, partition %d: ", *map(F.col, (OFFSET, TOPIC, PARTITION)))
-        fields = [json_objects.record(F.col(_PARSED))[name] for name in schema.names]
-        read = [field_column(number) for number in range(len(fields))]
-        if read[0] in frame.columns:
+        given = {name: field_column(number) for number, name in enumerate(schema.names) if name not in unread}
+        fields = {name: json_objects.record(F.col(_PARSED))[name] for name in given}
+        read = [name for name in given.values() if name in frame.columns]
+        if read:
             left = F.col(VALUE).isNotNull()
-            fields = [F.when(left, field).otherwise(F.col(name)) for field, name in zip(fields, read, strict=True)]
-        fields = [field.alias(name) for field, name in zip(fields, schema.names, strict=True)]
+            fields = {name: F.when(left, field).otherwise(F.col(given[name])) for name, field in fields.items()}
         others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT, *read)]
         reason = F.coalesce(F.col(CORRUPT), unfit)
-        return parsed.select(*fields, *others, F.when(reason.isNotNull(), F.concat(where, reason)).alias(CORRUPT))
+        named = [field.alias(name) for name, field in fields.items()]
+        return parsed.select(*named, *others, F.when(reason.isNotNull(), F.concat(where, reason)).alias(CORRUPT))
 
     def _checked(self, frame: DataFrame, dropped: Observation | None) -> DataFrame:
         from pyspark.sql import functions as F
@@ -181,11 +200,24 @@ def _decoder(format: str, schema: str | None, value: str) -> ValueDecoder:
     return TextDecoder(value if format == "string" else VALUE)
 
 
+def _own(field: StructField) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(quoted(field.name))
+
+
+def _absent(field: StructField) -> Column:
+    """In the place of a column that nothing reads. Spark leaves it out; it must never be mistaken for the column."""
+    from pyspark.sql import functions as F
+
+    error = F.raise_error(F.lit(f"Column {field.name!r} of the Kafka source is read, which was not foreseen: a bug."))
+    return error.cast(field.dataType).alias(field.name)
+
+
 def _failure() -> Column:
     """The record's error as the driver reads it back, made by Spark where the record is."""
     from pyspark.sql import functions as F
 
-    fix = "Correct the schema, or let the source drop such records (malformed='drop')."
-    message = F.concat(F.lit("A record does not fit, at "), F.col(CORRUPT), F.lit(f". {fix}"))
+    message = F.format_string(MISFIT, F.col(CORRUPT))
     failure = F.struct(F.lit(MalformedRecord.slug).alias("type"), message.alias("message"))
     return F.concat(F.lit(MARKER), F.to_json(failure))

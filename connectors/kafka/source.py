@@ -222,6 +222,12 @@ class KafkaSource(Source):
     def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
         return self._format.partitioned(spark, self._connection, *self._checked(slice))
 
+    def read_some(
+        self, spark: SparkSession, slice: Slice, unread: frozenset[str], partitioned: bool = False
+    ) -> DataFrame:
+        make = self._format.partitioned if partitioned else self._format.frame
+        return make(spark, self._connection, *self._checked(slice), unread)
+
     def _checked(self, slice: Slice) -> tuple[list[OffsetRange], Observation | None]:
         """What to read, when it is still the same, and where to count what is dropped of it."""
         if slice != self._planned:  # ``plan`` has looked a moment ago

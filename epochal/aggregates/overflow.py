@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation, AggregationPlan
 from epochal.declarations.expressions import column, to_column
+from epochal.declarations.references import columns_needed
 from epochal.errors import EpochAborted
+from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,6 +35,10 @@ def located(
     """The error that names operator and column; ``None`` where no aggregate of these rows overflows."""
     if not _overflows(plan, frame, partials):
         return None
+    read = columns_needed(kept.computed for part in plan.parts for kept in part.partials)
+    if read is not None:  # others may have been left out by a source
+        names = {*read, *(name.casefold() for name in plan.keys)}
+        frame = frame.select(*(quoted(name) for name in frame.columns if name.casefold() in names))
     if _fails(frame):
         return EpochAborted(
             f"A number leaves its type in the columns that operator {plan.operator!r} reads. "

@@ -145,6 +145,16 @@ class Source(ABC):
         """As :meth:`read`, with the column ``PARTITION`` at the end: text, as :meth:`partitions` has it."""
         raise NotImplementedError
 
+    def read_some(
+        self, spark: SparkSession, slice: Slice, unread: frozenset[str], partitioned: bool = False
+    ) -> DataFrame:
+        """:meth:`read`, or :meth:`read_partitioned`, for a pipeline that looks into none of the columns ``unread``.
+
+        They are there by name and type. What is in them may be left out, in a way that fails whoever looks. Which rows
+        there are, and which are refused, may not depend on it.
+        """
+        return self.read_partitioned(spark, slice) if partitioned else self.read(spark, slice)
+
     @abstractmethod
     def acknowledge(self, slice: Slice) -> None:
         """E6. The epoch is committed: an outside system may be notified. Idempotent."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ _WORDS = frozenset(
 """Of SQL, which are no columns where they stand bare."""
 _OPAQUE = frozenset(
     {"epoch_time", "udf", "pandas_udf", "__call__", "over", "call_udf", "call_function", "transform", "outer"}
+    | {"identifier"}
 )
 """Calls that compute what is not seen here, or, as the time of the epoch, differs from epoch to epoch."""
 GENERATORS = frozenset(
@@ -25,6 +27,7 @@ GENERATORS = frozenset(
     | {"variant_explode", "variant_explode_outer"}
 )
 """Functions that give several rows for one."""
+_PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 def renamed_column(expression: Expression) -> tuple[str, str] | None:
@@ -71,6 +74,23 @@ def columns_read(expression: Expression) -> frozenset[str] | None:
     return frozenset(found) if _collect(expression, found) else None
 
 
+def columns_needed(expressions: Iterable[Expression]) -> frozenset[str] | None:
+    """All names that may be columns of what has to be there for the expressions, in small letters; ``None``: not known,
+    or all. As :func:`columns_read`, and a star is all columns, but for that of ``count(*)``."""
+    found: set[str] = set()
+    for expression in expressions:
+        read = None if _reads_all(expression) else columns_read(expression)
+        if read is None:
+            return None
+        found |= read
+    return frozenset(found)
+
+
+def is_found(column: str) -> bool:
+    """Whether :func:`columns_needed` finds a column of this name wherever it is read: it is spelled in one way alone."""
+    return _PLAIN.fullmatch(column) is not None and column.casefold() not in _WORDS
+
+
 def multiplies_rows(expression: Expression) -> bool:
     """Whether it may give several rows for one."""
     call = expression.call
@@ -93,8 +113,11 @@ def _collect(expression: Expression, found: set[str]) -> bool:
             return isinstance(call.arguments[0], str) and _collect_text(call.arguments[0], found)
         if call.name == "lit":
             return True
-        # A string given to a function may name a column.
-        found.update(value.casefold() for value in _arguments(expression) if isinstance(value, str))
+        # A string given to a function may name a column, or a field of one.
+        texts = [value for value in _arguments(expression) if isinstance(value, str)]
+        found.update(map(str.casefold, texts))
+        if not all(_collect_text(text, found) for text in texts):
+            return False
     elif not _collect(call.target, found):
         return False
     return all(
@@ -127,6 +150,37 @@ def _arguments(expression: Expression) -> Iterator[Any]:
 def _has_star_within(tokens: list[str]) -> bool:
     """A star that is an argument: no multiplication, and not the fields of one column (``payload.*``)."""
     return any(token == "*" and before in ("(", ",") for before, token in pairwise(tokens))
+
+
+def _reads_all(expression: Expression) -> bool:
+    call = expression.call
+    if call.target is None and call.name in ("col", "column", "expr"):
+        return not isinstance(call.arguments[0], str) or _stands_for_all(list(_significant(call.arguments[0])))
+    given = list(_arguments(expression))
+    if call.target is None and call.name == "count" and len(given) == 1 and isinstance(given[0], str):
+        return False  # of a column, or of rows
+    if call.target is not None and _reads_all(call.target):
+        return True
+    return any(_reads_all(value) if isinstance(value, Expression) else value == "*" for value in given)
+
+
+def _stands_for_all(tokens: Sequence[str]) -> bool:
+    """Whether a star is neither a multiplication nor the fields of one column (``payload.*``), nor counts rows."""
+    for position, token in enumerate(tokens):
+        before = tokens[position - 1] if position else ""
+        if token != "*" or before == "." or _is_operand(before):
+            continue
+        around = [part.lower() for part in tokens[max(0, position - 2) : position + 2]]
+        if around != ["count", "(", "*", ")"]:
+            return True
+    return False
+
+
+def _is_operand(token: str) -> bool:
+    """Whether a value ends with it. ``count(DISTINCT *)`` has none before its star."""
+    if _is_name(token):
+        return token.lower() not in ("distinct", "all", "select")
+    return token in (")", "]") or token[:1].isdigit() or token[:1] in ("'", '"')
 
 
 def _significant(text: str) -> Iterator[str]:

@@ -45,6 +45,8 @@ class EpochFrames:
     subtasks: Subtasks
     handle_columns: Sequence[Column]
     time: TimedFrames
+    unread: Mapping[str, frozenset[str]]
+    """By the name of a source: the columns of its that nothing reads."""
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
@@ -56,7 +58,7 @@ class EpochFrames:
         if slice is None:
             empty = self.without_rows(node.name)
             return empty.selectExpr("*", f"CAST(NULL AS STRING) AS {PARTITION}") if carrying else empty
-        frame = source.read_partitioned(self.spark, slice) if carrying else source.read(self.spark, slice)
+        frame = source.read_some(self.spark, slice, self.unread.get(node.name, frozenset()), carrying)
         if slice.rows is not None:
             return frame
         observation = self.rows_in.setdefault(node.name, Observation(f"rows of {node.name}"))

@@ -36,6 +36,7 @@ from epochal.operators.distribution import Subtasks
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
+from epochal.pipeline.unread_columns import unread
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.calls import SUBTASK
@@ -111,6 +112,12 @@ class SparkRunner(EpochRunner):
     @cached_property
     def by_operators(self) -> frozenset[NodeId]:
         return read_by_operators(self.graph, self.run_nodes)
+
+    @cached_property
+    def unread(self) -> dict[str, frozenset[str]]:
+        """By source the columns that nothing reads."""
+        sources = self.participants.sources
+        return unread(self.graph, {node.name: sources[node.name].schema(self.spark).names for node in self.graph.sources})
 
     @cached_property
     def shape(self) -> JobShape:
@@ -238,6 +245,7 @@ class _EpochJob:
                 runner.read_apart,
                 runner.by_operators,
             ),
+            runner.unread,
         )
         self._shape = runner.shape
         self._materialised: dict[str, list[TaskAnswer]] = {}

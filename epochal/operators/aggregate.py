@@ -19,6 +19,7 @@ from epochal.contracts.stream_kind import ALL_BUT_CHANGES, CHANGES, Accepted, Ki
 from epochal.declarations.determinism import check_clock
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keys import key_columns
+from epochal.declarations.references import columns_needed
 from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
 from epochal.operators.contract import Operator, OperatorPlan
@@ -70,6 +71,9 @@ class AggregateOperator(Operator):
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
         return CHANGES if self.changes else upsert(self.keys)
 
+    def computes_of(self, input: int) -> frozenset[str] | None:
+        return columns_of(self.aggregations)
+
     def aggregation(self, frame: DataFrame) -> AggregationPlan:
         """How the aggregates are computed over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
         key = key_columns(self.name, self.keys, frame.schema)
@@ -107,6 +111,17 @@ class AggregateOperator(Operator):
 
     def warnings(self) -> Iterator[str]:
         return costs(self.name, self.aggregations)
+
+
+def columns_of(aggregations: Sequence[Aggregation]) -> frozenset[str] | None:
+    """The columns that the aggregates are computed of, in small letters; ``None``: not known."""
+    computed: list[Expression] = []
+    for aggregation in aggregations:
+        if isinstance(aggregation.expression, Expression):
+            computed.append(aggregation.expression)
+        else:
+            computed += [partial.computed for partial in aggregation.expression.partials()]
+    return columns_needed(computed)
 
 
 def check_aggregations(operator: str, aggregations: Sequence[Aggregation], frame: DataFrame) -> None:

@@ -46,6 +46,9 @@ class AggregateChangesOperator(AggregateOperator):
     def inputs(self) -> tuple[Input, ...]:
         return (Input("rows", Distribution.BY_KEY, self.keys, Accepted(frozenset({Kind.CHANGES}), _only_changes)),)
 
+    def computes_of(self, input: int) -> frozenset[str] | None:
+        return None
+
     def aggregation(self, frame: DataFrame) -> AggregationPlan:
         key = key_columns(self.name, self.keys, frame.schema)
         return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame, over_changes=True)

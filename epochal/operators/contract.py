@@ -93,6 +93,11 @@ class Operator(ABC):
         """The names of what it gives beside its output, to streams of their own."""
         return ()
 
+    def computes_of(self, input: int) -> frozenset[str] | None:
+        """The columns of ``inputs[input]`` that it looks into, in small letters, beside those that the input names;
+        ``None``: all."""
+        return None
+
     def may_be_late(self, input: int) -> bool:
         """Whether rows of ``inputs[input]`` can come too late."""
         return self.inputs[input].event_time is not None and self.late_before(input, 0) is not None

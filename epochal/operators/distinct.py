@@ -45,6 +45,9 @@ class DistinctOperator(Operator):
         output = pa.schema([column.to_arrow() for column in key])
         return DistinctPlan(self.name, self.inputs, key, (table,), DistinctWork(table), output)
 
+    def computes_of(self, input: int) -> frozenset[str] | None:
+        return frozenset()
+
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys)}
 

@@ -21,7 +21,7 @@ from epochal.declarations.keys import key_columns
 from epochal.declarations.windowing import Windowing
 from epochal.errors import EpochalError
 from epochal.operators import panes
-from epochal.operators.aggregate import ROWS_THAT_STAY, check_aggregations, costs
+from epochal.operators.aggregate import ROWS_THAT_STAY, check_aggregations, columns_of, costs
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks, placed, with_control, with_marks
 from epochal.operators.panes import WINDOW, check_names
@@ -50,6 +50,9 @@ class WindowedAggregate(WindowedOperator):
     @property
     def takes(self) -> Accepted:
         return ALL_BUT_CHANGES if self.over_updates else ROWS_THAT_STAY
+
+    def computes_of(self, input: int) -> frozenset[str] | None:
+        return columns_of(self.aggregations)
 
     def plan(self, frames: Sequence[DataFrame]) -> WindowedAggregatePlan:
         (frame,) = frames

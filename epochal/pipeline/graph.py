@@ -18,6 +18,7 @@ from epochal.contracts.stream_kind import Accepted
 from epochal.declarations.event_time import EventTime
 from epochal.declarations.feedback import Feedback
 from epochal.declarations.sides import RESERVED_SIDES
+from epochal.pipeline.verb_columns import ColumnsOf
 from epochal.pipeline.verb_kinds import KindOf
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class TransformNode:
     """Whether ``function`` is the author's own: what it computes is known from its plan alone."""
     carrying: Callable[..., DataFrame] | None = None
     """As ``function``, of a verb that gives rows of its first input, each with its column ``source.PARTITION``."""
+    columns_of: ColumnsOf | None = None
+    """Which columns it needs of its streams; ``None``: all."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from epochal.declarations.expressions import Expression, as_expression
 from epochal.declarations.names import listed
 from epochal.errors import PipelineError
-from epochal.pipeline import stream_joins, verb_kinds, verbs
+from epochal.pipeline import stream_joins, verb_columns, verb_kinds, verbs
 from epochal.pipeline.graph import NodeId, TransformNode, counts_hops
 from epochal.pipeline.maps_batches import MapsBatches
 
@@ -38,16 +38,27 @@ class Relation(MapsBatches):
             raise PipelineError("select() needs at least one column.")
         chosen = tuple(as_expression(f"select: column {number}", column) for number, column in enumerate(columns, 1))
         label = f"select({listed(map(str, chosen))})"
-        function, kind_of = partial(verbs.select, chosen), verb_kinds.selected(chosen)
         return self._transformed(
-            label, function, kind_of, expressions=chosen, carrying=partial(verbs.select_carrying, chosen)
+            label,
+            partial(verbs.select, chosen),
+            verb_kinds.selected(chosen),
+            expressions=chosen,
+            carrying=partial(verbs.select_carrying, chosen),
+            columns_of=verb_columns.selected(chosen),
         )
 
     def where(self, condition: str | Expression) -> Self:
         """The rows for which ``condition`` is true (not false, not null)."""
         chosen = as_expression("where: the condition", condition)
         function, kind_of = partial(verbs.where, chosen), verb_kinds.filtered(chosen)
-        return self._transformed(f"where({chosen})", function, kind_of, expressions=(chosen,), carrying=function)
+        return self._transformed(
+            f"where({chosen})",
+            function,
+            kind_of,
+            expressions=(chosen,),
+            carrying=function,
+            columns_of=verb_columns.filtered(chosen),
+        )
 
     filter = where
 
@@ -59,7 +70,14 @@ class Relation(MapsBatches):
         computed, expressions = partial(verbs.with_columns, added), tuple(added.values())
         kind_of = verb_kinds.replaced(tuple(added), expressions)
         label = f"with_columns({', '.join(added)})"
-        return self._transformed(label, computed, kind_of, expressions=expressions, carrying=computed)
+        return self._transformed(
+            label,
+            computed,
+            kind_of,
+            expressions=expressions,
+            carrying=computed,
+            columns_of=verb_columns.replaced(added),
+        )
 
     def with_column(self, name: str, column: str | Expression) -> Self:
         """Add or replace one column."""
@@ -68,7 +86,8 @@ class Relation(MapsBatches):
     def drop(self, *columns: str) -> Self:
         """All columns but these, which must be there."""
         function, kind_of = partial(verbs.drop, columns), verb_kinds.dropped(columns)
-        return self._transformed(f"drop({', '.join(columns)})", function, kind_of, carrying=function)
+        label, columns_of = f"drop({', '.join(columns)})", verb_columns.handed_on
+        return self._transformed(label, function, kind_of, carrying=function, columns_of=columns_of)
 
     def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
         """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing from before."""
@@ -88,7 +107,7 @@ class Relation(MapsBatches):
         nodes = [other._node for other in others]
         hops = counts_hops(self._builder.nodes, [self._node, *nodes])
         function = verbs.union_with_hops if hops else verbs.union
-        return self._transformed("union", function, verb_kinds.united, *nodes)
+        return self._transformed("union", function, verb_kinds.united, *nodes, columns_of=verb_columns.handed_on)
 
     def join(self, other: StaticTable, on: str | Sequence[str], how: JoinKind = "inner") -> Self:
         """Join each row with the rows of the table ``other`` that are equal in the columns ``on``, which both have.
@@ -106,7 +125,8 @@ class Relation(MapsBatches):
         if how not in _JOINS:
             raise PipelineError(f"join() cannot be {how!r}: how is one of {listed(_JOINS)}.")
         function, kind_of = partial(verbs.join, columns, how), verb_kinds.joined(how)
-        return self._transformed(f"join({', '.join(columns)})", function, kind_of, other._node, carrying=function)
+        label, columns_of = f"join({', '.join(columns)})", verb_columns.joined(columns)
+        return self._transformed(label, function, kind_of, other._node, carrying=function, columns_of=columns_of)
 
     def _transformed(
         self,
@@ -117,10 +137,13 @@ class Relation(MapsBatches):
         expressions: tuple[Expression, ...] = (),
         by_author: bool = False,
         carrying: Callable[..., DataFrame] | None = None,
+        columns_of: verb_columns.ColumnsOf | None = None,
     ) -> Self:
         inputs = (self._node, *others)
         node = self._builder.add(
-            lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author, carrying)
+            lambda id: TransformNode(
+                id, label, inputs, function, kind_of, expressions, by_author, carrying, columns_of
+            )
         )
         return self._of(node)
 
