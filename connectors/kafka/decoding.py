@@ -158,15 +158,15 @@ class Columns:
                 arrays[name], unfit = self._metadata(what, records)
                 if unfit is not None:
                     reasons = [first or second for first, second in zip(reasons or unfit, unfit, strict=True)]
-        given = [array for name, array in arrays.items() if name not in self.unread]
+        columns = [array for name, array in arrays.items() if name not in self.unread]
         if self.may_not_fit and self.refusing:
             self._refuse(records, reasons)
         elif self.may_not_fit:
-            given.append(self._reasons(records, reasons))
+            columns.append(self._reasons(records, reasons))
         if self.located:
             left = arrays[VALUE]  # of these only Spark can say that they do not fit
-            given += self._locations(records, needed=reasons is not None or left.null_count < len(left))
-        return pa.RecordBatch.from_arrays(given, schema=self.schema)
+            columns += self._locations(records, needed=reasons is not None or left.null_count < len(left))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _refuse(self, records: Records, reasons: list[str | None] | None) -> None:
         for row, reason in enumerate(reasons or ()):

@@ -108,8 +108,8 @@ class RecordFormat:
         value, fields, json = self.value, self._read_in_tasks(), self.ddl is not None
         if fields is not None:
             value = JsonDecoder(fields)
-            of_tasks = {field_column(number) for number, name in enumerate(fields.names) if name in unread}
-            unread = unread - set(fields.names) | of_tasks
+            of_fields = {field_column(number) for number, name in enumerate(fields.names) if name in unread}
+            unread = unread - set(fields.names) | of_fields
         refusing = not json and self.malformed == "fail"
         return Columns(value, self.metadata, self.key_format, located=json, refusing=refusing, unread=unread)
 
@@ -127,12 +127,12 @@ class RecordFormat:
         fits = json_objects.fits(F.col(_PARSED), F.col(VALUE), {})
         unfit = F.when(~fits, F.lit("its value is not one JSON object that fits the schema"))
         where = F.format_string("offset %d of topic %s, partition %d: ", *map(F.col, (OFFSET, TOPIC, PARTITION)))
-        given = {name: field_column(number) for number, name in enumerate(schema.names) if name not in unread}
-        fields = {name: json_objects.record(F.col(_PARSED))[name] for name in given}
-        read = [name for name in given.values() if name in frame.columns]
+        of_tasks = {name: field_column(number) for number, name in enumerate(schema.names) if name not in unread}
+        fields = {name: json_objects.record(F.col(_PARSED))[name] for name in of_tasks}
+        read = [name for name in of_tasks.values() if name in frame.columns]
         if read:
             left = F.col(VALUE).isNotNull()
-            fields = {name: F.when(left, field).otherwise(F.col(given[name])) for name, field in fields.items()}
+            fields = {name: F.when(left, field).otherwise(F.col(of_tasks[name])) for name, field in fields.items()}
         others = [F.col(name) for name in frame.columns if name not in (VALUE, CORRUPT, *read)]
         reason = F.coalesce(F.col(CORRUPT), unfit)
         named = [field.alias(name) for name, field in fields.items()]

@@ -156,12 +156,12 @@ def _reads_all(expression: Expression) -> bool:
     call = expression.call
     if call.target is None and call.name in ("col", "column", "expr"):
         return not isinstance(call.arguments[0], str) or _stands_for_all(list(_significant(call.arguments[0])))
-    given = list(_arguments(expression))
-    if call.target is None and call.name == "count" and len(given) == 1 and isinstance(given[0], str):
+    arguments = list(_arguments(expression))
+    if call.target is None and call.name == "count" and len(arguments) == 1 and isinstance(arguments[0], str):
         return False  # of a column, or of rows
     if call.target is not None and _reads_all(call.target):
         return True
-    return any(_reads_all(value) if isinstance(value, Expression) else value == "*" for value in given)
+    return any(_reads_all(value) if isinstance(value, Expression) else value == "*" for value in arguments)
 
 
 def _stands_for_all(tokens: Sequence[str]) -> bool:

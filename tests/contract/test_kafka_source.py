@@ -304,8 +304,14 @@ def test_every_format_and_all_that_a_record_has(kafka_server: KafkaServer, spark
         send(kafka_server, topic, [value], key=b"k", headers=[("h", b"1")], timestamp=1_700_000_000_123)
         send(kafka_server, topic, [None])
         source = make(topic, format, schemas.get(format), metadata=METADATA)
-        frame = source.read(spark, take(source))
+        slice = take(source)
+        frame = source.read(spark, slice)
         assert frame.schema == source.schema(spark)
+        some = source.read_some(spark, slice, frozenset(frame.columns) - {"offset"})
+        assert some.schema == frame.schema
+        assert sorted(row.offset for row in some.select("offset").collect()) == [0, 1]
+        with pytest.raises(PySparkException, match="not foreseen"):
+            some.select("offset", "key").collect()
         first, tombstone = frame.selectExpr("*", "CAST(timestamp AS DOUBLE) AS seconds").orderBy("offset").collect()
         assert (first["key"], first["topic"], first["partition"], first["offset"]) == ("k", topic, 0, 0)
         assert first["seconds"] == 1_700_000_000.123
@@ -330,12 +336,15 @@ def test_a_record_that_does_not_fit_is_named_or_dropped(
         good = {"json": numbers(1)[0], "string": b"1"}.get(format) or avro({"id": 1, "at": 0, "tags": []})
         topic = kafka_server.create_topic()
         send(kafka_server, topic, [good, bad, good])
-        strict = make(topic, format, schema)
-        with pytest.raises(PySparkException) as caught:
-            strict.read(spark, take(strict)).collect()
-        failure = failure_of(caught.value)
-        assert failure.type == "malformed-record"
-        assert f"offset 1 of topic {topic}, partition 0" in failure.message
+        strict = make(topic, format, schema, metadata=["offset"])
+        slice = take(strict)
+        unread = frozenset(strict.schema(spark).names) - {"offset"}
+        for frame in (strict.read(spark, slice), strict.read_some(spark, slice, unread).select("offset")):
+            with pytest.raises(PySparkException) as caught:
+                frame.collect()
+            failure = failure_of(caught.value)
+            assert failure.type == "malformed-record"
+            assert f"offset 1 of topic {topic}, partition 0" in failure.message
         tolerant = make(topic, format, schema, malformed="drop")
         assert len(tolerant.read(spark, take(tolerant)).collect()) == 2
 
