@@ -1,4 +1,7 @@
-"""A pytest plugin: the seed of a run, and samples of tests that fit into a number of seconds.
+"""A pytest plugin: the seed of a run, tests that take turns, and samples of tests that fit into a number of seconds.
+
+What is marked ``by_turns(n)`` is a usual test in one of ``n`` runs, as the seed says, and ``long`` in all others: so
+samples and ``make test-all`` have it too.
 
 ``--seed`` decides what a run chooses at random: the sample, Hypothesis's examples, what ``run_seed`` gives. Without
 it the commit decides, so that the same commit is tested in the same way wherever it is.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +58,17 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[SEED]} (--seed repeats it)"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("by_turns")
+    if marker is not None and not is_its_turn(item.nodeid, item.config.stash[SEED], *marker.args):
+        item.add_marker(pytest.mark.long)
+
+
+def is_its_turn(test: str, seed: int, turns: int) -> bool:
+    """Whether the test with this id is a usual one in the run of this seed: in one of so many, one after the other."""
+    return (zlib.crc32(test.encode()) + seed) % turns == 0
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen

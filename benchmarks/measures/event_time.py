@@ -48,7 +48,9 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
     rows = _written(folder / "rows", ROWS, KEYS)
     left, right = (_written(folder / side, JOINED_ROWS, KEYS, seed) for seed, side in enumerate(("left", "right"), 2))
     loaded = _loaded(folder / "keys")
-    plain, tumbling_windows, sliding_windows = (partial(_ours, build, rows) for build in (_aggregate, _tumbling, _sliding))
+    plain, tumbling_windows, sliding_windows = (
+        partial(_ours, build, rows) for build in (_aggregate, _tumbling, _sliding)
+    )
     our_sessions, their_sessions = partial(_ours, _sessions, rows), partial(_theirs, _their_sessions, rows)
     our_join, their_join = partial(_joined, left, right), partial(_their_join, left, right)
     first_rows = partial(_ours, _first_rows, loaded, epochs=LOADED + PROBED)

@@ -16,9 +16,7 @@ from epochal.errors import MalformedRecord
 
 VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"
-MISFIT = (
-    "A record does not fit, at %s. Correct the schema, or let the source drop such records (malformed='drop')."
-)
+MISFIT = "A record does not fit, at %s. Correct the schema, or let the source drop such records (malformed='drop')."
 """With the record's place and why."""
 
 METADATA: dict[str, pa.DataType] = {

@@ -87,7 +87,9 @@ class RecordFormat:
         task = ReadRanges(connection, groups, columns)
         read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, from_arrow_schema(columns.schema))
         checked = self._checked(self._parsed(read, unread), dropped) if columns.marking else read
-        return checked.select(*(_absent(field) if field.name in unread else _own(field) for field in self.schema(spark)))
+        return checked.select(
+            *(_absent(field) if field.name in unread else _own(field) for field in self.schema(spark))
+        )
 
     def partitioned(
         self,

@@ -87,7 +87,7 @@ def columns_needed(expressions: Iterable[Expression]) -> frozenset[str] | None:
 
 
 def is_found(column: str) -> bool:
-    """Whether :func:`columns_needed` finds a column of this name wherever it is read: it is spelled in one way alone."""
+    """Whether :func:`columns_needed` finds a column of this name wherever it is read, as it is spelled in one way."""
     return _PLAIN.fullmatch(column) is not None and column.casefold() not in _WORDS
 
 

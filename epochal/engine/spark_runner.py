@@ -117,7 +117,9 @@ class SparkRunner(EpochRunner):
     def unread(self) -> dict[str, frozenset[str]]:
         """By source the columns that nothing reads."""
         sources = self.participants.sources
-        return unread(self.graph, {node.name: sources[node.name].schema(self.spark).names for node in self.graph.sources})
+        return unread(
+            self.graph, {node.name: sources[node.name].schema(self.spark).names for node in self.graph.sources}
+        )
 
     @cached_property
     def shape(self) -> JobShape:

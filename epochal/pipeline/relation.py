@@ -141,9 +141,7 @@ class Relation(MapsBatches):
     ) -> Self:
         inputs = (self._node, *others)
         node = self._builder.add(
-            lambda id: TransformNode(
-                id, label, inputs, function, kind_of, expressions, by_author, carrying, columns_of
-            )
+            lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author, carrying, columns_of)
         )
         return self._of(node)
 

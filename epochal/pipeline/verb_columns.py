@@ -1,4 +1,4 @@
-"""Which columns each stateless verb needs of its streams, by those that are needed of what it gives. No Spark is needed.
+"""Which columns each stateless verb needs of its streams, by those that are needed of what it gives. Without Spark.
 
 What is not understood needs all: a column too many costs time, one too few would fail every epoch.
 """

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lengths import written
-from tests.sampling import END, pytest_runtest_setup, sample
+from tests.sampling import END, SEED, is_its_turn, pytest_itemcollected, pytest_runtest_setup, sample
 from tests.workers import unit_of, workers
 
 LENGTHS = st.lists(st.integers(1, 100), max_size=30)
@@ -30,6 +30,24 @@ def test_a_sample_fits_and_nothing_more_would(lengths: list[int], seconds: int, 
 
 def test_another_seed_chooses_others() -> None:
     assert len({tuple(sample(range(40), seed, 10, lambda _: 1)) for seed in range(5)}) == 5
+
+
+@given(st.text(), st.integers(0, 2**28), st.integers(1, 5))
+def test_each_test_has_its_turn_once_in_so_many_seeds(test: str, seed: int, turns: int) -> None:
+    assert sum(is_its_turn(test, each, turns) for each in range(seed, seed + turns)) == 1
+
+
+def test_what_is_not_in_turn_is_long_and_nothing_else_is(request: pytest.FixtureRequest) -> None:
+    seed = request.config.stash[SEED]
+    first, second = (
+        pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None) for name in ("one", "other")
+    )
+    turn = next(turns for turns in range(2, 1000) if not is_its_turn(first.nodeid, seed, turns))
+    first.add_marker(pytest.mark.by_turns(turn))
+    second.add_marker(pytest.mark.by_turns(1))
+    for item in (first, second):
+        pytest_itemcollected(item)
+    assert [item.get_closest_marker("long") is not None for item in (first, second)] == [True, False]
 
 
 def test_what_would_not_end_in_time_does_not_begin(request: pytest.FixtureRequest) -> None:
