@@ -300,6 +300,7 @@ class TestRefusals:
         backend.commit(scope(1), [handle])
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
+    @pytest.mark.by_turns(3)
     def test_a_name_node_that_is_killed_and_comes_back(
         self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend
     ) -> None:

@@ -106,6 +106,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     database.close()
 
 
+@pytest.mark.by_turns(2)
 def test_the_new_branch_goes_on_beside_what_was_left(harness: SinkHarness) -> None:
     first_branch(harness)
     backend = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
@@ -120,6 +121,7 @@ def test_the_new_branch_goes_on_beside_what_was_left(harness: SinkHarness) -> No
     assert same(harness.visible(), rows(1, 2, 3, 4, 5, 6))
 
 
+@pytest.mark.by_turns(2)
 def test_forward_again_on_the_branch_that_was_left(harness: SinkHarness) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
@@ -179,6 +181,7 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
 @pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.by_turns(2)
 def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str, times: int) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))

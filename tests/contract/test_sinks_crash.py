@@ -54,6 +54,7 @@ def harness(
 
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
+@pytest.mark.by_turns(2)
 def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str) -> None:
     first = harness.make()
     first.check(SCHEMA)

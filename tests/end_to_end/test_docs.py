@@ -46,6 +46,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
     """Ends with a harness that runs the page's own function, and its assertions."""
     names = execute(blocks_of("docs/authoring.md", "python"), {"__name__": "authoring"})
@@ -54,6 +55,7 @@ def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_operators(reader_folder: Path, spark: SparkSession) -> None:
     """Runs both of the page's functions, with its assertions."""
     names = execute(blocks_of("docs/operators.md", "python"), {"__name__": "operators"})
@@ -67,6 +69,7 @@ def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_time_in_readme(reader_folder: Path, spark: SparkSession) -> None:
     """Runs README's windows, join and timers over a few rows, with its assertions."""
     blocks = blocks_of("README.md", "python")
@@ -107,6 +110,7 @@ def test_programs(reader_folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_testing(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/testing.md", "python"), {})
     assert "E4.manifest-written" in names["environment"]["EPOCHAL_FAULTS"]
@@ -114,6 +118,7 @@ def test_testing(reader_folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
     """docs/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the same."""
     (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))

@@ -52,6 +52,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
+@pytest.mark.by_turns(2)
 def test_flights_equal_the_batch_also_after_a_restart(harness: Harness, files: list[Path], spark: SparkSession) -> None:
     written: list[DataFrame] = []
     for number in range(0, DAYS, 3):

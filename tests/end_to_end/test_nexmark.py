@@ -121,6 +121,7 @@ def assert_equal(spark: SparkSession, query: str, bounds: Sequence[int]) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", TOLD_BRIEFLY)
+@pytest.mark.by_turns(3)
 def test_a_query_equals_its_oracle(spark: SparkSession, query: str) -> None:
     assert_equal(spark, query, (0, 700, 2000))
 

@@ -72,6 +72,7 @@ def test_every_command_is_one_that_there_is(folder: Path, monkeypatch: pytest.Mo
             assert ended.value.code in (0, None), command
 
 
+@pytest.mark.by_turns(2)
 def test_the_pipeline_is_checked_and_run_as_readme_says(folder: Path) -> None:
     said: dict[str, str] = {}
     environment = {**os.environ, "EPOCHAL_HOME": str(folder / "home"), "COLUMNS": "200"}

@@ -82,6 +82,7 @@ def test_the_wheel_is_what_gets_imported(environment: Path, tmp_path: Path) -> N
         ),
     ],
 )
+@pytest.mark.by_turns(2)
 def test_every_module_of_the_wheel_can_be_imported(environment: Path, tmp_path: Path, package: str) -> None:
     script = f"""
 import importlib, pkgutil
@@ -100,6 +101,7 @@ def test_the_command_is_installed(environment: Path, tmp_path: Path) -> None:
     assert version in run(environment, tmp_path, "epochal", "--version")
 
 
+@pytest.mark.by_turns(2)
 def test_every_entry_point_can_be_loaded(environment: Path, tmp_path: Path) -> None:
     script = """
 from importlib.metadata import distribution

@@ -31,6 +31,7 @@ LOST_TASKS = ("T2.processed", "T3.pre-committed")
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.by_turns(3)
 def test_lives_that_end_at_one_point_of_each_kind(new_application: NewApplication) -> None:
     live(new_application(compact_after_epochs=3), SAMPLE, LOST_TASKS, ahead=2)
 

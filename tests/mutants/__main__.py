@@ -44,7 +44,17 @@ def _noticed(mutant: Mutant) -> bool:
 
 def _run(tests: str, mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
     """The tests that every run has, until the first that fails, on the code with the mutant's change or as it is."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not long", "--seed=5", f"--timeout={SECONDS}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-m",
+        "not long or by_turns",
+        "--seed=5",
+        f"--timeout={SECONDS}",
+    ]
     command += ["-p", "tests.mutants.plugin", "--hypothesis-profile", "mutants", *tests.split()]
     environment = os.environ | {"EPOCHAL_MUTANT": "" if mutant is None else mutant.name}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from epochal.contracts.inbox import CallBatch, GivenCalls
@@ -56,6 +57,7 @@ OTHERS_FIT: list[set[str]] = [
 """Of each of them the types that it has a value of."""
 
 
+@pytest.mark.by_turns(2)
 def test_arguments_come_to_spark_as_they_were_sent(spark: SparkSession) -> None:
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
     called = entry("all", names, list(names), None, "")

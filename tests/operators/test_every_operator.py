@@ -36,7 +36,7 @@ SUPPORT = {
 }
 
 
-SAMPLE = 4
+SAMPLE = 3
 
 
 def test_retry_restart_rescale_and_cuts_give_the_same(spark: SparkSession, run_seed: int, tmp_path: Path) -> None:

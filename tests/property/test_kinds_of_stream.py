@@ -154,6 +154,7 @@ def assert_is(kind: StreamKind, epochs: dict[int, list[str]], shown: str) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_rows_are_what_their_stream_says(spark: SparkSession) -> None:
     choose = random.Random()
     seed = choose.randrange(2**32)
@@ -180,6 +181,7 @@ def test_rows_are_what_their_stream_says(spark: SparkSession) -> None:
         assert_is(kind, epochs, f"seed {seed}: {labels} is {kind}")
 
 
+@pytest.mark.by_turns(2)
 def test_rows_of_the_engine_are_what_their_stream_says(spark: SparkSession) -> None:
     pipeline = Pipeline("p")
     rows = pipeline.read("rows", generator.source({"k": "id", "v": "id"}))

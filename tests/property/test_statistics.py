@@ -41,6 +41,7 @@ STATISTICS = {
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
+@pytest.mark.by_turns(2)
 def test_variances_covariances_and_correlations(spark: SparkSession, seed: int) -> None:
     # With an infinity, Spark's covariance depends on the order of rows.
     sparks = STATISTICS | {"covar_pop": "covar_pop(CASE WHEN abs(x) < double('inf') THEN x ELSE x - x END, n)"}
@@ -58,6 +59,7 @@ def test_a_covariance_with_an_infinity_is_no_number_wherever_it_comes(spark: Spa
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
+@pytest.mark.by_turns(2)
 def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {}
     sparks: dict[str, str] = {}
@@ -76,6 +78,7 @@ def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> N
     assert_equal_to_batch(rows(spark, choose), some(mine, choose), sparks)
 
 
+@pytest.mark.by_turns(2)
 def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:
     number = SF.col("id")
     frame = spark.range(0, 40_000, 1, 2).select(

@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline, Stream
@@ -28,6 +29,7 @@ BATCH = {
 }
 
 
+@pytest.mark.by_turns(3)
 def test_interval_joins_are_sparks_joins(spark: SparkSession, run_seed: int) -> None:
     choose = random.Random(run_seed)
     with Harness(pipeline(), spark, Configuration(parallelism=2, max_parallelism=8, epoch_interval_seconds=0)) as test:

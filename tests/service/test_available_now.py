@@ -76,6 +76,7 @@ class Readings:
         return row.total
 
 
+@pytest.mark.by_turns(3)
 def test_a_run_takes_what_was_there_without_waiting_and_the_next_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):

@@ -61,6 +61,7 @@ def test_truncated_bundles_are_refused(bundle: bytes, whole: Members, refusing: 
         assert (status, slug) == (422, "invalid-bundle")
 
 
+@pytest.mark.by_turns(2)
 def test_altered_bundles_are_refused(whole: Members, refusing: Plane, tmp_path: Path) -> None:
     """Every member by the reader; through the service, which reads with it, one member of each kind."""
     kinds = set[str]()
@@ -184,6 +185,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.by_turns(2)
 def test_a_small_bundle_that_unpacks_to_much_is_refused_in_little_memory(
     whole: Members, refusing: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
 ) -> None:

@@ -19,6 +19,7 @@ def epochal(settings: Settings) -> CommandLine:
     return CommandLine(kept | {"EPOCHAL_URL": settings.url, "EPOCHAL_HOME": str(settings.data)})
 
 
+@pytest.mark.by_turns(2)
 def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
     place, home = tmp_path / "backups", tmp_path / "home"
     with started(settings) as plane:

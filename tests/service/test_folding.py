@@ -77,6 +77,7 @@ def check_lineage(plane: Plane) -> None:
     assert plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100) == lineage
 
 
+@pytest.mark.by_turns(2)
 def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
@@ -166,6 +167,7 @@ def in_order(plane: Plane, count: int, **state: str) -> list[tuple[int, int]]:
     return ranges(page)
 
 
+@pytest.mark.by_turns(2)
 def test_aborted_epochs_are_folded_with_the_others_and_by_themselves(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ LEFT_OUT = "/events|/logs|/internal|/tokens/"
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
+@pytest.mark.by_turns(2)
 def test_made_up_requests(plane: Plane, tmp_path: Path, run_seed: int) -> None:
     console = plane.artifact({"out": "console:"})
     for name in "abcdef":

@@ -99,6 +99,7 @@ def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driv
     assert rollback.to(epoch=2, confirm=plan.confirm).state == "succeeded"
 
 
+@pytest.mark.by_turns(2)
 def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Driver, tmp_path: Path) -> None:
     file = tmp_path / "moving.epochal"
     result = document(plane, "export", "flights", "-o", str(file), "--epoch", "4")

@@ -37,6 +37,7 @@ def two_processes(data: Path) -> Iterator[tuple[Plane, InternalServer]]:
                 yield Plane(control, client, settings, supervisor, []), server
 
 
+@pytest.mark.by_turns(2)
 def test_drivers_are_answered_by_a_process_of_their_own_and_by_its_successor(tmp_path: Path) -> None:
     with two_processes(tmp_path / "data") as (plane, server):
         plane.application()

@@ -70,6 +70,7 @@ def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plan
     assert [edge["kind"] for edge in lineage["edges"]] == ["import", "epoch", "epoch"]
 
 
+@pytest.mark.by_turns(2)
 def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None:
     driver = with_state(plane)
     first = exported(plane)
@@ -183,6 +184,7 @@ def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Pla
     assert done["state"] == "succeeded", done["error"]
 
 
+@pytest.mark.by_turns(2)
 def test_what_has_to_be_mapped_is_said(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)

@@ -171,6 +171,7 @@ def test_a_saved_file_is_noticed_also_when_it_is_replaced(tmp_path: Path) -> Non
     assert file.read_text() == "3"
 
 
+@pytest.mark.by_turns(3)
 def test_a_run_of_bounded_files_ends_with_all_windows_or_goes_on_next_time(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pipeline = Pipeline("visits")

@@ -100,6 +100,7 @@ def node(plane: Plane, driver: StateDriver) -> Iterator[Node]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
+@pytest.mark.by_turns(3)
 def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: StateDriver, node: Node) -> None:
     replicas = plane.settings.replicas_directory
     assert not (replicas / "another-start-of-this-machine.1").exists()

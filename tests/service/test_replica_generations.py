@@ -213,6 +213,7 @@ def test_who_follows_goes_on_where_another_was_killed(line: Line, folder: Path) 
         assert worker.ask()[5] == "False", "the index was replaced, and this process has to begin anew"
 
 
+@pytest.mark.by_turns(3)
 def test_no_reader_answers_from_an_older_epoch_than_another_one_has(
     line: Line, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from tests.service.backups import backed_up, is_sound, restored, started
 from tests.service.conftest import Plane, free_port
 
 
+@pytest.mark.by_turns(2)
 def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_sinks_are_not_ahead(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_the_catalog_from_before_a_restore_does_not_start_again(settings: Settin
         restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), place)
 
 
+@pytest.mark.by_turns(2)
 def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path, postgresql_url: str) -> None:
     inputs, first, second = tmp_path / "in", tmp_path / "first", tmp_path / "second"
     lives.write_inputs(inputs, 4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from epochal.state.table import Column, StateKind, StateTable
 from tests.waiting import eventually
 
@@ -18,6 +20,7 @@ REFUSED = "is not durable, and in no snapshot; declare it without durable=False 
 FLIGHTS = "/v1/applications/flights"
 
 
+@pytest.mark.by_turns(3)
 def test_it_is_refused_by_name(plane: Plane) -> None:
     tables = [table.model_dump(mode="json") for table in (VISITS, PROFILE)]
     plane.application(artifact=plane.artifact(tables=tables))

@@ -159,6 +159,7 @@ def test_a_killed_driver_is_followed_by_the_next_attempt(settings: Settings) -> 
         assert len(parents) == len(committed), "two epochs on one parent"
 
 
+@pytest.mark.by_turns(2)
 def test_a_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -176,6 +177,7 @@ def test_a_restarted_control_plane_adopts_the_driver(settings: Settings) -> None
 
 
 @pytest.mark.long  # an adopted driver's end is seen above, too
+@pytest.mark.by_turns(2)
 def test_a_driver_that_died_while_the_control_plane_was_away_is_found_out(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -208,6 +210,7 @@ def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
 
 
 @pytest.mark.long  # lost and spared: above; killed: below; decided so: test_supervision_decisions.py
+@pytest.mark.by_turns(2)
 def test_a_lost_driver_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"lease_seconds": 1.5})) as plane:
         plane.submit("run")

@@ -126,6 +126,7 @@ def counted(request: pytest.FixtureRequest) -> SnapshotStore:
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
 @pytest.mark.parametrize("parallelism", [8, 5, 3])
+@pytest.mark.by_turns(3)
 def test_all_subtasks_together_read_the_state_once(
     counted: SnapshotStore, tmp_path: Path, backend: Backend, parallelism: int
 ) -> None:

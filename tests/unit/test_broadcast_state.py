@@ -65,6 +65,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
+@pytest.mark.by_turns(3)
 def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, configuration(2, backend)) as test:
         users = [f"u{number}" for number in range(6)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import epochal
 from epochal import Pipeline
 from epochal import functions as F
@@ -39,6 +41,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
     return {row["k"]: tuple(row[name] for name in ("every", "once", "distinct", "total")) for row in rows}
 
 
+@pytest.mark.by_turns(3)
 def test_values_are_collected_over_epochs_and_shown_to_every_reader(spark: SparkSession) -> None:
     price = Decimal("0.10")
     with Harness(build(), spark, Configuration(state_backend="lmdb", epoch_interval_seconds=0)) as test:

@@ -84,6 +84,7 @@ def build(folder: Path) -> Pipeline:
 
 
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.by_turns(3)
 def test_every_role(spark: SparkSession, tmp_path: Path, parallelism: int) -> None:
     """3 subtasks do not ride on the shuffle of Spark's aggregation, 2 do."""
     pq.write_table(pa.table({KEY: ["ann"], "kno.wn": ["here"]}), tmp_path / "known.parquet")

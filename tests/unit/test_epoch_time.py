@@ -26,6 +26,7 @@ def in_columns(frame: DataFrame) -> DataFrame:
     return frame.withColumns({"column": epoch_time(), "hour": F.date_trunc("hour", epoch_time())})
 
 
+@pytest.mark.by_turns(2)
 def test_it_is_the_time_of_each_epoch_wherever_it_is_written(spark: SparkSession) -> None:
     pipeline = Pipeline("times")
     events = pipeline.read("events", generator.source(ROWS))

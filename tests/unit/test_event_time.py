@@ -66,6 +66,7 @@ def test(spark: SparkSession) -> Iterator[Harness]:
         yield harness
 
 
+@pytest.mark.by_turns(3)
 def test_rows_fire_in_the_epoch_after_the_one_that_saw_the_time_and_late_ones_are_counted(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, 20, 30))
     assert ids(shown["first"]) == [] and test.watermark("ts") is None
@@ -87,6 +88,7 @@ def test_rows_fire_in_the_epoch_after_the_one_that_saw_the_time_and_late_ones_ar
     assert test.counts.late_rows == {"first": 1} and test.watermark("first") == at(25)
 
 
+@pytest.mark.by_turns(2)
 def test_what_cannot_be_an_event_time_is_cut_off_for_every_reader(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, None, 3600, 3601))
     assert sum(shown["accepted"]["n"].to_pylist()) == 2 == test.state("first").num_rows
@@ -97,6 +99,7 @@ def test_what_cannot_be_an_event_time_is_cut_off_for_every_reader(test: Harness)
     assert test.watermark("ts") == at(3590)
 
 
+@pytest.mark.by_turns(2)
 def test_what_operators_alone_read_is_observed_once_on_its_way_to_each(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +137,7 @@ def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSessio
 
 
 @pytest.mark.long  # without Spark: tests/property/test_event_time_chains.py
+@pytest.mark.by_turns(2)
 def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
     """Known through row-wise verbs, whatever columns they leave; a union of streams is one whole."""
     pipeline = Pipeline("bids")
@@ -254,6 +258,7 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
             spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
 
 
+@pytest.mark.by_turns(3)
 def test_late_rows_of_a_join_come_by_stream_with_their_own_columns(spark: SparkSession) -> None:
     pipeline = Pipeline("late")
     left = pipeline.read("left", generator.source({**ROWS, "v": "1"})).with_watermark("ts", "0 seconds", name="l")

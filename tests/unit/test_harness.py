@@ -54,6 +54,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
+@pytest.mark.by_turns(2)
 def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
         first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])
@@ -82,6 +83,7 @@ def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: Sp
 
 
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
+@pytest.mark.by_turns(2)
 def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -> None:
     """3 does not divide the maximum: the aggregate then needs a shuffle of its own."""
     configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
@@ -104,6 +106,7 @@ class Sums(KeyedProcess):
 
 
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.by_turns(2)
 def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, parallelism: int, run_seed: int) -> None:
     """Whichever columns of a key are null; 2 subtasks ride on the shuffle of Spark's aggregation, 3 do not."""
     chance = random.Random(run_seed)

@@ -203,6 +203,7 @@ def test_what_closes_a_loop_has_its_columns() -> None:
         closing.table(rows.append_column("more", [[1]]))
 
 
+@pytest.mark.by_turns(3)
 def test_loops_on_spark(spark: SparkSession) -> None:
     """A column of another type is refused; what runs gives the same as a search in memory."""
     pipeline, rows, loop = begun()

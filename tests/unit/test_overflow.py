@@ -60,6 +60,7 @@ def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSessio
     assert "ansi" not in message
 
 
+@pytest.mark.by_turns(3)
 def test_a_sum_over_changes_may_leave_its_type_within_an_epoch(spark: SparkSession) -> None:
     """What was is taken back, and what is there now is added: each fits, and so does what they leave."""
     pipeline = Pipeline("p")

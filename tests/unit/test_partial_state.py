@@ -86,6 +86,7 @@ def configuration(parallelism: int) -> Configuration:
     return Configuration(parallelism=parallelism, max_parallelism=8, epoch_interval_seconds=0)
 
 
+@pytest.mark.by_turns(3)
 def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
     with Harness(build(Similar), spark, configuration(3)) as test:
         pairs = [(item, other) for item in range(4) for other in range(5)]

@@ -188,6 +188,7 @@ def test_a_row_that_nobody_wrote_again_expires_in_the_epoch_whose_clock_reaches_
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.by_turns(2)
 def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: int, whole: bool) -> None:
     branches, chance = tree(store, seed)
     models = branches[0].models

@@ -94,6 +94,7 @@ def plain(change: KeyChange) -> tuple[EpochKey, Key, Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.by_turns(2)
 def test_the_history_of_a_key_is_what_happened_to_it(store: SnapshotStore, seed: int) -> None:
     chance = random.Random(seed)
     main = Branch(store)
@@ -180,6 +181,7 @@ def plain_difference(table: StateTable, found: TableDifference) -> dict[Key, tup
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.by_turns(2)
 def test_the_difference_of_any_two_snapshots(store: SnapshotStore, seed: int, whole: bool) -> None:
     chance = random.Random(seed)
     main = Branch(store)

@@ -85,6 +85,7 @@ def by_subtask(table: Any) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
+@pytest.mark.by_turns(3)
 def test_operator_state_goes_round_robin_to_the_subtasks_of_another_parallelism(
     spark: SparkSession, backend: str
 ) -> None:

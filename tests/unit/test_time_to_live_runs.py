@@ -94,6 +94,7 @@ def upgraded(test: Harness, pipeline: Pipeline, patched: pytest.MonkeyPatch) -> 
     test.restart()
 
 
+@pytest.mark.by_turns(3)
 def test_an_aggregate_gets_a_time_to_live_and_later_another(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ BOUNDS = ((-2, 3), (0, 0), (1, 4), (-4, -1))
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.by_turns(3)
 def test_any_cut_into_epochs_gives_what_nested_loops_give(
     make_operator: Any, how: str, bounds: tuple[int, int], run_seed: int
 ) -> None:

@@ -168,6 +168,7 @@ class Model:
 
 @pytest.mark.parametrize("process", [Asking, Interleaved])
 @pytest.mark.parametrize("number", range(4))
+@pytest.mark.by_turns(2)
 def test_timers_fire_once_each_and_in_order_in_any_epochs(
     process: type[Asking], number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def operator(make_operator: Any, lateness: int, rows: int = 8, ends: bool = Fals
 
 
 @pytest.mark.parametrize("number", range(6))
+@pytest.mark.by_turns(2)
 def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(make_operator: Any, number: int, run_seed: int) -> None:
     choose = random.Random(f"{number} {run_seed}")
     lateness, kind = choose.choice([0, 7 * MINUTE]), choose.choice(["heap", "lmdb"])

@@ -48,6 +48,7 @@ def digest(version: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("number", range(4))
+@pytest.mark.by_turns(3)
 def test_any_cut_into_epochs_gives_what_nested_loops_give(
     make_operator: Any, how: str, number: int, run_seed: int
 ) -> None:

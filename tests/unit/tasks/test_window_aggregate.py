@@ -101,6 +101,7 @@ def operator(make_operator: Any, declared: Windowing, **more: Any) -> Any:
 
 @pytest.mark.parametrize("emit", ["final", "updates"])
 @pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.by_turns(3)
 def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(
     make_operator: Any, name: str, emit: Any, run_seed: int
 ) -> None:
