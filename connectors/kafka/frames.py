@@ -119,7 +119,7 @@ class RecordFormat:
         """The fields that the tasks read of JSON that they can; ``None`` where Spark reads all."""
         return None if self.ddl is None else arrow_fields(self._json_schema())
 
-    def _parsed(self, frame: DataFrame, unread: frozenset[str]) -> DataFrame:
+    def _parsed(self, frame: DataFrame, unread: frozenset[str] = frozenset()) -> DataFrame:
         if self.ddl is None:
             return frame
         from pyspark.sql import functions as F
