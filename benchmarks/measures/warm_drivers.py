@@ -16,10 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.result import Result, at_most, number
 from benchmarks.running import ARTIFACT, PATIENCE_SECONDS, head, wait_for
-from epochal.client import Client
+from epochal.client import Client, Epoch
 from epochal.client.application import ApplicationHandle
 from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
+from epochal.wire.executions import AttemptAnswer
 
 TURNS = 3
 WARMING_SECONDS = 900
@@ -28,7 +29,9 @@ RESTART = {"backoff_seconds": 0.1, "backoff_limit_seconds": 0.1, "max_restarts":
 REACH = {
     "check through a control plane": (1.5, None),
     "submit to first commit": (5.0, None),
+    "first epoch of a driver": (1.0, None),
     "driver killed, to next commit": (4.0, 12.0),
+    "first epoch of a driver after one that was killed": (1.0, None),
 }
 """Seconds, with a warm driver and without."""
 
@@ -73,25 +76,35 @@ def _turn(plane: ControlPlane, client: Client, warm: bool, warmed: list[float]) 
     application = client.application(name)
     wait_for(lambda: head(application) > 0, "the first epoch", 0.05)
     yield "submit to first commit", time.monotonic() - began
+    yield "first epoch of a driver", _first_epoch(application, 1)
     if warm:
         _wait_until_ready(plane)
         warmed.append(time.monotonic() - began)
     began = time.monotonic()
     assert application.versions.preflight(artifact.sha256).ok
     yield "check through a control plane", time.monotonic() - began
-    yield "driver killed, to next commit", _killed(application)
+    attempt = application.executions.list(limit=1)[0].attempts[-1]
+    yield "driver killed, to next commit", _killed(application, attempt)
+    yield "first epoch of a driver after one that was killed", _first_epoch(application, attempt.number + 1)
     client.applications.stop(name)
 
 
-def _killed(application: ApplicationHandle) -> float:
-    attempt = application.executions.list(limit=1)[0].attempts[-1]
+def _killed(application: ApplicationHandle, attempt: AttemptAnswer) -> float:
     assert attempt.process is not None
     os.kill(process_id(attempt.process), signal.SIGKILL)
+    return wait_for(lambda: bool(_committed(application, attempt.number + 1)), "an epoch of the next attempt", 0.05)
 
-    def again() -> bool:
-        return any(epoch.attempt > attempt.number for epoch in application.epochs.list(limit=3, state="committed"))
 
-    return wait_for(again, "an epoch of the next attempt", 0.05)
+def _committed(application: ApplicationHandle, attempt: int) -> list[Epoch]:
+    """Of an attempt that has just begun, the newest first."""
+    return [epoch for epoch in application.epochs.list(limit=100, state="committed") if epoch.attempt == attempt]
+
+
+def _first_epoch(application: ApplicationHandle, attempt: int) -> float:
+    """Seconds from the trigger to prepared."""
+    first = _committed(application, attempt)[-1]
+    assert first.prepared_at is not None
+    return (first.prepared_at - first.started_at).total_seconds()
 
 
 def _wait_until_ready(plane: ControlPlane) -> None:

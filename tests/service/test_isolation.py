@@ -29,8 +29,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import ProcessUser, find_user, identity_of, isolation_of
 from epochal.service.runtime.launchers.local import LocalLauncher
-from epochal.service.runtime.launchers.spares import SpareTimes
 from epochal.service.runtime.logs.files import log_path
+from epochal.service.runtime.spare_schedule import SpareTimes
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id

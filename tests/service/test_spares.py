@@ -21,8 +21,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spares import SpareTimes
 from epochal.service.runtime.logs.files import last_lines, log_path
+from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
 from epochal.testing.drivers import encoded
 from tests.fault.points import all_declared
 from tests.service.test_supervision import control_plane
@@ -88,6 +88,13 @@ def looks(launcher: LocalLauncher) -> int:
 def with_spare(launcher: LocalLauncher) -> LocalLauncher:
     eventually(lambda: looks(launcher) == 1)
     return launcher
+
+
+def only_spare(launcher: LocalLauncher) -> LocalProcess:
+    """As the launcher knows it: one that has just been started has no command yet, and one that ended none any more."""
+    assert launcher._spares is not None
+    [spare] = launcher._spares._spares
+    return spare.process
 
 
 def processes(tmp_path: Path) -> list[LocalProcess]:
@@ -188,7 +195,7 @@ def test_one_that_is_not_ready_yet_is_further_than_none(tmp_path: Path) -> None:
     first = launcher.launch(orders(tmp_path, scenario="never ready"))
     kill(LocalProcess.parse(first.identity))
     eventually(lambda: looks(launcher) == 0 and launcher.spares.warming == 1)
-    [spare] = processes(tmp_path)
+    spare = only_spare(launcher)
     assert launcher.launch(orders(tmp_path, attempt=2, scenario="never ready")).identity == str(spare)
     eventually(lambda: "secret-token" in last_lines(log_path(tmp_path / "logs", "flights", "e1", 2), 9))
 
@@ -197,7 +204,7 @@ def test_one_that_ends_by_itself_is_not_started_again_at_once(tmp_path: Path) ->
     launcher = launcher_of(tmp_path, times=SpareTimes(quiet=0, busy=0, pause=3600))
     kill(LocalProcess.parse(launcher.launch(orders(tmp_path, scenario="ends")).identity))
     eventually(lambda: looks(launcher) == 0 and launcher.spares.warming == 1)
-    [spare] = processes(tmp_path)
+    spare = only_spare(launcher)
     eventually(lambda: not spare.exists())
     looks(launcher)
     looks(launcher)
@@ -208,7 +215,7 @@ def test_an_old_one_ends_and_another_takes_its_place(tmp_path: Path) -> None:
     launcher = with_spare(launcher_of(tmp_path))
     [spare] = processes(tmp_path)
     assert launcher._spares is not None
-    launcher._spares._times = SpareTimes(quiet=0, busy=0, retired=0)
+    launcher._spares._schedule = SpareSchedule(SpareTimes(quiet=0, busy=0, retired=0), lambda: True)
     eventually(lambda: looks(launcher) == 0 and not spare.exists())
 
 

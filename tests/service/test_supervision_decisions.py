@@ -117,10 +117,10 @@ def test_a_process_that_is_gone_is_given_up_at_once(state: str) -> None:
 
 def test_a_failed_attempt_is_followed_by_the_next_after_a_pause_that_doubles() -> None:
     once = execution(ended(1, 10))
-    assert decision(once, 10.5, Process.GONE) == Wait()
+    assert decision(once, 10.5, Process.GONE) == Wait(0.5)
     assert decision(once, 11, Process.GONE) == Launch()
     twice = execution(ended(1, 10), ended(2, 20))
-    assert decision(twice, 21.5, Process.GONE) == Wait()
+    assert decision(twice, 21.5, Process.GONE) == Wait(0.5)
     assert decision(twice, 22, Process.GONE) == Launch()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,22 @@ print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush
     assert successor.alive(reference)
     successor.terminate(reference, kill=True)
     eventually(lambda: not successor.alive(reference), 30)
+
+
+def test_the_end_of_a_driver_is_told_by_its_launcher_and_by_one_that_adopted_it(
+    drivers: Drivers, tmp_path: Path
+) -> None:
+    launcher, reference = drivers.launch(SLEEP)
+    told = {launcher: threading.Event(), LocalLauncher(tmp_path / "logs", launcher._command): threading.Event()}
+    for each, event in told.items():
+        each.tell_of_ends(event.set)
+        assert each.alive(reference)
+    assert not any(event.is_set() for event in told.values())
+    launcher.terminate(reference, kill=True)
+    for each, event in told.items():
+        assert event.wait(60)
+        eventually(lambda each=each: not each.alive(reference), 30)  # type: ignore[misc]
+        each.close()
 
 
 def test_a_driver_is_found_by_its_name_and_launched_once(drivers: Drivers, tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ class Node:
 
     def _supervise(self, rounds: Rounds) -> None:
         while True:
-            self._pause(0.0 if rounds.round() else SUPERVISION.round_seconds)
+            self._pause(rounds.round())
 
     def _sweep(self, remains: Remains) -> None:
         while True:

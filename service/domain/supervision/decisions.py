@@ -35,7 +35,9 @@ class Loss(Enum):
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now."""
+    """Nothing to do now. ``seconds``: until there will be, where that is known already."""
+
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,4 +120,4 @@ def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now:
     due = next_attempt_at(ended, execution.restart, now)
     if due is None:
         return EndExecution(failed=True, failure=last.failure)
-    return Launch() if now >= due else Wait()
+    return Launch() if now >= due else Wait((due - now).total_seconds())

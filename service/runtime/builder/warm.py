@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from epochal.driver.spare import Warmed, end_with_keeper
-from epochal.service.runtime.launchers.spares import Idleness, SpareTimes
 from epochal.service.runtime.machine import steady_seconds
+from epochal.service.runtime.spare_schedule import Idleness, SpareSchedule, SpareTimes
 
 log = logging.getLogger("epochal.builder")
 
@@ -55,13 +55,11 @@ class WarmChildren:
         self._times = times
         self._get_ready = get_ready
         self._children: list[WarmChild] = []
-        self._idleness = Idleness()
-        self._asked_at = steady_seconds()
-        self._not_before = 0.0
+        self._schedule = SpareSchedule(times, Idleness().is_quiet)
 
     def take(self, descriptor: int) -> bool:
         """Hand a request's connection to one that is ready and answers; ``False``: there is none."""
-        self._asked_at = steady_seconds()
+        self._schedule.wanted()
         self.hear()
         for child in [child for child in self._children if child.is_ready]:
             self._children.remove(child)
@@ -79,17 +77,12 @@ class WarmChildren:
         """What has ended or is too old goes, and another is begun once it is quiet. ``before_fork``: of its own, in a
         new child."""
         self.hear()
-        now = steady_seconds()
         for child in list(self._children):
-            age = now - child.begun_at
-            if age > self._times.retired or (not child.is_ready and age > self._times.ready):
+            if self._schedule.why_over(steady_seconds() - child.begun_at, child.is_ready) is not None:
                 self._children.remove(child)
                 child.socket.close()  # which it ends at
-        since = now - self._asked_at
-        if len(self._children) >= self._number or now < self._not_before or since < self._times.quiet:
-            return
-        if self._idleness.is_quiet() or since >= self._times.busy:
-            self._not_before = now + self._times.busy  # one that ends by itself is not begun again and again
+        if len(self._children) < self._number and self._schedule.may_begin():
+            self._schedule.begun()
             self._begin(before_fork)
 
     @property
@@ -112,6 +105,8 @@ class WarmChildren:
             except OSError:
                 said = b""
             child.is_ready = said == READY
+            if child.is_ready:
+                self._schedule.became_ready()
             if not said:
                 self._children.remove(child)
                 child.socket.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -66,6 +66,10 @@ class Launcher(ABC):
         control plane that keeps it.
         """
         return False
+
+    def tell_of_ends(self, tell: Callable[[], None]) -> None:  # noqa: B027 whoever wants to know looks, too
+        """Call ``tell``, from any thread, soon after a driver of this machine has ended, as far as that can be seen:
+        of those that it has launched or was asked for."""
 
     def open(self) -> None:  # noqa: B027 without spares there is nothing to do
         """Spares may be started from now on."""

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,11 +24,13 @@ from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
+from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
 from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name
-from epochal.service.runtime.launchers.spares import Idleness, SparePool, SpareTimes
+from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
+from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
 
 _PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER, FORMAT_VARIABLE)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
@@ -84,6 +86,7 @@ class LocalLauncher(Launcher):
         self._user: ProcessUser | None = None
         self._home = Path()
         self._spares: SparePool | None = None
+        self._ends: ProcessEnds | None = None
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home
@@ -95,11 +98,16 @@ class LocalLauncher(Launcher):
         )
         return True
 
+    def tell_of_ends(self, tell: Callable[[], None]) -> None:
+        self._ends = ProcessEnds(tell)
+
     def open(self) -> None:
         if self._spares is not None:
             self._spares.open()
 
     def close(self) -> None:
+        if self._ends is not None:
+            self._ends.close()
         if self._spares is not None:
             self._spares.close()
 
@@ -203,10 +211,10 @@ class LocalLauncher(Launcher):
         return found
 
     def alive(self, reference: ProcessReference) -> bool:
-        child = self._children.get(reference.identity)
-        if child is not None:
-            return child.poll() is None
-        return LocalProcess.parse(reference.identity).exists()
+        child, process = self._children.get(reference.identity), LocalProcess.parse(reference.identity)
+        if self._ends is not None:
+            self._ends.watch(process.pid)  # before it is looked at: one that ends in between is told of
+        return process.exists() if child is None else child.poll() is None
 
     def exit_code(self, reference: ProcessReference) -> int | None:
         child = self._children.get(reference.identity)

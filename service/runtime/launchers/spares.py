@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.driver.orders import SpareOrders
@@ -17,48 +16,12 @@ from epochal.faults import declare
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.launchers.processes import memory_of_session
 from epochal.service.runtime.launchers.spare_process import SpareKey, SpareProcess
-from epochal.service.runtime.machine import steady_seconds
+from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
 
 log = logging.getLogger("epochal.spares")
 
-_CPU_TIMES = Path("/proc/stat")
 LOOK_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class SpareTimes:
-    """In seconds. ``retired``: no spare becomes older. ``ready``: so long one may take. ``answer``: so long it may take
-    to say that it still answers. ``quiet``: since the last start of a driver, until another is warmed; ``busy``: until
-    it is warmed although the machine has been busy ever since. ``pause``: from the start of one to that of the next;
-    each that never became ready doubles it."""
-
-    retired: float = 3600.0
-    ready: float = 600.0
-    answer: float = 2.0
-    quiet: float = 10.0
-    busy: float = 120.0
-    pause: float = 2.0
-
-
 OFFERED = declare("W1.offered", "a spare is ready, and can be taken")
-
-
-class Idleness:
-    """How idle this machine's cores were between two looks."""
-
-    def __init__(self) -> None:
-        self._before = (0, 0)
-
-    def is_quiet(self) -> bool:
-        """Whether half of their time was left; where the system does not say, it is taken for so."""
-        try:
-            times = [int(text) for text in _CPU_TIMES.read_text().partition("\n")[0].split()[1:9]]
-        except OSError:
-            return True
-        idle, total = times[3] + times[4], sum(times)
-        (idle_before, total_before), self._before = self._before, (idle, total)
-        return total > total_before and 2 * (idle - idle_before) >= total - total_before
 
 
 class SparePool:
@@ -79,12 +42,9 @@ class SparePool:
         self._start = start
         self._usual = usual
         self._times = times
-        self._is_quiet = is_quiet
+        self._schedule = SpareSchedule(times, is_quiet)
         self._spares: list[SpareProcess] = []
         self._asked: list[SpareKey] = []
-        self._launched_at = steady_seconds()  # first comes whoever starts it
-        self._pause = self._times.pause
-        self._not_before = 0.0
         self._warmed_seconds: float | None = None
         self._taken = self._cold = 0
         self._lock = threading.Lock()
@@ -123,11 +83,11 @@ class SparePool:
     def take(self, key: SpareKey) -> SpareProcess | None:
         """One that is the caller's from now on. The best there is: ready and answering, or at least on its way."""
         with self._lock:
-            self._launched_at = steady_seconds()
+            self._schedule.wanted()
             if not self._number or not key.in_one_process:
                 return None
             self._asked = [key, *(other for other in self._asked if other != key)][: self._number]
-            fitting = [spare for spare in self._spares if spare.key == key and self._is_young(spare)]
+            fitting = [spare for spare in self._spares if spare.key == key and not self._is_over(spare)]
             self._spares = [spare for spare in self._spares if spare not in fitting]
         fitting.sort(key=lambda spare: not spare.is_ready)
         chosen: SpareProcess | None = None
@@ -140,7 +100,6 @@ class SparePool:
                 spare.end(at_once=True)
         with self._lock:
             self._spares += fitting
-            self._pause = self._times.pause
             self._taken, self._cold = self._taken + (chosen is not None), self._cold + (chosen is None)
         return chosen
 
@@ -158,22 +117,25 @@ class SparePool:
         for spare in leaving:
             self._let_go(spare)
         missing = self._missing()
-        if missing is not None and self._may_begin():
+        if missing is not None and not self._closing.is_set() and self._schedule.may_begin():
             self._begin(missing)
 
     def _is_now_ready(self, spare: SpareProcess) -> None:
-        self._pause, self._warmed_seconds = self._times.pause, spare.age_seconds
+        self._schedule.became_ready()
+        self._warmed_seconds = spare.age_seconds
         log.info("spare driver %s is ready, %.1f s after it was begun", spare.process, spare.age_seconds)
         OFFERED.hit()
+
+    def _is_over(self, spare: SpareProcess) -> bool:
+        return self._schedule.why_over(spare.age_seconds, spare.is_ready) is not None
 
     def _why_it_leaves(self, spare: SpareProcess) -> str | None:
         if spare.has_ended:
             return "has ended"
-        if not spare.is_ready and spare.age_seconds > self._times.ready:
-            return "is not ready in time"
-        if not self._is_young(spare):
-            return "is old"
-        return None if spare.key in self._kept_keys() else "is not what is asked for"
+        over = self._schedule.why_over(spare.age_seconds, spare.is_ready)
+        if over is None and spare.key not in self._kept_keys():
+            return "is not what is asked for"
+        return over
 
     def _let_go(self, spare: SpareProcess) -> None:
         why = self._why_it_leaves(spare)
@@ -182,9 +144,6 @@ class SparePool:
         else:
             log.info("spare driver %s %s, and ends", spare.process, why)
         spare.end()
-
-    def _is_young(self, spare: SpareProcess) -> bool:
-        return spare.age_seconds < self._times.retired
 
     def _kept_keys(self) -> Sequence[SpareKey]:
         """One for each place: the keys that were asked for last, in turn."""
@@ -199,16 +158,8 @@ class SparePool:
             return None
         return next((key for key in keys if there.count(key) < keys.count(key)), None)
 
-    def _may_begin(self) -> bool:
-        now = steady_seconds()
-        since = now - self._launched_at
-        if now < self._not_before or since < self._times.quiet or self._closing.is_set():
-            return False
-        return self._is_quiet() or since >= self._times.busy
-
     def _begin(self, key: SpareKey) -> None:
-        self._not_before = steady_seconds() + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        self._schedule.begun()
         spare = self._start(key, self._folder)
         with self._lock:
             self._spares.append(spare)

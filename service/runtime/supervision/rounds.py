@@ -77,34 +77,36 @@ class Rounds:
         self._last_look: datetime | None = None
         self._unbroken_since: datetime | None = None
 
-    def round(self) -> bool:
-        """Nothing, while another control plane leads. Whether the next round should follow at once."""
+    def round(self) -> float:
+        """Nothing, while another control plane leads. Seconds until the next round, unless something happens."""
+        usual = self._supervision.round_seconds
         leading = self._leadership.leading()
         if leading is None:
             self._last_look = None
-            return False
+            return usual
         try:
             supervised = self._executions.supervised()
         except EpochalError as error:
             log.warning("cannot read what to supervise: %s", error)
             self._last_look = None
-            return False
+            return usual
         listening_since = max(self._listening_since(supervised), leading.since)
-        again = False
+        pause = usual
         for execution in supervised.executions:
             if not self._still_leads(leading):
-                return False
+                return usual
             latest = execution.attempts[-1].number if execution.attempts else None
             try:
                 with about(application=execution.application, execution=execution.id, attempt=latest):
-                    again |= self._look(execution, supervised.at, listening_since, leading)
+                    until = self._look(execution, supervised.at, listening_since, leading)
+                    pause = pause if until is None else min(pause, until)
             except (CatalogUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
                 # Somebody else changed it, or nobody can be asked: the next round sees what is there then.
                 log.info("execution %s: %s", execution.id, error)
             except Exception:
                 # One execution must not keep the others from being looked after.
                 log.exception("execution %s could not be looked after", execution.id)
-        return again
+        return pause
 
     def _listening_since(self, supervised: Supervised) -> datetime:
         """This process itself may have been stopped or starved, or the one that answers drivers be gone, or the
@@ -120,21 +122,24 @@ class Rounds:
         now = self._leadership.leading()
         return now is not None and now.term == leading.term
 
-    def _look(self, execution: SupervisedExecution, at: datetime, listening_since: datetime, leading: Leading) -> bool:
+    def _look(
+        self, execution: SupervisedExecution, at: datetime, listening_since: datetime, leading: Leading
+    ) -> float | None:
+        """Seconds until there is something to do; ``None``: nobody knows."""
         process = self._process(execution, at)
         match decide(execution, process, at, listening_since, self._supervision):
-            case Wait():
-                return False
+            case Wait(seconds):
+                return seconds
             case Launch():
                 return self._launch(execution, leading)
             case GiveUpAttempt(attempt, loss, kill):
                 self._give_up(execution, attempt, loss, kill)
-                return True
+                return 0.0
             case EndExecution(failed, failure):
                 why = {"decision": "end", "reason": failure.message if failure else "it has stopped"}
                 log.info("execution %s of %s: no further attempt", execution.id, execution.application, extra=why)
                 self._executions.execution_ended(execution.id, "failed" if failed else "stopped", failure)
-                return False
+                return None
 
     def _process(self, execution: SupervisedExecution, at: datetime) -> Process:
         attempt = execution.attempts[-1] if execution.attempts else None
@@ -166,24 +171,24 @@ class Rounds:
     def _is_here(self, reference: ProcessReference) -> bool:
         return reference.machine is None or reference.machine == self._here
 
-    def _launch(self, execution: SupervisedExecution, leading: Leading) -> bool:
+    def _launch(self, execution: SupervisedExecution, leading: Leading) -> float | None:
         plan = self._executions.plan(execution.id)
         ticket = self._executions.new_attempt(execution.id)
         if not self._still_leads(leading):
-            return False  # the attempt is given up as one that was never heard
+            return None  # the attempt is given up as one that was never heard
         try:
             reference = self._launcher.launch(self._orders(plan, ticket))
         except EpochalError as error:
             why = {"decision": "fail", "attempt": ticket.attempt, "reason": error.message}
             log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error, extra=why)
             self._executions.attempt_ended(execution.id, ticket.attempt, "failed", failures.of_error(error))
-            return True
+            return 0.0
         words = "execution %s of %s: attempt %d is %s"
         what = {"decision": "launch", "attempt": ticket.attempt, "driver": str(reference)}
         log.info(words, execution.id, plan.application, ticket.attempt, reference, extra=what)
         # Where this does not land, the next round finds the driver by its name.
         self._executions.launched(execution.id, ticket.attempt, str(reference))
-        return False
+        return None
 
     def _orders(self, plan: LaunchPlan, ticket: AttemptTicket) -> DriverOrders:
         return DriverOrders(

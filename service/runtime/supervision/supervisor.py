@@ -40,6 +40,7 @@ class ThreadedSupervisor:
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        launcher.tell_of_ends(self._wake.set)
 
     def open(self) -> None:
         self._launcher.open()
@@ -62,13 +63,13 @@ class ThreadedSupervisor:
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
+            pause = self._supervision.round_seconds
             try:
-                if self._rounds.round():
-                    self._wake.set()
+                pause = self._rounds.round()
                 self._sweep()
             except Exception:
                 log.exception("supervision goes on after an error")
-            self._wake.wait(self._supervision.round_seconds)
+            self._wake.wait(pause)
 
     def _sweep(self) -> None:
         if steady_seconds() < self._sweep_at:

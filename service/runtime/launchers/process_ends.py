@@ -1,0 +1,65 @@
+"""Who is told at once that a process of this machine has ended, instead of looking again and again."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+
+
+class ProcessEnds:
+    """Calls ``tell``, from a thread of its own, when a process that it watches has ended.
+
+    It does not say which one, and where the system has no descriptors of processes (Linux has since 5.3) it says
+    nothing at all: whoever is told looks for himself, and now and then in any case.
+    """
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._watched: dict[int, int] = {}
+        """By the id of a process its descriptor."""
+        self._lock = threading.Lock()
+        self._ends: select.epoll | None = None
+        self._closing: int | None = None
+
+    def watch(self, process: int) -> None:
+        """Nothing new where it is watched already, or has ended."""
+        with self._lock:
+            if process in self._watched or not hasattr(os, "pidfd_open"):
+                return
+            try:
+                descriptor = os.pidfd_open(process)
+            except OSError:
+                return
+            if self._ends is None:
+                self._ends = self._begun()
+            self._watched[process] = descriptor
+            self._ends.register(descriptor, select.EPOLLIN)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closing is not None:
+                os.close(self._closing)
+            self._closing = None
+
+    def _begun(self) -> select.epoll:
+        ends = select.epoll()
+        closed, self._closing = os.pipe()
+        ends.register(closed, 0)  # hanging up is told of in any case
+        threading.Thread(target=self._run, args=[ends, closed], name="process-ends", daemon=True).start()
+        return ends
+
+    def _run(self, ends: select.epoll, closed: int) -> None:
+        while True:
+            ended = {descriptor for descriptor, _ in ends.poll()}
+            with self._lock:
+                if closed in ended:
+                    self._ends, ended = None, {closed, *self._watched.values()}
+                    ends.close()
+                for descriptor in ended:
+                    os.close(descriptor)  # which is watched no more then
+                self._watched = {process: own for process, own in self._watched.items() if own not in ended}
+            if closed in ended:
+                return
+            self._tell()
