@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from epochal.cli.quiet_start import quiet_start
-from epochal.engine.session import create_session, session_settings
+from epochal.engine.session import create_session, launch_jvm
 from epochal.engine.settings import Configuration
 
 
@@ -38,20 +34,9 @@ def start_local_spark(application: str, configuration: Configuration) -> SparkSe
 
 
 def _started(application: str, configuration: Configuration) -> SparkSession:
-    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Where it cannot be launched, create_session tries again, and says what is wrong.
-        with suppress(Exception):
-            _launch(application, configuration)
+    # Out of reach of signals to this process's group: they ask for an orderly stop, which needs the JVM. It ends with
+    # this process all the same, when its standard input does. Where it cannot be launched, create_session tries again,
+    # and says what is wrong.
+    with suppress(Exception):
+        launch_jvm(application, configuration, start_new_session=True)
     return create_session(application, configuration)
-
-
-def _launch(application: str, configuration: Configuration) -> None:
-    """The JVM, out of reach of signals to this process's group: they ask for an orderly stop, which needs it.
-
-    It ends with this process all the same, when its standard input does.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = SparkConf().setAppName(application).setMaster(configuration.master)
-    settings.setAll(list(session_settings(configuration).items()))
-    launch: Callable[..., Any] = launch_gateway
-    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs={"start_new_session": True}))

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.driver import spare
+from epochal.driver.beginning import Beginning
 from epochal.driver.code import fetched_graph
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
@@ -40,15 +41,20 @@ REPORT_SECONDS = 5.0
 """So long a driver that cannot go on tries to say why."""
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Read orders from standard input and carry them out; as a spare (``--spare FILE``) once there are any."""
+def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
+    """Read orders from standard input and carry them out; as a spare (``--spare FILE``) once there are any.
+
+    ``beginning``: has read them already.
+    """
     format = log_format()
     configure(format, logging.INFO, sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     is_spare = list(arguments[:1]) == [SPARE]
-    document = spare.Spare(warm).orders() if is_spare else sys.stdin.buffer.read()
+    if beginning is None and not is_spare:
+        beginning = Beginning(sys.stdin.buffer.read())
+    document = spare.Spare(warm).orders() if beginning is None else beginning.document
     if document is None:
         return ExitCode.FINISHED
     try:
@@ -63,12 +69,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     log.info(
         "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
     )
-    code = _carry_out(orders)
+    code = _carry_out(orders, beginning)
     log.info("the driver ends: %s", code.name.lower())
     return code
 
 
-def _carry_out(orders: DriverOrders) -> ExitCode:
+def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
     http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
     catalog = HeartbeatingCatalog(
         http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now, listen=http.listen
@@ -79,7 +85,7 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         catalog.begin_attempt()
         spare.ANNOUNCED.hit()
         catalog.start()
-        return _run(orders, catalog, http)
+        return _run(orders, catalog, http, beginning)
     except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
@@ -91,7 +97,7 @@ def _carry_out(orders: DriverOrders) -> ExitCode:
         catalog.stop()
 
 
-def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
+def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: Beginning | None) -> ExitCode:
     """The part before the engine reports its own failures; the engine's are reported when they come out of it."""
     code = orders.work_directory / "code"
 
@@ -102,6 +108,8 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog) -> ExitCode:
 
     try:
         graph = fetched_graph(http.artifact, orders.artifact, orders.parameters, code)
+        if beginning is not None:
+            beginning.wait_for_jvm()
         spark = create_session(orders.application, orders.configuration)
     except Exception as error:
         log.exception("the pipeline could not be started")

@@ -21,6 +21,8 @@ FOLDER = "EPOCHAL_CLASS_ARCHIVES"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 """The setting of Spark that the options of this module go into."""
 SECONDS = 300.0
+_TRAINING = "epochal.driver.class_training"
+"""By its name: the layers above know how a session is trained."""
 # A class that is left out, or an archive that does not fit, is nothing to tell anyone about.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
@@ -68,7 +70,7 @@ def make_archive() -> Path:
 
 
 def _train(archive: Path) -> None:
-    command = [sys.executable, "-m", "epochal.engine.class_training", str(archive)]
+    command = [sys.executable, "-m", _TRAINING, str(archive)]
     try:
         # The JVM writes the archive after Python has ended: what both print ends when both have.
         done = subprocess.run(

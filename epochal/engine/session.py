@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from epochal.engine import worker_daemon
@@ -38,6 +42,20 @@ IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
 """Driver and executor are one: when a suspended machine wakes up, or its clock is set, Spark would take its only
 executor for lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def launch_jvm(application: str, configuration: Configuration, **process: Any) -> None:
+    """Start the JVM that ``create_session`` will use, unless there is one. ``process``: arguments of its ``Popen``.
+
+    What the JVM is started with cannot be changed later: the same application and configuration go to both.
+    """
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = SparkConf().setAppName(application).setMaster(configuration.master)
+    settings.setAll(list(session_settings(configuration).items()))
+    launch: Callable[..., Any] = launch_gateway
+    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs=process))
 
 
 def create_session(application: str, configuration: Configuration) -> SparkSession:

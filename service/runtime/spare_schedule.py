@@ -22,8 +22,8 @@ class SpareTimes:
     retired: float = 3600.0
     ready: float = 600.0
     answer: float = 2.0
-    quiet: float = 10.0
-    busy: float = 120.0
+    quiet: float = 5.0
+    busy: float = 30.0
     pause: float = 2.0
 
 
@@ -51,13 +51,13 @@ class SpareSchedule:
         """``is_quiet``: whether the machine has been since it was asked last."""
         self._times = times
         self._is_quiet = is_quiet
-        self._wanted_at = steady_seconds()  # first comes whoever starts it
+        self._asked_for_at = steady_seconds()  # first comes whoever starts it
         self._pause = times.pause
         self._not_before = 0.0
 
-    def wanted(self) -> None:
+    def asked_for(self) -> None:
         """Somebody asks for a spare, and now begins to work, with one or without."""
-        self._wanted_at = steady_seconds()
+        self._asked_for_at = steady_seconds()
         self._pause = self._times.pause
 
     def begun(self) -> None:
@@ -70,7 +70,7 @@ class SpareSchedule:
     def may_begin(self) -> bool:
         is_quiet = self._is_quiet()  # asked each time: of what was before the last time nothing follows
         now = steady_seconds()
-        since = now - self._wanted_at
+        since = now - self._asked_for_at
         if now < self._not_before or since < self._times.quiet:
             return False
         return is_quiet or since >= self._times.busy

@@ -97,6 +97,17 @@ def only_spare(launcher: LocalLauncher) -> LocalProcess:
     return spare.process
 
 
+UNKNOWN = "the kernel has no groups of sessions"
+
+
+def niceness(process: LocalProcess) -> str:
+    """Of its session, beside others."""
+    try:
+        return (Path(f"/proc/{process.pid}/autogroup").read_text().split() or [UNKNOWN])[-1]
+    except OSError:
+        return UNKNOWN
+
+
 def processes(tmp_path: Path) -> list[LocalProcess]:
     """Spares and drivers of this test: all that this folder's launchers have started."""
     mine = [process for process, arguments in session_leaders(os.geteuid()) if arguments[1:3] == COMMAND[1:3]]
@@ -127,6 +138,7 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_a_spare_becomes_what_a_driver_that_is_started_would_be(tmp_path: Path) -> None:
     launcher = with_spare(launcher_of(tmp_path))
     [spare] = processes(tmp_path)
+    assert niceness(spare) in {"0", UNKNOWN}
     assert launcher.drivers() == {}
     assert launcher.spares.bytes > 0
 
@@ -196,7 +208,9 @@ def test_one_that_is_not_ready_yet_is_further_than_none(tmp_path: Path) -> None:
     kill(LocalProcess.parse(first.identity))
     eventually(lambda: looks(launcher) == 0 and launcher.spares.warming == 1)
     spare = only_spare(launcher)
+    assert niceness(spare) in {"10", UNKNOWN}  # others go first while nobody waits for it
     assert launcher.launch(orders(tmp_path, attempt=2, scenario="never ready")).identity == str(spare)
+    assert niceness(spare) in {"0", UNKNOWN}
     eventually(lambda: "secret-token" in last_lines(log_path(tmp_path / "logs", "flights", "e1", 2), 9))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from epochal.driver.spare import Warmed, end_with_keeper
+from epochal.service.runtime.launchers.processes import let_others_go_first
 from epochal.service.runtime.machine import steady_seconds
 from epochal.service.runtime.spare_schedule import Idleness, SpareSchedule, SpareTimes
 
@@ -46,7 +47,7 @@ class WarmChildren:
         self,
         number: int,
         serve: Serve,
-        times: SpareTimes = SpareTimes(quiet=20.0),
+        times: SpareTimes = SpareTimes(quiet=15.0, busy=60.0),
         get_ready: Callable[[], Warmed] = _with_spark,
     ) -> None:
         """``times``: it begins later than a spare driver does, so that one is ready first."""
@@ -59,7 +60,7 @@ class WarmChildren:
 
     def take(self, descriptor: int) -> bool:
         """Hand a request's connection to one that is ready and answers; ``False``: there is none."""
-        self._schedule.wanted()
+        self._schedule.asked_for()
         self.hear()
         for child in [child for child in self._children if child.is_ready]:
             self._children.remove(child)
@@ -131,7 +132,9 @@ def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed])
     over = threading.Event()
     end_with_keeper(control, over)
     try:
+        let_others_go_first(os.getpid())
         warmed = get_ready()
+        let_others_go_first(os.getpid(), False)
         control.sendall(READY)
         while True:
             message, descriptors, _, _ = socket.recv_fds(control, 1, 1)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from pathlib import Path
 
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/{pid}/stat`` after the command's closing parenthesis (proc(5): fields 3 and 22)."""
+_BEHIND, _AS_OTHERS = "10", "0"
+"""How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
+_TRIES, _AGAIN_SECONDS = 20, 0.05
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,23 @@ class LocalProcess:
         if self.exists():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal_number)
+
+
+def let_others_go_first(session: int, others_first: bool = True) -> None:
+    """Whether all other sessions of this machine go before this one when there are too few cores.
+
+    Where the kernel makes a group of each session (``sched_autogroup_enabled``, sched(7)), which anybody may take back
+    there; elsewhere, as in most containers, nothing happens.
+    """
+    for _ in range(_TRIES):
+        try:
+            Path(f"/proc/{session}/autogroup").write_text(_BEHIND if others_first else _AS_OTHERS)
+        except BlockingIOError:  # the kernel takes one such wish in a tenth of a second
+            time.sleep(_AGAIN_SECONDS)
+        except OSError:
+            return
+        else:
+            return
 
 
 def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.faults import declare
 from epochal.service.domain.ports import DriverName
-from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.service.runtime.launchers.processes import LocalProcess, let_others_go_first
 from epochal.service.runtime.logs.files import last_lines
 from epochal.service.runtime.machine import steady_seconds
 
@@ -91,6 +91,7 @@ class SpareProcess:
 
     def give(self, orders: SpareOrders) -> None:
         """What to start Spark with. One that has ended already is seen later."""
+        let_others_go_first(self.process.pid)
         with suppress(OSError):
             self._send(orders.model_dump_json().encode() + b"\n")
 
@@ -100,6 +101,7 @@ class SpareProcess:
             self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
         if b"\n" in self._heard:
             self.is_ready, self._heard = "seconds" in json.loads(self._heard.partition(b"\n")[0]), b""
+            let_others_go_first(self.process.pid, False)  # what it does from here on somebody waits for
         return self.is_ready
 
     def answers(self, seconds: float) -> bool:
@@ -118,6 +120,7 @@ class SpareProcess:
 
         ``False``: it has no orders, and never will; it has ended, and another may be started in its place.
         """
+        let_others_go_first(self.process.pid, False)
         try:
             os.link(self.files.log, log)
             self.files.log.unlink()

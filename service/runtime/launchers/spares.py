@@ -83,7 +83,7 @@ class SparePool:
     def take(self, key: SpareKey) -> SpareProcess | None:
         """One that is the caller's from now on. The best there is: ready and answering, or at least on its way."""
         with self._lock:
-            self._schedule.wanted()
+            self._schedule.asked_for()
             if not self._number or not key.in_one_process:
                 return None
             self._asked = [key, *(other for other in self._asked if other != key)][: self._number]
