@@ -142,6 +142,7 @@ def test_a_large_file_streams_and_is_compared_with_what_was_written(folder: Hdfs
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
+@pytest.mark.by_turns(2)
 def test_a_large_file_that_is_discarded_leaves_nothing(hdfs_server: HdfsServer, format: str) -> None:
     """Also when its request had already failed, and when the format's writer ends its file later."""
     folder = HdfsFolder(hdfs_server, format)

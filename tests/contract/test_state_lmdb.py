@@ -168,6 +168,7 @@ def test_a_full_disk_under_the_cache_is_said_so(world: World, harness: Harness, 
             backend.start(world.scope(0))
 
 
+@pytest.mark.by_turns(2)
 def test_processes_catch_up_side_by_side(world: World, harness: Harness) -> None:
     for number in range(3):
         world.run_elsewhere(counts=counted(*range(number * 50, number * 50 + 100), count=number))

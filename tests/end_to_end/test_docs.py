@@ -63,6 +63,7 @@ def test_operators(reader_folder: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
     """Runs all of the page's Python, with its assertions."""
     execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})

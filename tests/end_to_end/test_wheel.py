@@ -51,6 +51,7 @@ def run(environment: Path, tmp_path: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.by_turns(2)
 def test_the_wheel_holds_the_linked_packages_as_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in LINKED:
@@ -96,6 +97,7 @@ print(len(names))
     assert int(run(environment, tmp_path, "python", "-c", script)) > 0
 
 
+@pytest.mark.by_turns(2)
 def test_the_command_is_installed(environment: Path, tmp_path: Path) -> None:
     version = run(environment, tmp_path, "python", "-c", "import epochal; print(epochal.__version__)").strip()
     assert version in run(environment, tmp_path, "epochal", "--version")

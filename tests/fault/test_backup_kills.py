@@ -58,6 +58,7 @@ def test_a_backup_is_begun_again(settings: Settings, tmp_path: Path, doomed: Doo
 
 
 @pytest.mark.parametrize("point", in_every_run(["A3.file-copied", "A4.landed"], RESTORES))
+@pytest.mark.by_turns(2)
 def test_a_restore_goes_on_when_it_is_called_again(settings: Settings, tmp_path: Path, point: str) -> None:
     place = tmp_path / "backups"
     with living(settings) as plane:

@@ -270,6 +270,7 @@ def test_fixed_windows_are_those_of_spark(spark: SparkSession) -> None:
         assert [sorted(one) for one in theirs] == as_lists(FIXED[name], times), name
 
 
+@pytest.mark.by_turns(2)
 def test_rows_without_a_time_are_in_no_window(spark: SparkSession) -> None:
     frame = spark.sql("SELECT CAST(NULL AS TIMESTAMP) AS ts")
     makers = (event_time.all_windows, event_time.pane_start, event_time.pane_end)

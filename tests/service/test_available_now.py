@@ -97,6 +97,7 @@ def test_a_run_takes_what_was_there_without_waiting_and_the_next_goes_on(spark: 
     assert len(readings.epochs) == 4
 
 
+@pytest.mark.by_turns(2)
 def test_what_a_run_that_died_has_decided_is_not_taken_again(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):

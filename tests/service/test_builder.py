@@ -87,6 +87,7 @@ def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, 
 
 
 @pytest.mark.slow
+@pytest.mark.by_turns(2)
 def test_analyse_finds_what_only_spark_can(builder: SubprocessBuilder, tmp_path: Path) -> None:
     wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
     with pytest.raises(PipelineError, match="wrod"):
@@ -203,6 +204,7 @@ def test_the_author_sees_none_of_the_control_planes_secrets(
         made.close()
 
 
+@pytest.mark.by_turns(2)
 def test_a_builder_process_that_was_killed_is_started_again(artifact: Path, tmp_path: Path) -> None:
     made = SubprocessBuilder()
     made.open()

@@ -52,6 +52,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
+@pytest.mark.by_turns(2)
 def test_truncated_bundles_are_refused(bundle: bytes, whole: Members, refusing: Plane, tmp_path: Path) -> None:
     cut = [bundle[:length] for length in (3, 100, len(bundle) // 2, len(bundle) - 60)]
     for short in [*cut, *(packed(whole[:count]) for count in range(1, len(whole)))]:

@@ -70,6 +70,7 @@ def test_operations_are_listed_and_shown(plane: Plane, epochal: CommandLine) -> 
     assert done["id"] in fits(epochal("operations", "show", done["id"], COLUMNS="80"))
 
 
+@pytest.mark.by_turns(2)
 def test_an_operation_that_runs_is_cancelled(
     plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_cancel_is_not_waited_for(plane: Plane, epochal: CommandLine, monkeypa
     eventually(lambda: plane.get(f"/v1/operations/{id}")["state"] == "cancelled")
 
 
+@pytest.mark.by_turns(2)
 def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -> None:
     done = verified(plane)["id"]
     plane.application()

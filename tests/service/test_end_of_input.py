@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.service.bundles import exported, imported, refused
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ def test_a_restart_keeps_to_no_drain(plane: Plane) -> None:
     assert not plane.control.ledger.plan(plane.get(FLIGHTS)["execution"]).drain
 
 
+@pytest.mark.by_turns(2)
 def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: Plane, other: Plane) -> None:
     drained(plane)
     bundle = exported(plane)
@@ -120,6 +123,7 @@ def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: 
     assert head is not None and head.epoch == 3
 
 
+@pytest.mark.by_turns(2)
 def test_an_import_of_it_that_is_to_start_is_refused_and_leaves_nothing(plane: Plane, other: Plane) -> None:
     drained(plane)
     status, slug, detail = refused(other, exported(plane), start=True)

@@ -70,6 +70,7 @@ def refusal(plane: Plane, path: str) -> str:
     return str(answer.json()["type"].rpartition(":")[2])
 
 
+@pytest.mark.by_turns(2)
 def test_every_reading_refuses_a_snapshot_that_names_anothers_files(plane: Plane, tmp_path: Path) -> None:
     secrets, foreign = keeping(plane), []
     for kind in KINDS:
@@ -126,6 +127,7 @@ def test_nobody_goes_on_from_a_manifest_that_names_anothers_files(plane: Plane, 
     assert (found.epoch, found.newer) == (2, 1)
 
 
+@pytest.mark.by_turns(2)
 def test_what_stands_on_ancestors_is_read(plane: Plane, other: Plane) -> None:
     """A fork of a fork, an import of that, and a fork of what was imported: their files are under branches before."""
     driver = keeping(plane)

@@ -168,6 +168,7 @@ def test_clients_and_commands_list_windows(
         assert text in capsys.readouterr().out
 
 
+@pytest.mark.by_turns(2)
 def test_an_export_has_the_clock_of_its_snapshot(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]

@@ -188,6 +188,7 @@ def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None
         assert answer.json()["detail"].endswith(f"begin the key with the number of one, {named}.")
 
 
+@pytest.mark.by_turns(2)
 def test_clients_and_people_see_the_scope(
     plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +219,7 @@ def test_clients_and_people_see_the_scope(
         assert shown in capsys.readouterr().out
 
 
+@pytest.mark.by_turns(2)
 def test_it_moves_with_its_application(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]

@@ -53,6 +53,7 @@ def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other
     other.check_counters()
 
 
+@pytest.mark.by_turns(2)
 def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plane) -> None:
     with_state(plane)
     done = imported(other, exported(plane), name="copy", start=True, message="welcome")
@@ -166,6 +167,7 @@ def test_a_download_is_gone_on_with(plane: Plane) -> None:
     assert (other.status_code, other.content) == (200, bundle)
 
 
+@pytest.mark.by_turns(2)
 def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)

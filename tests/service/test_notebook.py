@@ -33,6 +33,7 @@ def counts(out: Path, bound: int | None = 30, rate: float | None = None) -> Pipe
     return pipeline
 
 
+@pytest.mark.by_turns(2)
 def test_run_goes_on_from_its_directory_and_shows_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = counts(tmp_path / "out")
     kept = {"directory": tmp_path / "kept", "configuration": {"max_records_per_epoch": 10, **QUICK}}
@@ -90,6 +91,7 @@ def test_show_prints_a_sample_and_writes_nothing(
         Pipeline("nothing").show()
 
 
+@pytest.mark.by_turns(2)
 def test_a_source_without_rows_is_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ def test_odd_bytes_are_refused_not_stored(plane: Plane) -> None:
     assert plane.client.post("/v1/applications/flights/fork", json=message).status_code == 422
 
 
+@pytest.mark.by_turns(2)
 def test_a_driver_and_a_person_at_once_do_not_lock_each_other_out(plane: Plane) -> None:
     """Heartbeats, epochs, savepoints and a stop at the same time: nothing is refused but what has to be."""
     plane.application()
@@ -181,6 +182,7 @@ def test_of_two_applications_with_one_name_one_wins(plane: Plane) -> None:
     assert problems == {"urn:epochal:problem:name-taken"}
 
 
+@pytest.mark.by_turns(2)
 def test_two_control_planes_deliver_each_event_once_and_in_order(
     plane: Plane, serve: Callable[..., Any], tmp_path: Path, receiver: Receiver
 ) -> None:

@@ -67,6 +67,7 @@ class Node:
         return found
 
 
+@pytest.mark.by_turns(2)
 def test_its_processes_load_neither_spark_nor_pipelines_nor_verbs_and_a_control_plane_loads_no_spark() -> None:
     program = (
         "import sys, epochal.service.query_applier; print(*sys.modules); "

@@ -88,6 +88,7 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
     assert lives.shown(tmp_path / "behind") == {number: [count] for number, count in enumerate(counts, 1)}
 
 
+@pytest.mark.by_turns(2)
 def test_an_application_whose_sinks_are_ahead_goes_on_on_a_new_branch_when_somebody_has_confirmed_it(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_an_application_whose_sinks_are_ahead_goes_on_on_a_new_branch_when_someb
     assert lives.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
 
 
+@pytest.mark.by_turns(2)
 def test_of_two_sinks_only_the_one_that_is_ahead_shows_what_was_lost(settings: Settings, tmp_path: Path) -> None:
     """The other one was restored together with the catalog. Both go on on the new branch, exactly once."""
     inputs, place, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
@@ -159,6 +161,7 @@ def test_of_two_sinks_only_the_one_that_is_ahead_shows_what_was_lost(settings: S
     assert (lives.shown(out), lives.shown(copy)) == (expected, expected)
 
 
+@pytest.mark.by_turns(2)
 def test_what_the_store_still_has_of_after_the_backup_is_not_lost(settings: Settings, tmp_path: Path) -> None:
     """Only the catalog was destroyed: its manifests say what was decided, and sinks recognise what they show."""
     inputs, place, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"

@@ -189,6 +189,7 @@ def test_a_driver_that_died_while_the_control_plane_was_away_is_found_out(settin
         plane.moves_on()
 
 
+@pytest.mark.by_turns(2)
 def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
     """On a machine that is slow enough the successor is taken for lost, too, and has one itself."""
     spared = QUICK.model_copy(update={"kill_lost_drivers": False, "lease_seconds": 3})
@@ -221,6 +222,7 @@ def test_a_lost_driver_is_killed(settings: Settings) -> None:
         plane.moves_on()
 
 
+@pytest.mark.by_turns(2)
 def test_a_crash_that_was_not_reported_is_explained_by_exit_code_and_log(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("crash", RESTART | {"max_restarts": 1})
@@ -242,6 +244,7 @@ def test_a_failure_that_people_have_to_correct_is_not_tried_again(settings: Sett
         assert plane.get()["failure"]["message"] == "no column delay"
 
 
+@pytest.mark.by_turns(2)
 def test_a_failure_that_may_pass_is_tried_again_and_then_kept(settings: Settings) -> None:
     failure = {"type": "source-error", "message": "no folder", "traceback": "Traceback: the author's own"}
     with control_plane(settings) as plane:
@@ -251,6 +254,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_then_kept(settings: Settings
         assert plane.get()["failure"]["traceback"] == "Traceback: the author's own"
 
 
+@pytest.mark.by_turns(2)
 def test_a_driver_that_does_not_stop_is_killed_in_the_end(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"stop_seconds": 1})) as plane:
         plane.submit("deaf")
@@ -272,6 +276,7 @@ def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monk
         assert "JAVA_HOME" in plane.get()["failure"]["message"]
 
 
+@pytest.mark.by_turns(2)
 def test_while_another_control_plane_holds_the_data_folder_this_one_stands_by(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path

@@ -103,6 +103,7 @@ def test_a_bundle_is_fetched_anywhere_and_expires(here: Plane, there: Plane) -> 
     assert store(here).list("exports") == []
 
 
+@pytest.mark.by_turns(2)
 def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
     plane: Plane, here: Plane, there: Plane
 ) -> None:

@@ -137,6 +137,7 @@ def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, par
             assert found == expected
 
 
+@pytest.mark.by_turns(2)
 def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
     pipeline = Pipeline("reminders")
     keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")

@@ -89,6 +89,7 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
     ]
 
 
+@pytest.mark.by_turns(2)
 def test_what_has_expired_is_left_out_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     # Around a night in which the clocks of the session's zone are put back.
     began, minute = datetime(2013, 11, 3, 5, 30, tzinfo=UTC), 60_000_000

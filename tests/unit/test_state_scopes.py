@@ -106,6 +106,7 @@ def test_operator_state_goes_round_robin_to_the_subtasks_of_another_parallelism(
         assert sorted(row["id"] for row in rows) == list(range(12))
 
 
+@pytest.mark.by_turns(2)
 def test_a_list_that_is_written_anew_leaves_nothing_behind(spark: SparkSession) -> None:
     with Harness(build(Batches, size=5), spark, configuration(2)) as test:
         given_out = test.epoch(rows=given(*range(8)))["out"].num_rows
@@ -118,6 +119,7 @@ def test_a_list_that_is_written_anew_leaves_nothing_behind(spark: SparkSession) 
         assert sorted(ids + kept) == list(range(16))
 
 
+@pytest.mark.by_turns(2)
 def test_union_state_is_read_by_all_and_written_by_its_own(spark: SparkSession) -> None:
     with Harness(build(KeptByAll), spark, configuration(2)) as test:
         test.epoch(rows=given(*range(6)))

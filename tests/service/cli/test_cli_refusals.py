@@ -115,6 +115,7 @@ def test_a_setting_that_cannot_be(epochal: CommandLine, sensors: Path, tmp_path:
 
 
 @pytest.mark.parametrize("command", [pytest.param("up", marks=pytest.mark.long), "migrate"])
+@pytest.mark.by_turns(2)
 def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command: str) -> None:
     (tmp_path / "home").mkdir()
     assert alone("migrate").code == 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     ("wanted", "format"),
     [(signal.SIGINT, "json"), pytest.param(signal.SIGTERM, "text", marks=pytest.mark.long)],  # SIGTERM ends all others
 )
+@pytest.mark.by_turns(2)
 def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals, format: str) -> None:
     process = subprocess.Popen(
         [COMMAND, "up", "--port", "0", "--json", "--log-format", format],
@@ -104,6 +105,7 @@ def test_help_documents_the_exit_codes(alone: CommandLine) -> None:
         assert alone(name, "--help").code == 0
 
 
+@pytest.mark.by_turns(2)
 def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
     for command in ["up", "run", "check", "submit", "ps", "show", "logs", "start", "stop", "fork", "get", "lineage"]:
         assert "--json" in alone(command, "--help").output
