@@ -25,7 +25,7 @@ from epochal.driver.training import warm
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.meter import Meter
-from epochal.engine.session import create_session
+from epochal.engine.session import create_session, start_python_workers
 from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
@@ -111,6 +111,8 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
         if beginning is not None:
             beginning.wait_for_jvm()
         spark = create_session(orders.application, orders.configuration)
+        if beginning is not None:
+            start_python_workers(spark)
     except Exception as error:
         log.exception("the pipeline could not be started")
         catalog.finish(failure_of(error))

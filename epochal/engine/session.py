@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,8 @@ from epochal.engine import worker_daemon
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, EpochalError
+
+log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -56,6 +60,18 @@ def launch_jvm(application: str, configuration: Configuration, **process: Any) -
     settings.setAll(list(session_settings(configuration).items()))
     launch: Callable[..., Any] = launch_gateway
     SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs=process))
+
+
+def start_python_workers(spark: SparkSession) -> None:
+    """Returns at once: what Python workers import takes seconds, in which the driver has other things to do."""
+    threading.Thread(target=_start_python_workers, args=[spark], name="python-workers", daemon=True).start()
+
+
+def _start_python_workers(spark: SparkSession) -> None:
+    try:
+        spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+    except Exception as error:  # noqa: BLE001 the first epoch says what is wrong, if it is needed by then
+        log.debug("Python workers were not started ahead: %s", error)
 
 
 def create_session(application: str, configuration: Configuration) -> SparkSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +48,12 @@ class Idleness:
 class SpareSchedule:
     """It is told what happens to spares, by whoever keeps them."""
 
-    def __init__(self, times: SpareTimes, is_quiet: Callable[[], bool]) -> None:
-        """``is_quiet``: whether the machine has been since it was asked last."""
+    def __init__(self, times: SpareTimes, is_quiet: Callable[[], bool], at_once: bool = False) -> None:
+        """``is_quiet``: whether the machine has been since it was asked last. ``at_once``: the first one is begun as if
+        nobody had asked for long, else as if somebody just had."""
         self._times = times
         self._is_quiet = is_quiet
-        self._asked_for_at = steady_seconds()  # first comes whoever starts it
+        self._asked_for_at = -math.inf if at_once else steady_seconds()
         self._pause = times.pause
         self._not_before = 0.0
 

@@ -233,8 +233,8 @@ def test_an_old_one_ends_and_another_takes_its_place(tmp_path: Path) -> None:
     eventually(lambda: looks(launcher) == 0 and not spare.exists())
 
 
-def test_none_is_begun_while_a_driver_is_being_started(tmp_path: Path) -> None:
-    launcher = launcher_of(tmp_path, times=SpareTimes(quiet=3600, busy=7200))
+def test_the_first_is_begun_at_once_and_none_while_a_driver_is_being_started(tmp_path: Path) -> None:
+    launcher = with_spare(launcher_of(tmp_path, times=SpareTimes(quiet=3600, busy=7200, answer=30)))
     launcher.launch(orders(tmp_path))
     assert looks(launcher) == launcher.spares.warming == 0
 

@@ -42,7 +42,9 @@ class SparePool:
         self._start = start
         self._usual = usual
         self._times = times
-        self._schedule = SpareSchedule(times, is_quiet)
+        # Whoever starts a control plane submits soon: a spare that is under way then is further than none. What is
+        # launched again when it starts is launched before the first look.
+        self._schedule = SpareSchedule(times, is_quiet, at_once=True)
         self._spares: list[SpareProcess] = []
         self._asked: list[SpareKey] = []
         self._warmed_seconds: float | None = None
