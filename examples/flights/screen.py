@@ -67,10 +67,12 @@ class EpochLog:
     def __init__(self) -> None:
         self._watched: dict[str, ApplicationHandle] = {}
         self._seen: dict[str, int] = {}
+        self._branches: dict[str, str] = {}
 
     def watch(self, application: ApplicationHandle) -> None:
         """From its first epoch on; of a fork, from the first on its own branch."""
         self._watched[application.name] = application
+        self._branches[application.name] = application.get().branch
         self._seen[application.name] = 0
 
     def until(self, done: Callable[[], bool], waiting_for: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -91,7 +93,8 @@ class EpochLog:
 
     def show(self) -> None:
         for name, application in self._watched.items():
-            new = [epoch for epoch in application.epochs.list(limit=30) if epoch.epoch > self._seen[name]]
+            own = [epoch for epoch in application.epochs.list(limit=30) if epoch.branch == self._branches[name]]
+            new = [epoch for epoch in own if epoch.epoch > self._seen[name]]
             for epoch in sorted(new, key=lambda epoch: epoch.epoch):
                 if epoch.state not in ("committed", "aborted"):
                     break
