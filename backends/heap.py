@@ -32,7 +32,7 @@ from epochal.backends.runs import shelf as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
 from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry
 from epochal.backends.runs.run import Mask, Run
-from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.backends.runs.shelf import Shelf, folder_name, name_of
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
@@ -78,9 +78,7 @@ class HeapBackend(DeltaBackend):
             boot = boot_folder(Path(self.cache_directory) / "heap")
         salt = int.from_bytes(hashlib.sha256(boot.name.encode()).digest()[:8], "big")
         alone = replace(scope, tables=(table,))
-        groups = alone.groups
-        of_groups = f"{groups.start}-{groups.stop}-{groups.step}"
-        lists = _lists_of(boot / cache_identity(self.store, alone) / of_groups, table)
+        lists = _lists_of(boot / cache_identity(self.store, alone) / folder_name(alone.groups), table)
         return _CatchUp(self.store, lists, alone, table, salt)
 
 

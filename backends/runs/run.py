@@ -96,19 +96,20 @@ class Run:
         found = np.full(len(keys), -1, np.int64)
         if not len(self):
             return found
-        places = np.searchsorted(self.hashes, hashes)
-        asked = np.arange(len(keys))
-        while len(asked):  # again only for those that share a hash with another key
-            alike = places < len(self)
-            alike[alike] = self.hashes[places[alike]] == hashes[asked[alike]]
-            asked, places = asked[alike], places[alike]
+        asked, places = np.arange(len(keys)), np.searchsorted(self.hashes, hashes)
+        while True:  # again only for those that share a hash with another key
+            alike = self.hashes.take(places, mode="clip") == hashes[asked]
+            alike &= places < len(self)
+            if not alike.all():
+                asked, places = asked[alike], places[alike]
+            if not len(asked):
+                return found
             rows = places if self.at is None else self.at[places].astype(np.int64)
             stored = self.keys.take(pa.array(rows)) if self.at is None else taken(self.keys, rows, self.width)
             sought = keys if len(asked) == len(keys) else keys.take(pa.array(asked))
             same = np.asarray(pc.equal(stored, sought), bool)
             found[asked[same]] = rows[same]
             asked, places = asked[~same], places[~same] + 1
-        return found
 
     def find_one(self, key: bytes, hash: np.uint64) -> int:
         """As :meth:`find`, of one."""

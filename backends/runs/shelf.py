@@ -21,6 +21,7 @@ from pathlib import Path
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from epochal.backends.boot_folders import throw_away
 from epochal.backends.runs.run import Run
 from epochal.backends.runs.run_file import PART, RunDamaged, mapped, written
 from epochal.contracts.identity import EpochKey
@@ -30,7 +31,8 @@ from epochal.snapshots.store import storage_errors
 KEPT_LISTS = 3
 """Of the epochs that were looked at last: their runs stay, for tasks of an epoch that is run again."""
 _ABANDONED_SECONDS = 3600.0
-"""Nobody writes to a file for so long: its writer was killed."""
+"""Nobody writes to a file for so long: its writer was killed. Nobody looks for so long at what subtasks of another
+parallelism had: the operator was rescaled."""
 
 
 class Shelf:
@@ -132,11 +134,23 @@ class Shelf:
         for path in [*self.folder.glob(f".*{PART}"), *self._lists.glob(f".*{PART}")]:
             if path.stat().st_mtime < long_ago:
                 path.unlink(missing_ok=True)
+        for other in self.folder.parent.iterdir():
+            if _step(other) != _step(self.folder) and (other / "at").stat().st_mtime < long_ago:
+                throw_away(other)
 
 
 def name_of(*sources: str) -> str:
     """Of the run that is made of these files of the store, or of these runs."""
     return f"{hashlib.sha256('|'.join(sources).encode()).hexdigest()[:32]}.run"
+
+
+def folder_name(groups: range) -> str:
+    """Of the key groups that a subtask reads. Those of the subtasks of one parallelism have one step."""
+    return f"{groups.start}-{groups.stop}-{groups.step}"
+
+
+def _step(folder: Path) -> str:
+    return folder.name.rpartition("-")[2]
 
 
 def _list_name(mark: EpochKey) -> str:

@@ -36,6 +36,18 @@ def order_by_group_and_key(groups: Groups, keys: pa.BinaryArray) -> tuple[Positi
     return (order, True) if are_whole else _untied(order, alike, keys)
 
 
+def last_of_each(groups: Groups, keys: pa.BinaryArray) -> Positions:
+    """Of each key its last row, in the order by (key group, key)."""
+    order, repeated = order_by_group_and_key(groups, keys)
+    if not repeated:
+        return order
+    in_order = taken(keys, order, common_width(keys))
+    begins = np.append(True, groups[order][1:] != groups[order][:-1])
+    begins[1:] |= np.asarray(pc.not_equal(in_order[1:], in_order[:-1]), bool)
+    last: Positions = np.maximum.reduceat(order, np.flatnonzero(begins))
+    return last
+
+
 def common_width(keys: pa.BinaryArray) -> int | None:
     """The bytes of each key; ``None`` where they have different numbers of them, or there are none."""
     if not len(keys) or keys.null_count:

@@ -6,7 +6,7 @@ is to serve that subtask, with or without rows. Spark may give one task several 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,12 +60,11 @@ class CallReader:
         empty: list[pa.RecordBatch] = []
         for batch in batches:
             empty = [batch.slice(0, 0)]
-            marked = pc.is_valid(batch.column(MARK))
-            marks += batch.column(SUBTASK).filter(marked).to_pylist()
-            real = batch.filter(pc.invert(marked)) if pc.any(marked).as_py() else batch
-            for subtask in pc.unique(real.column(SUBTASK)).to_pylist():
-                mine = real.filter(pc.equal(real.column(SUBTASK), subtask))
-                rows.setdefault(subtask, []).append(mine)
+            marked = np.flatnonzero(batch.column(MARK).is_valid().to_numpy(zero_copy_only=False))
+            marks += batch.column(SUBTASK).take(pa.array(marked)).to_pylist()
+            for real in _between(batch, marked.tolist()):
+                for subtask, mine in _by_subtask(real):
+                    rows.setdefault(subtask, []).append(mine)
         for subtask in rows.keys() - set(marks):
             raise self._unmarked(subtask)
         if len(set(marks)) < len(marks):
@@ -103,3 +102,18 @@ class _Piece:
     subtask: int
     mark: bool
     rows: pa.RecordBatch
+
+
+def _between(batch: pa.RecordBatch, marks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows before, between and after the marks, which are few; no byte is copied."""
+    for first, end in zip([0, *(mark + 1 for mark in marks)], [*marks, batch.num_rows], strict=True):
+        if first < end:
+            yield batch.slice(first, end - first)
+
+
+def _by_subtask(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """At least one row: nearly always all are one subtask's."""
+    column = rows.column(SUBTASK)
+    subtasks = pc.unique(column).to_pylist()
+    for subtask in subtasks:
+        yield subtask, rows if len(subtasks) == 1 else rows.filter(pc.equal(column, subtask))

@@ -173,6 +173,23 @@ def test_what_others_could_have_written_is_thrown_away(world: World, harness: Ha
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_subtasks_of_another_parallelism_had_goes_when_nobody_looks_at_it(world: World, harness: Harness) -> None:
+    before = {path.parent for path in harness.runs if path.parent.name.endswith("-2")}
+    assert before
+    world.parallelism = 1
+    world.run(counts=counted(1, count=2))
+    world.check()
+    assert before <= {path.parent for path in harness.runs}
+    for folder in before:
+        os.utime(folder / "at", (0, 0))
+    world.run(counts=counted(2, count=2))
+    world.check()
+    assert not before & {path.parent for path in harness.runs}
+    assert not list(harness.cache.rglob("*.discarded"))
+    world.parallelism = 2
+    world.check()
+
+
 def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Harness) -> None:
     for chain in world.chains.values():
         for link in chain.links:

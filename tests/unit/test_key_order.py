@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.state.key_order import common_width, order_by_group_and_key, taken
+from epochal.state.key_order import common_width, last_of_each, order_by_group_and_key, taken
 
 ONE_WIDTH = st.integers(1, 20).flatmap(lambda width: st.lists(st.binary(min_size=width, max_size=width), max_size=40))
 ANY_WIDTH = st.lists(st.binary(max_size=20), max_size=40)
@@ -28,6 +28,15 @@ def test_the_order_is_that_of_group_and_bytes(keys: list[bytes], kind: pa.DataTy
     assert sorted(order.tolist()) == list(range(len(keys)))
     assert [rows[row] for row in order] == sorted(rows)
     assert repeated == (len(set(rows)) < len(rows))
+
+
+@given(KEYS, TYPES, st.sampled_from([1, 3]), st.randoms())
+def test_of_each_key_the_last_row_is_found(keys: list[bytes], kind: pa.DataType, groups: int, random) -> None:  # type: ignore[no-untyped-def]
+    rows = [(random.randrange(groups), random.choice(keys)) for _ in range(2 * len(keys))]
+    of_groups = np.array([group for group, _ in rows], np.int32)
+    last = last_of_each(of_groups, pa.array([key for _, key in rows], kind))
+    where = {row: place for place, row in enumerate(rows)}
+    assert last.tolist() == [where[row] for row in sorted(where)]
 
 
 @given(KEYS, TYPES, st.data())
