@@ -16,7 +16,6 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.delta import ROW_GROUP, encode_parquet
+from epochal.snapshots.delta import ROW_GROUP, encode_parquet, integer_encodings
 from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import FilePart
 from epochal.state.table import StateTable
@@ -91,7 +90,7 @@ def _by_key_group(
 ) -> EncodedBase:
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
-    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **_options(table, rows.column_names)) as writer:
+    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **_options(table, rows.schema)) as writer:
         for group, first, end in groups:
             begin = target.tell()
             writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
@@ -100,13 +99,14 @@ def _by_key_group(
     return _with_index(target)
 
 
-def _options(table: StateTable, columns: Sequence[str]) -> dict[str, Any]:
+def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
     """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
-    others = [name for name in columns if name != "_kg"]
+    others = [name for name in schema.names if name != "_kg"]
     return {
         "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
         "compression_level": dict.fromkeys(others, 1),
         "use_dictionary": ["_kg"],
+        "column_encoding": integer_encodings(schema),
         "write_statistics": ["_kg", *table.time_schema.names],
         "write_page_checksum": True,
     }

@@ -109,11 +109,23 @@ def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) 
         row_group_size=ROW_GROUP,
         compression="zstd",
         compression_level=1,
-        use_dictionary=["_op"] if "_op" in rows.column_names else False,
+        use_dictionary=[name for name in ("_kg", "_op") if name in rows.column_names],
+        column_encoding=integer_encodings(rows.schema),
         write_statistics=["_kg", *(field.name for field in (*table.time_schema, *table.owner_schema))],
         write_page_checksum=True,
     )
     return target.getvalue()
+
+
+def integer_encodings(schema: pa.Schema) -> dict[str, str]:
+    """By column how Parquet has the integers of a delta or a base, ``_kg`` apart: their differences, in as many bits as
+    they need. That leaves so little to compress that files take half the time, and are smaller."""
+    return {field.name: "DELTA_BINARY_PACKED" for field in schema if field.name != "_kg" and _is_integer(field.type)}
+
+
+def _is_integer(type: pa.DataType) -> bool:
+    of = (pa.types.is_signed_integer, pa.types.is_date32, pa.types.is_timestamp)
+    return any(is_one(type) for is_one in of)
 
 
 def described(metadata: pq.FileMetaData) -> dict[str, Any]:
