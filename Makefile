@@ -61,7 +61,7 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (30 to 40 minutes)
+bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 40 minutes)
 	@$(BIN)/python -m benchmarks.run
 
 bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)

@@ -22,7 +22,8 @@ from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from epochal.wire.executions import AttemptAnswer
 
-TURNS = 3
+TURNS = 1
+"""A turn waits for several minutes until drivers are warm: --rounds asks for more."""
 WARMING_SECONDS = 900
 PARAMETERS = {"keys": 10_000, "rate": 5_000.0}
 RESTART = {"backoff_seconds": 0.1, "backoff_limit_seconds": 0.1, "max_restarts": 2}
