@@ -2,6 +2,7 @@
 
     python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS point PATH KEYS
     python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS batch PATH KEYS
+    python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS columns PATH KEYS
 
 Prints one JSON object. It is a process of its own so that it does not share an interpreter with what it measures, and
 works on bytes so that it takes as little as it can of the cores that it does share. Loopback only; it ends by itself.
@@ -92,7 +93,7 @@ def point_request(host: str, token: str, path: str, keys: int) -> Callable[[], b
     return lambda: b"%b%d%b" % (before, int(choose() * keys), after)
 
 
-def batch_request(host: str, token: str, path: str, keys: int) -> Callable[[], bytes]:
+def batch_request(host: str, token: str, path: str, keys: int, accept: str = "application/json") -> Callable[[], bytes]:
     """POST of :data:`BATCH` random keys, one of a few bodies made beforehand."""
     chooser = random.Random(1)
     requests = []
@@ -101,7 +102,7 @@ def batch_request(host: str, token: str, path: str, keys: int) -> Callable[[], b
         body = json.dumps({"keys": chosen}).encode()
         head = (
             f"POST {path}/lookup HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nAccept: {accept}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         requests.append(head.encode() + body)
     return lambda: chooser.choice(requests)
@@ -138,8 +139,10 @@ async def load(url: str, seconds: float, connections: int, request: Callable[[],
 
 def main() -> None:
     url, token, seconds, connections, kind, path, keys = sys.argv[1:]
-    make = {"point": point_request, "batch": batch_request}[kind]
-    request = make(urlsplit(url).netloc, token, path, int(keys))
+    columns = partial(batch_request, accept="application/vnd.apache.arrow.stream")
+    make: dict[str, Callable[..., Callable[[], bytes]]]
+    make = {"point": point_request, "batch": batch_request, "columns": columns}
+    request = make[kind](urlsplit(url).netloc, token, path, int(keys))
     print(json.dumps(uvloop.run(load(url, float(seconds), int(connections), request))))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from epochal.aggregates.mergeable import MergeableAggregate, Partial
-    from epochal.client import Client
+    from epochal.client import AsyncClient, Client
     from epochal.declarations.broadcast import BroadcastProcess
     from epochal.declarations.expressions import epoch_time
     from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AsyncClient": "epochal.client",
     "BatchFunction": "epochal.declarations.keyed",
     "BroadcastProcess": "epochal.declarations.broadcast",
     "Client": "epochal.client",
@@ -54,6 +55,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AsyncClient",
     "BatchFunction",
     "BroadcastProcess",
     "Client",

@@ -1,5 +1,5 @@
-"""Look-ups per second of CPU: one worker of a query node against a bare app that answers the same bytes, and two
-workers against one.
+"""Look-ups of a query node: beside a busy driver; then per second of CPU, one worker against a bare app that answers
+the same bytes, and two workers against one; and batches in both forms.
 
 CPU is that of the workers alone, by the kernel's accounts: the load generator, the driver and whatever else runs on the
 machine takes cores, but not what is counted. Each is measured in turn, several times; what is said is the least and the
@@ -12,42 +12,55 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
 
 from benchmarks.cpu import children, cpu_seconds
-from benchmarks.measures.lookups import KEYS, PATH
-from benchmarks.result import Result, at_least, number
-from benchmarks.running import has_key, running_control_plane, submit, wait_for
+from benchmarks.load import BATCH
+from benchmarks.measures.lookups import KEYS, PATH, RATE
+from benchmarks.result import Result, at_least, at_most, number
+from benchmarks.running import has_key, head, running_control_plane, submit, wait_for
 from epochal.client import Client
 from epochal.testing.servers.control_plane import COMMAND, ControlPlane
 
 ROUNDS, SECONDS, WARM_SECONDS = 3, 5, 1
-CONNECTIONS = 32
+CONNECTIONS, BATCH_CONNECTIONS = 32, 2
 """Of each worker."""
 TARGET, BARE_TARGET = 0.9, 0.85
+P99_MILLISECONDS = 8
+KEYS_A_SECOND = {"batch": 400_000, "columns": 800_000}
 
 
 def run(folder: Path) -> list[Result]:
     with running_control_plane(folder) as (plane, client):
-        application = submit(client, "counts", {"keys": KEYS, "rate": 5000.0})
+        application = submit(client, "counts", {"keys": KEYS, "rate": RATE})
         wait_for(lambda: has_key(application, KEYS - 1), "every key")
+        with query_node(plane, folder, 1) as node:
+            before = head(application)
+            beside = [Asked.of(node, plane, "point") for _ in range(ROUNDS)]
+            committed = head(application) - before
         client.operations.wait(client.applications.stop("counts"))
         rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
+        batches: dict[str, list[Asked]] = {kind: [] for kind in KEYS_A_SECOND}
         for _ in range(ROUNDS):
             with query_node(plane, folder, 1) as node, bare_app(node, plane) as bare:
                 for workers, asked in ((0, bare), (1, node)):
-                    rates[workers].append(_look_ups_per_second_of_cpu(asked, plane))
+                    rates[workers].append(Asked.of(asked, plane, "point").per_cpu_second)
+                for kind, found in batches.items():
+                    found.append(Asked.of(node, plane, kind))
             with query_node(plane, folder, 2) as node:
-                rates[2].append(_look_ups_per_second_of_cpu(node, plane))
+                rates[2].append(Asked.of(node, plane, "point").per_cpu_second)
     of_bare = [one / bare for bare, one in zip(rates[0], rates[1], strict=True)]
     of_one = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
     how = f"{KEYS:,} keys, {CONNECTIONS} connections for each worker; {{:.2f}} to {{:.2f}} in {ROUNDS} rounds"
     return [
+        *_beside_a_driver(beside, committed),
         number("look-ups per CPU second, one query worker", sum(rates[1]) / ROUNDS, "/s", digits=0),
         at_least(
             "look-ups per CPU second, one query worker against a bare app of the same bytes",
@@ -63,7 +76,72 @@ def run(folder: Path) -> list[Result]:
             "x",
             how.format(min(of_one), max(of_one)),
         ),
+        *_batches(batches),
     ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the load generator says, and the CPU seconds of the workers meanwhile."""
+
+    answers: Mapping[str, float]
+    cpu_seconds: float
+
+    @classmethod
+    def of(cls, node: QueryNode, plane: ControlPlane, kind: str) -> Asked:
+        """Raises ``RuntimeError`` where a look-up has failed."""
+        token = (plane.home / "admin.token").read_text().strip()
+        connections = (CONNECTIONS if kind == "point" else BATCH_CONNECTIONS) * len(node.workers)
+
+        def load(seconds: int) -> dict[str, float]:
+            arguments = [node.url, token, seconds, connections, kind, PATH, KEYS]
+            command = [sys.executable, "-m", "benchmarks.load", *map(str, arguments)]
+            return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+        load(WARM_SECONDS)
+        before = node.cpu_seconds()
+        answers = load(SECONDS)
+        if answers["failures"]:
+            raise RuntimeError(f"{answers['failures']:.0f} of {answers['requests']:.0f} look-ups failed")
+        return cls(answers, node.cpu_seconds() - before)
+
+    @property
+    def per_second(self) -> float:
+        return self.answers["requests"] / self.answers["seconds"]
+
+    @property
+    def per_cpu_second(self) -> float:
+        return self.answers["requests"] / self.cpu_seconds
+
+
+def _beside_a_driver(rounds: list[Asked], committed: int) -> list[Result]:
+    p99 = sorted(asked.answers["p99"] * 1000 for asked in rounds)
+    how = (
+        f"{CONNECTIONS} connections, one worker; a driver that takes in {RATE:,.0f} rows/s has committed {committed} "
+        f"epochs meanwhile; {p99[0]:.1f} to {p99[-1]:.1f} ms in {ROUNDS} rounds"
+    )
+    return [
+        number(
+            "look-ups of a query node beside a busy driver", median(each.per_second for each in rounds), "/s", digits=0
+        ),
+        at_most(
+            "look-ups of a query node beside a busy driver, p99", median(p99), P99_MILLISECONDS, "ms", how, digits=1
+        ),
+    ]
+
+
+def _batches(kinds: Mapping[str, list[Asked]]) -> Iterator[Result]:
+    for kind, rounds in kinds.items():
+        rates = sorted(asked.per_second * BATCH for asked in rounds)
+        cpu = median(asked.per_cpu_second * BATCH for asked in rounds)
+        form = "JSON" if kind == "batch" else "Arrow"
+        how = (
+            f"{BATCH:,} keys a request, {BATCH_CONNECTIONS} connections, one worker; {rates[0]:,.0f} to "
+            f"{rates[-1]:,.0f} in {ROUNDS} rounds; {cpu:,.0f} a CPU second"
+        )
+        yield at_least(
+            f"batch look-ups of a query node, {form}", median(rates), KEYS_A_SECOND[kind], "keys/s", how, digits=0
+        )
 
 
 @contextmanager
@@ -112,22 +190,6 @@ def query_node(plane: ControlPlane, folder: Path, workers: int) -> Iterator[Quer
             yield QueryNode(said["url"], _workers(process.pid))
         finally:
             process.send_signal(signal.SIGTERM)
-
-
-def _look_ups_per_second_of_cpu(node: QueryNode, plane: ControlPlane) -> float:
-    token = (plane.home / "admin.token").read_text().strip()
-
-    def load(seconds: int) -> dict[str, float]:
-        arguments = [node.url, token, seconds, CONNECTIONS * len(node.workers), "point", PATH, KEYS]
-        command = [sys.executable, "-m", "benchmarks.load", *map(str, arguments)]
-        return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-
-    load(WARM_SECONDS)
-    before = node.cpu_seconds()
-    answers = load(SECONDS)
-    if answers["failures"]:
-        raise RuntimeError(f"{answers['failures']:.0f} of {answers['requests']:.0f} look-ups failed")
-    return answers["requests"] / (node.cpu_seconds() - before)
 
 
 def _workers(process: int) -> list[int]:

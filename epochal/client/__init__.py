@@ -3,6 +3,7 @@
 Needs httpx and pydantic only; safe to install and import where there is no Spark and no web framework.
 """
 
+from epochal.client.async_client import AsyncClient
 from epochal.client.client import Client
 from epochal.client.models import (
     Application,
@@ -25,6 +26,7 @@ from epochal.client.models import (
 __all__ = [
     "Application",
     "Artifact",
+    "AsyncClient",
     "AuditRecord",
     "Client",
     "Epoch",

@@ -9,7 +9,7 @@ from typing import Any
 from epochal.client.models import Application, ApplicationState, Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
-from epochal.client.state import zoned
+from epochal.client.state_exchanges import zoned
 from epochal.client.transport import Transport
 from epochal.errors import EpochalError
 from epochal.wire.bodies import read

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
+from epochal.client.exchanges import PAGE
 from epochal.client.models import DiffRow, Epoch, Execution, Lineage, Operation, Savepoint, Snapshot, SnapshotDiff
 from epochal.client.paths import path
-from epochal.client.transport import PAGE, Transport
+from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 from epochal.wire.epochs import FoldedRange
 

@@ -1,26 +1,44 @@
-"""Look-ups in a state table."""
+"""Look-ups in a state table, in both flavours: calls that block, and calls that are awaited."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from importlib import import_module
-from typing import Any, Literal
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
-from epochal.client.models import Blame, KeyHistory, Scan, ScannedRow, StateLookup, StateValue
-from epochal.client.paths import key_segment, path, survives_in_path
-from epochal.client.transport import PAGE, Transport
-from epochal.errors import EnvironmentProblem, InvalidInput
-from epochal.wire.bodies import read
-from epochal.wire.state import ARROW_STREAM
+from epochal.client.exchanges import Exchange, Result
+from epochal.client.models import ScannedRow
+from epochal.client.state_exchanges import StateExchanges, cursor_of, following
+from epochal.client.transport import AsyncTransport, Transport
 
-Isolation = Literal["read_committed", "read_uncommitted"]
+Arguments = ParamSpec("Arguments")
+Asking = Callable[Concatenate[StateExchanges, Arguments], Exchange[Result]]
 
-# What the control plane needs to answer, on top of the time it was asked to wait for an epoch.
-ANSWER_SECONDS = 30.0
 
-# A page of a history looks at two thousand epochs, perhaps on a store far away.
-HISTORY_SECONDS = 300.0
+def _blocking(ask: Asking[Arguments, Result]) -> Callable[Concatenate[State, Arguments], Result]:
+    @wraps(ask)
+    def call(self: State, /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        return self._transport.run(ask(self._exchanges, *args, **options))
+
+    _describe(call)
+    return call
+
+
+def _awaited(ask: Asking[Arguments, Result]) -> Callable[Concatenate[AsyncState, Arguments], Awaitable[Result]]:
+    @wraps(ask)
+    async def call(self: AsyncState, /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        return await self._transport.run(ask(self._exchanges, *args, **options))
+
+    _describe(call)
+    return call
+
+
+def _describe(call: Any) -> None:
+    """``help`` says what the call gives, and not how it is asked for."""
+    signature = inspect.signature(call)
+    result = str(signature.return_annotation).removeprefix("Exchange[").removesuffix("]")
+    call.__signature__ = signature.replace(return_annotation=result)
 
 
 class State:
@@ -28,174 +46,65 @@ class State:
 
     def __init__(self, transport: Transport, application: str, table: str) -> None:
         self._transport = transport
-        self._path = path("applications", application, "state", table)
+        self._exchanges = StateExchanges(application, table)
 
-    def get(
-        self,
-        *key: Any,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-        min_epoch: int | None = None,
-        wait_seconds: float | None = None,
-        isolation: Isolation | None = None,
-    ) -> StateValue:
-        """One key: its columns' values in order; ``None`` is null.
-
-        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) read an older snapshot.
-        ``min_epoch`` waits, up to ``wait_seconds``, until that epoch is committed. Raises ``NotFound`` (no such table
-        or key), ``InvalidKey``, ``SnapshotExpired``, ``NotYetCommitted``.
-        """
-        query = {
-            **_moment(epoch, savepoint, tag, at),
-            "min_epoch": min_epoch,
-            "wait_seconds": wait_seconds,
-            "isolation": isolation,
-        }
-        timeout = None if wait_seconds is None else wait_seconds + ANSWER_SECONDS
-        segment = key_segment(key)
-        if survives_in_path(segment):
-            return read(StateValue, self._transport.get(f"{self._path}/keys/{segment}", query, timeout))
-        return read(StateValue, self._transport.get(f"{self._path}/keys", {"key": segment, **query}, timeout))
-
-    def lookup(
-        self,
-        keys: Sequence[Mapping[str, Any]],
-        *,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-        min_epoch: int | None = None,
-        isolation: Isolation | None = None,
-    ) -> StateLookup:
-        """Many keys (at most 10,000), each an object by column name; all answered from one epoch, in the same order."""
-        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
-        return read(StateLookup, self._transport.query(f"{self._path}/lookup", body))
-
-    def lookup_table(
-        self,
-        keys: Sequence[Mapping[str, Any]],
-        *,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-        min_epoch: int | None = None,
-        isolation: Isolation | None = None,
-    ) -> Any:
-        """As :meth:`lookup`, as a ``pyarrow.Table``: a row for each key, in order, with ``_found`` and the value's
-        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``.
-
-        Raises ``EnvironmentProblem`` where pyarrow is not installed; ``InvalidInput`` of windows that overlap, and of
-        all instances of partial state, which have JSON alone.
-        """
-        ipc = _installed("pyarrow.ipc")
-        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
-        return ipc.open_stream(self._transport.query_bytes(f"{self._path}/lookup", body, ARROW_STREAM)).read_all()
-
-    def lookup_frame(self, keys: Sequence[Mapping[str, Any]], **options: Any) -> Any:
-        """As :meth:`lookup_table`, with its options, as a pandas ``DataFrame`` with columns of Arrow's types, so that
-        integers with nulls stay integers."""
-        pandas = _installed("pandas")
-        return self.lookup_table(keys, **options).to_pandas(types_mapper=pandas.ArrowDtype)
-
-    def scan(
-        self,
-        *prefix: Any,
-        begins_with: bool = False,
-        limit: int = PAGE,
-        cursor: str | None = None,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-        isolation: Isolation | None = None,
-    ) -> Scan:
-        """At most ``limit`` rows in key order: those whose key has these leading columns, or all.
-
-        ``begins_with``: the last of them is text, and only its beginning. A ``cursor`` is ``next_cursor`` of a page:
-        all pages are of one epoch.
-        """
-        query = {
-            "prefix": key_segment(prefix) + ("*" if begins_with else ""),
-            "limit": limit,
-            "cursor": cursor,
-            "isolation": isolation,
-            **_moment(epoch, savepoint, tag, at),
-        }
-        return read(Scan, self._transport.get(f"{self._path}/scan", query))
+    get = _blocking(StateExchanges.get)
+    lookup = _blocking(StateExchanges.lookup)
+    lookup_table = _blocking(StateExchanges.lookup_table)
+    lookup_frame = _blocking(StateExchanges.lookup_frame)
+    scan = _blocking(StateExchanges.scan)
+    scan_table = _blocking(StateExchanges.scan_table)
+    scan_frame = _blocking(StateExchanges.scan_frame)
+    history = _blocking(StateExchanges.history)
+    blame = _blocking(StateExchanges.blame)
 
     def scan_all(self, *prefix: Any, **options: Any) -> Iterator[ScannedRow]:
-        """All rows of a scan, page by page; options as those of :meth:`scan`."""
-        page = self.scan(*prefix, **options)
-        yield from page.items
-        while page.next_cursor is not None:
-            page = self.scan(*prefix, **{**options, "cursor": page.next_cursor})
+        """All rows of a scan, page by page; ``options`` as those of :meth:`scan`."""
+        more: dict[str, Any] | None = options
+        while more is not None:
+            page = self.scan(*prefix, **more)
             yield from page.items
+            more = following(more, page.next_cursor)
 
-    def history(
-        self,
-        *key: Any,
-        limit: int | None = 50,
-        cursor: str | None = None,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-    ) -> KeyHistory:
-        """The changes of a key, newest first: at most ``limit``, or all. ``epoch``, ..: only up to that snapshot.
-
-        Of list and map state, the operator's key alone means all entries.
-        """
-        items: list[Any] = []
-        while True:
-            size = PAGE if limit is None else min(PAGE, limit - len(items))
-            query = {"key": key_segment(key), "limit": size, "cursor": cursor, **_moment(epoch, savepoint, tag, at)}
-            answer = self._transport.get(f"{self._path}/history", query, HISTORY_SECONDS)
-            items += answer["items"]
-            cursor = answer["next_cursor"]
-            if cursor is None or (limit is not None and len(items) >= limit):
-                return read(KeyHistory, {**answer, "items": items})
-
-    def blame(
-        self,
-        *key: Any,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-    ) -> Blame:
-        """The epoch that last changed a key: its slices (files, offsets), code version, parameters and time.
-
-        Raises ``NotFound`` for a key that never was, ``SnapshotExpired`` when that epoch has expired.
-        """
-        query = {"key": key_segment(key), **_moment(epoch, savepoint, tag, at)}
-        return read(Blame, self._transport.get(f"{self._path}/blame", query, HISTORY_SECONDS))
+    def scan_tables(self, *prefix: Any, **options: Any) -> Iterator[Any]:
+        """All pages of a scan, as :meth:`scan_table` gives each."""
+        more: dict[str, Any] | None = options
+        while more is not None:
+            page = self.scan_table(*prefix, **more)
+            yield page
+            more = following(more, cursor_of(page))
 
 
-def _installed(module: str) -> Any:
-    """A library that the client does without where nobody asks for its types."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        name = module.partition(".")[0]
-        raise EnvironmentProblem(f"This needs {name}, which is not installed: pip install {name}.") from error
+class AsyncState:
+    """``client.application(name).state(table)`` of an :class:`~epochal.client.AsyncClient`: as :class:`State`."""
 
+    def __init__(self, transport: AsyncTransport, application: str, table: str) -> None:
+        self._transport = transport
+        self._exchanges = StateExchanges(application, table)
 
-def _batch(
-    keys: Sequence[Mapping[str, Any]], moment: dict[str, Any], min_epoch: int | None, isolation: Isolation | None
-) -> dict[str, Any]:
-    return {"keys": [dict(key) for key in keys], **moment, "min_epoch": min_epoch, "isolation": isolation}
+    get = _awaited(StateExchanges.get)
+    lookup = _awaited(StateExchanges.lookup)
+    lookup_table = _awaited(StateExchanges.lookup_table)
+    lookup_frame = _awaited(StateExchanges.lookup_frame)
+    scan = _awaited(StateExchanges.scan)
+    scan_table = _awaited(StateExchanges.scan_table)
+    scan_frame = _awaited(StateExchanges.scan_frame)
+    history = _awaited(StateExchanges.history)
+    blame = _awaited(StateExchanges.blame)
 
+    async def scan_all(self, *prefix: Any, **options: Any) -> AsyncIterator[ScannedRow]:
+        """As :meth:`State.scan_all`."""
+        more: dict[str, Any] | None = options
+        while more is not None:
+            page = await self.scan(*prefix, **more)
+            for row in page.items:
+                yield row
+            more = following(more, page.next_cursor)
 
-def _moment(epoch: int | None, savepoint: str | None, tag: str | None, at: datetime | None) -> dict[str, Any]:
-    return {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": None if at is None else zoned(at)}
-
-
-def zoned(at: datetime) -> str:
-    """ISO 8601 with its zone. Raises ``InvalidInput`` for a time without one: which moment would be meant?"""
-    if at.tzinfo is None:
-        raise InvalidInput(f"{at} has no time zone; give one, as in datetime.now(timezone.utc).")
-    return at.isoformat()
+    async def scan_tables(self, *prefix: Any, **options: Any) -> AsyncIterator[Any]:
+        """As :meth:`State.scan_tables`."""
+        more: dict[str, Any] | None = options
+        while more is not None:
+            page = await self.scan_table(*prefix, **more)
+            yield page
+            more = following(more, cursor_of(page))

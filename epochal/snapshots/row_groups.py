@@ -116,7 +116,7 @@ def cached_row_groups(file: FileReference, group: int) -> list[RowGroup] | None:
 def conformed(rows: pa.Table, table: StateTable) -> pa.Table:
     """The columns that the table declares; a file may be older than some, and narrower in others. A base has no op."""
     fields = [field for field in table.delta_schema if field.name != "_op" or "_op" in rows.column_names]
-    return as_declared(rows, fields, table)
+    return as_declared(rows, fields, table, in_one_chunk=False)
 
 
 def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:

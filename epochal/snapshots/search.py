@@ -6,10 +6,10 @@ operator's keys alone, with which the addresses of list and map state and of tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
 Match: TypeAlias = "tuple[Groups, pa.Table]"
 """Rows of a file, and the position of the requested key that each belongs to."""
 
+Piece = TypeVar("Piece")
 _FEW_KEYS = 16
 """With so few keys a file that is kept in memory is searched faster than a thread begins."""
 
@@ -117,10 +118,20 @@ class TableSearch:
 
     def of_groups(self, groups: Groups | None) -> pa.Table:
         """All rows of some key groups, or of all: key group, full key and value columns, in no particular order."""
+        return self.there(self.of_files(groups, lambda rows: rows))
+
+    def of_files(self, groups: Groups | None, make: Callable[[pa.Table], Piece]) -> list[Piece]:
+        """What ``make`` makes of what each file has of some key groups, or of all, newest first: rows as they are
+        there, but with the columns that the table declares. Of a key there may be several rows, and some that delete
+        it. ``make`` is called by several threads. Raises ``FileMissing``, ``FileCorrupt``."""
         files = [file for file in self.files if groups is None or can_hold(file, groups).any()]
-        parts = at_once(lambda file: self._rows(file.file, groups), files)
-        rows = pa.concat_tables([self._nothing, *parts])
-        rows = rows.take(self._newest(rows))
+        return list(at_once(lambda file: make(read_rows(self._store, self._table, file.file, groups)), files))
+
+    def there(self, of_files: Sequence[pa.Table]) -> pa.Table:
+        """Of what :meth:`of_files` gives, or of all rows there that have certain keys, those that there are at the
+        snapshot."""
+        versions = pa.concat_tables([self._nothing, *map(self._tagged, of_files)])
+        rows = versions.take(self._newest(versions))
         rows = rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
         return without_expired(self._table, rows, self._chain.clock)
 

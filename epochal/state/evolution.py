@@ -347,8 +347,9 @@ def _nested_widens(before: NestedType, after: NestedType) -> bool:
     return before != after and all(old == new or widens(old, new) for old, new in pairs)
 
 
-def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable) -> pa.Table:
+def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable, *, in_one_chunk: bool = True) -> pa.Table:
     """Rows of a file, maybe of an earlier declaration, as exactly ``fields`` of ``table``'s present one.
+    ``in_one_chunk``: each column; otherwise what has the type of its field stays as it is.
 
     Raises ``KeyError`` when a column that is no value column of the table is missing: no evolution explains that.
     """
@@ -356,10 +357,15 @@ def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable) ->
     there = set(rows.schema.names)
     declared = list(fields)
     arrays = [
-        column(rows, field) if field.name in there else _absent(defaults[field.name], rows.num_rows)
+        _typed(rows, field, in_one_chunk) if field.name in there else _absent(defaults[field.name], rows.num_rows)
         for field in declared
     ]
     return pa.table(arrays, schema=pa.schema(declared))
+
+
+def _typed(rows: Columns, field: pa.Field, in_one_chunk: bool) -> pa.Array | pa.ChunkedArray:
+    held = rows.column(field.name)
+    return held if held.type == field.type and not in_one_chunk else column(rows, field)
 
 
 def _absent(column: Column, rows: int) -> pa.Array:

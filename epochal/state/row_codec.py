@@ -43,6 +43,7 @@ class RowCodec:
         self.schema = schema
         self._nested = [NestedCodec(field.type, RowCodec) if is_nested(field.type) else None for field in schema]
         self._variable = [is_variable(field.type) or is_nested(field.type) for field in schema]
+        self._names = list(schema.names)  # which Arrow makes anew each time
         self._nulls = (len(schema) + 7) // 8
         kinds = [
             np.dtype("<u4") if variable else fixed_dtype(field.type)
@@ -107,9 +108,9 @@ class RowCodec:
         """One row as Python values by column name."""
         nulls, *fields = self._one.unpack_from(row)
         if self._unpacked_as_is and nulls == self._no_nulls:
-            return dict(zip(self.schema.names, fields, strict=True))
+            return dict(zip(self._names, fields, strict=True))
         bits, start, result = int.from_bytes(nulls, "little"), self._one.size, {}
-        for position, (name, to_value, field) in enumerate(zip(self.schema.names, self._values, fields, strict=True)):
+        for position, (name, to_value, field) in enumerate(zip(self._names, self._values, fields, strict=True)):
             null = bits >> position & 1
             if to_value is not None:
                 result[name] = None if null else to_value(field)

@@ -5,10 +5,11 @@ What is worth repeating, and for how long, is its caller's policy; which control
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 import httpx
 
@@ -65,6 +66,40 @@ class ControlPlanes:
             self._current = latest.index(current) if current in latest else 0
 
 
+class Attempt(NamedTuple):
+    """One request of a call. ``url``: whom it asks; ``pause``: seconds to wait before it."""
+
+    url: str
+    pause: float
+
+
+def attempts(
+    control_planes: ControlPlanes, repeating: Repeating, url: str | None = None
+) -> Generator[Attempt, Outcome, httpx.Response]:
+    """The requests of one call: whoever sends them, says what came of each. The result is the answer, or the first one
+    that ``repeating`` takes for final, whatever its status.
+
+    After a lost connection, or what is worth repeating, the next control plane is asked, at once until each was asked.
+    ``url``: whom to ask first, instead of the current one. Raises ``httpx.TransportError`` when nobody answers.
+    """
+    asked = url or control_planes.current
+    pause = 0.0
+    tries = 0
+    while True:
+        outcome = yield Attempt(asked, pause)
+        tries += 1
+        if isinstance(outcome, httpx.Response) and outcome.is_success:
+            return outcome
+        wait = repeating.pause(outcome)
+        if wait is None:
+            if isinstance(outcome, httpx.TransportError):
+                raise outcome
+            return outcome
+        control_planes.leave(asked)
+        asked = control_planes.after(asked)
+        pause = wait if tries % len(control_planes) == 0 else 0.0
+
+
 class HttpCalls:
     """Calls of one of several control planes, over kept connections. Thread-safe."""
 
@@ -97,35 +132,23 @@ class HttpCalls:
         timeout: httpx.Timeout | float | None = None,
         url: str | None = None,
     ) -> httpx.Response:
-        """The answer to a call of ``path``, or the first one that ``repeating`` takes for final, whatever its status.
-
-        After a lost connection, or what is worth repeating, the next control plane is asked, at once until each was
-        asked. ``url``: whom to ask first, instead of the current one. Raises ``httpx.TransportError`` when nobody
-        answers.
-        """
-        asked = url or self.control_planes.current
-        tries = 0
+        """The answer to a call of ``path``, repeated as :func:`attempts` says."""
+        outcomes = attempts(self.control_planes, repeating, url)
+        attempt = next(outcomes)
         while True:
+            if attempt.pause:
+                time.sleep(attempt.pause)
             outcome: Outcome
             try:
                 outcome = self.once(
-                    method, path, query=query, content=content, headers=headers, timeout=timeout, url=asked
+                    method, path, query=query, content=content, headers=headers, timeout=timeout, url=attempt.url
                 )
             except httpx.TransportError as error:
                 outcome = error
-            else:
-                if outcome.is_success:
-                    return outcome
-            tries += 1
-            pause = repeating.pause(outcome)
-            if pause is None:
-                if isinstance(outcome, httpx.TransportError):
-                    raise outcome
-                return outcome
-            self.control_planes.leave(asked)
-            asked = self.control_planes.after(asked)
-            if tries % len(self.control_planes) == 0:
-                time.sleep(pause)
+            try:
+                attempt = outcomes.send(outcome)
+            except StopIteration as end:
+                return cast(httpx.Response, end.value)
 
     def once(
         self,
@@ -149,3 +172,62 @@ class HttpCalls:
             timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
         )
         return self._http.send(request, stream=stream)
+
+
+class AsyncHttpCalls:
+    """As :class:`HttpCalls`, of one event loop. ``connections``: at most so many at once, which are all kept; who finds
+    none free waits for one, however long."""
+
+    def __init__(
+        self,
+        control_planes: ControlPlanes,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        trust_environment: bool,
+        connections: int,
+    ) -> None:
+        self.control_planes = control_planes
+        self._http = httpx.AsyncClient(
+            headers=dict(headers),
+            timeout=_of_an_answer(timeout_seconds),
+            trust_env=trust_environment,
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        repeating: Repeating,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> httpx.Response:
+        """As :meth:`HttpCalls.call`."""
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else _of_an_answer(timeout_seconds)
+        outcomes = attempts(self.control_planes, repeating)
+        attempt = next(outcomes)
+        while True:
+            if attempt.pause:
+                await asyncio.sleep(attempt.pause)
+            outcome: Outcome
+            try:
+                outcome = await self._http.request(
+                    method, f"{attempt.url}{path}", params=query, content=content, headers=headers, timeout=timeout
+                )
+            except httpx.TransportError as error:
+                outcome = error
+            try:
+                attempt = outcomes.send(outcome)
+            except StopIteration as end:
+                return cast(httpx.Response, end.value)
+
+
+def _of_an_answer(seconds: float) -> httpx.Timeout:
+    """That all connections are busy is not the control plane's delay."""
+    return httpx.Timeout(seconds, pool=None)

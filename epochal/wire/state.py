@@ -14,6 +14,8 @@ MOST_KEYS = 10_000
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 FOUND = "_found"
 """The first column of a look-up's answer in Arrow: whether there is a row with the key."""
+NEXT_CURSOR = "next_cursor"
+"""In the metadata of a scan's schema in Arrow, unless the page is the last one."""
 
 
 class StateKind(StrEnum):

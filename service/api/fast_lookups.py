@@ -31,9 +31,13 @@ _BEGINNING = b"/v1/applications/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
 _COUNT_SECONDS = 0.1
 """So long after they were answered look-ups are counted, at the latest."""
-_FORMS_KEPT = 1000
+_KEPT = 1000
+"""Of each thing that is known."""
+_LONGEST_HEAD = 4096
 _ORDINARY = frozenset({b"content-length", b"transfer-encoding", b"expect", b"if-none-match"})
 """Headers of requests that have more to them."""
+_OF_ONE_REQUEST = frozenset({_REQUEST_ID, b"x-forwarded-for"})
+"""Headers that a next request has not, or that say for whom it is."""
 
 
 class FastAnswer(NamedTuple):
@@ -42,6 +46,11 @@ class FastAnswer(NamedTuple):
     content: bytes
     request: bytes
     application: str
+
+
+class _Place(NamedTuple):
+    application: str
+    table: str
 
 
 class _Form(NamedTuple):
@@ -68,7 +77,11 @@ class FastLookups:
         self._authenticator = authenticator
         self._metrics = metrics
         self._counting = False
-        self._forms: dict[tuple[bytes, bytes], _Form] = {}
+        self._forms: dict[_Place, _Form] = {}
+        self._heads: dict[bytes, bytes] = {}
+        """Heads without their first lines, and their tokens."""
+        self._places: dict[bytes, _Place] = {}
+        """By what is before a key in a path."""
         # Without tokens the gate also looks at the request's host: that is the ordinary route's.
         self.enabled = authenticator.enabled
         self._requests = secrets.token_hex(4).encode()
@@ -83,6 +96,31 @@ class FastLookups:
         except Exception as error:  # noqa: BLE001 (the ordinary route meets it, too, and it is answered there)
             log.debug("no short way to %r: %r", url, error)
             return None
+
+    def again(self, line: bytes, head: bytes) -> FastAnswer | None:
+        """As :meth:`answer`, of a request whose head, but for its first line, is one that has been answered here, by a
+        key in its plain form; ``line``: the first one. Nobody has parsed either."""
+        authorization = self._heads.get(head)
+        if authorization is None or not line.startswith(b"GET ") or not line.endswith(b" HTTP/1.1"):
+            return None
+        before, _, key = line[4:-9].rpartition(b"/")
+        place = self._places.get(before)
+        if place is None or not self._authenticator.may_read(authorization):
+            return None
+        try:
+            return self._found(place, key, None, plainly=True)
+        except Exception as error:  # noqa: BLE001 (as above)
+            log.debug("no short way to %r: %r", line, error)
+            return None
+
+    def remember(self, head: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """A request was answered here that had this head, after its first line, with these headers in it. What clients
+        send over one connection is the same each time, but for the key."""
+        if len(head) > _LONGEST_HEAD or any(name in _OF_ONE_REQUEST for name, _ in headers):
+            return
+        if len(self._heads) >= _KEPT:
+            self._heads.clear()
+        self._heads[head] = next(value for name, value in headers if name == b"authorization")
 
     def answered(self, answer: FastAnswer, began: float) -> None:
         """It was sent. ``began``: the moment, by ``time.perf_counter``."""
@@ -113,22 +151,37 @@ class FastLookups:
                 return None
         if authorization is None or not self._authenticator.may_read(authorization):
             return None
-        application = segments[3].decode("ascii")
-        followed = self._replicas.table(application, segments[5].decode("ascii"))
+        place = _Place(segments[3].decode("ascii"), segments[5].decode("ascii"))
+        answer = self._found(place, segments[7], request, plainly=False)
+        if answer is not None:
+            self._note(b"/".join(segments[:7]), place)
+        return answer
+
+    def _note(self, before: bytes, place: _Place) -> None:
+        if before not in self._places:
+            if len(self._places) >= _KEPT:
+                self._places.clear()
+            self._places[before] = place
+
+    def _found(self, place: _Place, path: bytes, request: bytes | None, plainly: bool) -> FastAnswer | None:
+        """``plainly``: only keys that :class:`PointFormat` knows are looked for."""
+        application, table = place
+        followed = self._replicas.table(application, table)
         if followed is None or followed.table.merges is not None:  # which is shown as windows
             return None
-        path = segments[7]
-        key = followed.points.key(path) or _other_key(followed, path.decode("ascii"))
+        key = followed.points.key(path)
+        if key is None and not plainly:
+            key = _other_key(followed, path.decode("ascii"))
         if key is None:
             return None
         at, row = followed.replica.get(key[0])
         if at is None or row is None:
             return None
-        form = self._forms.get((segments[3], segments[5]))
+        form = self._forms.get(place)
         if form is None or form.at is not at:
-            if len(self._forms) >= _FORMS_KEPT:
+            if len(self._forms) >= _KEPT:
                 self._forms.clear()
-            form = self._forms[segments[3], segments[5]] = _Form.of(followed.table.id, at)
+            form = self._forms[place] = _Form.of(followed.table.id, at)
         before, after = form.head
         beginning, between, end = form.body
         body = b"".join((beginning, key[1], between, followed.format.value_json(row), end))

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from epochal.errors import Forbidden, OptionError
 from epochal.service.api.access import access_of
+from epochal.service.api.parameters import check_parameters
 from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
@@ -20,7 +21,7 @@ _FROM_OTHER_SITES = ("cross-site", "same-site")
 
 
 async def gate(request: Request) -> None:
-    """Returns, or raises ``Unauthenticated`` or ``Forbidden``."""
+    """Returns, or raises ``Unauthenticated`` or ``Forbidden``; then the request's parameters are checked."""
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
@@ -40,6 +41,7 @@ async def gate(request: Request) -> None:
             f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
             "Ask an administrator for another token."
         )
+    check_parameters(request)
 
 
 async def driver_gate(request: Request) -> None:

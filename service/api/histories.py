@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import query_node
+from epochal.service.api.lookup_bodies import ARROW_ANSWER, arrow, scan_stream, takes_arrow
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.queries.state.histories import Histories
@@ -42,11 +44,20 @@ Prefix = Annotated[
 ]
 
 
-@router.get("/scan", summary="Rows in key order")
+@router.get("/scan", summary="Rows in key order", response_model=Scan, responses=ARROW_ANSWER)
 @requires(Scope.READ)
 @answers(*LOOKUP)
-async def scan(name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = "") -> Scan:
-    """All pages are of one epoch: that of the first, which the other parameters choose."""
+async def scan(
+    request: Request, name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
+) -> Scan | Response:
+    """All pages are of one epoch: that of the first, which the other parameters choose.
+
+    With `Accept: application/vnd.apache.arrow.stream` the page is an Arrow stream: a row for each, with the columns of
+    its key and of its value in their own types. The schema's metadata say `table`, `branch`, `epoch` and `isolation`,
+    where there is one the `note`, and unless it is the last page the `next_cursor`."""
+    if takes_arrow(request):
+        found = await scans.columns(name, table, prefix, read, page)
+        return arrow(await asyncio.to_thread(scan_stream, table, found, read.isolation))
     return await scans.scan(name, table, prefix, read, page)
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import orjson
 import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
 
 from epochal.contracts.identity import EpochKey
 from epochal.service.queries.state.lookups import BatchAnswer, PointAnswer
+from epochal.service.queries.state.scans import ScannedColumns
 from epochal.wire.reading import Isolation
+from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 EPOCH_HEADER = b"epochal-epoch"
+ARROW_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}
+}
+"""In the OpenAPI document, of what is answered in either form."""
 
 
 def point_body(table: str, answer: PointAnswer, isolation: Isolation) -> bytes:
@@ -33,12 +42,33 @@ def batch_body(table: str, answer: BatchAnswer, isolation: Isolation) -> bytes:
 
 def batch_stream(table: str, at: EpochKey, rows: pa.Table, isolation: Isolation) -> bytes:
     """An Arrow stream of the rows; its schema's metadata has what ``batch_body`` has beside the values."""
-    origin = {"table": table, "branch": at.branch, "epoch": str(at.epoch), "isolation": isolation}
-    said = rows.replace_schema_metadata(origin)
+    return _stream(rows, _said(table, at, isolation))
+
+
+def scan_stream(table: str, found: ScannedColumns, isolation: Isolation) -> bytes:
+    """As :func:`batch_stream`, of a page of a scan: its metadata has what the page has beside its items, where that is
+    not null."""
+    beside = {NEXT_CURSOR: found.next_cursor, "note": found.note}
+    further = {name: text for name, text in beside.items() if text is not None}
+    return _stream(found.rows, _said(table, found.at, isolation) | further)
+
+
+def _said(table: str, at: EpochKey, isolation: Isolation) -> dict[str, str]:
+    return {"table": table, "branch": at.branch, "epoch": str(at.epoch), "isolation": isolation}
+
+
+def _stream(rows: pa.Table, metadata: dict[str, str]) -> bytes:
+    said = rows.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, said.schema) as stream:
         stream.write_table(said)
     return bytes(sink.getvalue())
+
+
+def takes_arrow(request: Request) -> bool:
+    """Whoever names this type wants it."""
+    accepted = ",".join(request.headers.getlist("accept")).split(",")
+    return ARROW_STREAM in (each.partition(";")[0].strip().lower() for each in accepted)
 
 
 def point_headers(answer: PointAnswer) -> Headers:
@@ -50,6 +80,17 @@ def point_headers(answer: PointAnswer) -> Headers:
         (EPOCH_HEADER, f"{answer.at.branch}/{answer.at.epoch}".encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
+
+
+def raw(body: bytes, headers: Headers, status: int = 200) -> Response:
+    """An answer with these headers and no others."""
+    response = Response(body, status_code=status)
+    response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())] if status == 200 else headers
+    return response
+
+
+def arrow(stream: bytes) -> Response:
+    return raw(stream, [(b"content-type", ARROW_STREAM.encode())])
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:

@@ -20,6 +20,8 @@ from epochal.service.api.fast_lookups import FastAnswer, FastLookups
 from epochal.service.api.http_protocol import HttpProtocol
 
 _FORWARDED = b"x-forwarded-for"
+_COMMON, _END = b"GET /v1/applications/", b"\r\n\r\n"
+"""With which the head of a look-up begins and ends."""
 
 
 class LookupProtocol(HttpProtocol):
@@ -30,14 +32,32 @@ class LookupProtocol(HttpProtocol):
     _may_answer = False
     """Of what has been received one request is answered here; further ones wait for their turn, as others do."""
     _answered = False
+    _within = False
+    """Whether the parser is within a request, of which a part has not come yet."""
+    _begun = 0
+    """Requests that have begun in what has been received last."""
 
     def data_received(self, data: bytes) -> None:
-        self._may_answer = self.lookups is not None and self.lookups.enabled
+        lookups = self.lookups
+        if lookups is None or not lookups.enabled:
+            self._may_answer = False
+            super().data_received(data)
+            return
+        alone = not self._within and data.startswith(_COMMON) and data.endswith(_END)
+        if alone and self._answer_again(lookups, data):
+            return
+        self._may_answer, self._begun = True, 0
         super().data_received(data)
+        if alone and not self._may_answer and self._begun == 1 and not self._within:
+            line, _, head = data.partition(b"\r\n")
+            if line == b"GET %b HTTP/1.1" % self.url:  # and all headers are in what is remembered
+                lookups.remember(head, self.headers)
 
     def on_message_begin(self) -> None:
         self.url, self.headers, self.expect_100_continue = b"", [], False
         # A scope is for requests of the app: it is made when this one has become one.
+        self._within = True
+        self._begun += 1
 
     def on_headers_complete(self) -> None:
         if self._may_answer and self._answer_here():
@@ -49,6 +69,7 @@ class LookupProtocol(HttpProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        self._within = False
         if self._answered:
             self._answered = False
         else:
@@ -56,18 +77,13 @@ class LookupProtocol(HttpProtocol):
 
     def _answer_here(self) -> bool:
         lookups, parser = self.lookups, self.parser
-        request: Any = self.cycle
         if (
             lookups is None
             or parser.get_method() != b"GET"
             or parser.get_http_version() != "1.1"
             or not parser.should_keep_alive()
             or parser.should_upgrade()
-            or (request is not None and not request.response_complete)
-            or self.limit_concurrency is not None
-            or self.root_path
-            or self.flow.write_paused
-            or self.transport.is_closing()
+            or not self._is_its_turn()
         ):
             return False
         began = time.perf_counter()
@@ -77,11 +93,38 @@ class LookupProtocol(HttpProtocol):
         if answer is None:
             return False
         self._may_answer, self._answered = False, True
-        self._log(answer)
+        self._send(lookups, answer, began)
+        return True
+
+    def _answer_again(self, lookups: FastLookups, data: bytes) -> bool:
+        """What has been received is a request like others before: then nothing of it but the key has to be parsed."""
+        began = time.perf_counter()
+        line, _, head = data.partition(b"\r\n")
+        answer = lookups.again(line, head) if self._is_its_turn() else None
+        if answer is None:
+            return False
+        self._unset_keepalive_if_required()
+        self.url = line[4:-9]
+        self._send(lookups, answer, began)
+        return True
+
+    def _is_its_turn(self) -> bool:
+        """Whether nothing is in the way of an answer now."""
+        request: Any = self.cycle
+        return not (
+            (request is not None and not request.response_complete)
+            or self.limit_concurrency is not None
+            or self.root_path
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        )
+
+    def _send(self, lookups: FastLookups, answer: FastAnswer, began: float) -> None:
+        if self.access_log:
+            self._log(answer)
         self.transport.write(self._status() + answer.content)
         self.on_response_complete()
         lookups.answered(answer, began)
-        return True
 
     def _status(self) -> bytes:
         """The first line, and the headers of all answers, which the server makes anew each second."""
@@ -94,7 +137,7 @@ class LookupProtocol(HttpProtocol):
 
     def _log(self, answer: FastAnswer) -> None:
         """As uvicorn does."""
-        if not self.access_log or not self.access_logger.isEnabledFor(logging.INFO):
+        if not self.access_logger.isEnabledFor(logging.INFO):
             return
         client = "" if self.client is None else f"{self.client[0]}:{self.client[1]}"
         path = quote(unquote(self.url.decode("ascii")))

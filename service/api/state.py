@@ -8,13 +8,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from pydantic_core import from_json
 from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
-from epochal.service.api.lookup_bodies import JSON, batch_body, batch_stream, matches, point_body, point_headers
+from epochal.service.api.lookup_bodies import (
+    ARROW_ANSWER,
+    JSON,
+    arrow,
+    batch_body,
+    batch_stream,
+    matches,
+    point_body,
+    point_headers,
+    raw,
+    takes_arrow,
+)
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.domain.pages import cut
@@ -25,7 +37,7 @@ from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Name, Page
 from epochal.wire.scopes import Scope
 from epochal.wire.state import (
-    ARROW_STREAM,
+    MOST_KEYS,
     BatchLookup,
     Column,
     LookupRequest,
@@ -114,15 +126,15 @@ async def _point(
     answer = await lookups.point(name, table, key, read)
     headers = point_headers(answer)
     if matches(if_none_match, answer.etag):
-        return _raw(b"", headers, 304)
-    return _raw(point_body(table, answer, read.isolation), headers)
+        return raw(b"", headers, 304)
+    return raw(point_body(table, answer, read.isolation), headers)
 
 
 @router.post(
     "/v1/applications/{name}/state/{table}/lookup",
     summary="Look many keys up, all in one epoch",
     response_model=BatchLookup,
-    responses={200: {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}},
+    responses=ARROW_ANSWER,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -139,25 +151,32 @@ async def batch(request: Request, name: Name, table: str, lookups: Looking) -> R
     of partial state, there is JSON alone."""
     # Ten thousand keys take milliseconds to parse: not here, where other look-ups would wait for it.
     body = await asyncio.to_thread(_parsed, await request.body())
-    if _takes_arrow(request):
+    if takes_arrow(request):
         at, rows = await lookups.batch_columns(name, table, body.keys, _read_from(body))
         stream = await asyncio.to_thread(batch_stream, table, at, rows, body.isolation)
-        return _raw(stream, [(b"content-type", ARROW_STREAM.encode())])
+        return arrow(stream)
     answer = await lookups.batch(name, table, body.keys, _read_from(body))
-    return _raw(batch_body(table, answer, body.isolation), [(b"content-type", JSON)])
+    return raw(batch_body(table, answer, body.isolation), [(b"content-type", JSON)])
 
 
 def _parsed(body: bytes) -> LookupRequest:
     try:
-        return LookupRequest.model_validate_json(body)
+        return _plain(body) or LookupRequest.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
 
 
-def _takes_arrow(request: Request) -> bool:
-    """Whoever names this type wants it."""
-    accepted = ",".join(request.headers.getlist("accept")).split(",")
-    return ARROW_STREAM in (each.partition(";")[0].strip().lower() for each in accepted)
+def _plain(body: bytes) -> LookupRequest | None:
+    """As the model reads it, but for a look at each value of each key, of which it knows nothing; ``None``: where there
+    may be something wrong, the model says what it is."""
+    try:
+        document = from_json(body)
+        keys = document.pop("keys")
+        if type(keys) is list and len(keys) <= MOST_KEYS and set(map(type, keys)) <= {dict}:
+            return LookupRequest(keys=[], **document).model_copy(update={"keys": keys})
+    except (ValueError, TypeError, AttributeError, KeyError):
+        pass
+    return None
 
 
 def _path_key(request: Request, key: str) -> str:
@@ -166,12 +185,6 @@ def _path_key(request: Request, key: str) -> str:
     if not raw:
         return key
     return str(raw.decode("latin-1").partition("/keys/")[2])
-
-
-def _raw(body: bytes, headers: list[tuple[bytes, bytes]], status: int = 200) -> Response:
-    response = Response(body, status_code=status)
-    response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())] if status == 200 else headers
-    return response
 
 
 def _view(status: TableStatus) -> StateTableView:

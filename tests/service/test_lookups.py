@@ -96,6 +96,44 @@ def test_what_is_not_there_or_wrong_is_said(plane: Plane, driver: StateDriver) -
         assert said in detail, path
 
 
+STATE = "/v1/applications/flights/state"
+PARAMETERS = [
+    ("POST", f"{STATE}/delays/lookup?epoch=1", ["epoch"], "what is asked for stands in the body"),
+    ("POST", f"{STATE}/delays/lookup?epoch=1&isolation=read_uncommitted", ["epoch", "isolation"], "in the body"),
+    (
+        "GET",
+        f"{KEYS}JFK,LAX?epcoh=1",
+        ["epcoh"],
+        "there are at, epoch, isolation, min_epoch, savepoint, tag, wait_seconds",
+    ),
+    ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "there are at, epoch, isolation, key, "),
+    ("GET", f"{STATE}/delays/scan?key=JFK", ["key"], "cursor, epoch, isolation, limit, "),
+    ("GET", "/v1/applications/flights?epoch=1", ["epoch"], "leave it out, there is none here"),
+    ("POST", "/v1/artifacts?filename=a.py&name=b", ["name"], "there is filename, and the rest stands in the body"),
+    ("POST", "/v1/applications/flights/stop?drain=true", ["drain"], "in the body"),
+]
+"""Requests, the parameters that are refused, and what is to be done."""
+
+
+def test_parameters_that_there_are_not_are_refused(plane: Plane, driver: StateDriver) -> None:
+    driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
+    get(plane, "JFK,LAX", min_epoch=1)
+    for method, path, names, said in PARAMETERS:
+        body = (
+            {"json": {"keys": [route("JFK", "LAX")]}} if "lookup" in path else {"json": {}} if method == "POST" else {}
+        )
+        answer = plane.client.request(method, path, **body)
+        problem = answer.json()
+        assert (answer.status_code, problem["type"]) == (422, "urn:epochal:problem:invalid-request"), path
+        assert [error["field"] for error in problem["errors"]] == names, path
+        assert all(said in error["message"] for error in problem["errors"]), problem
+        with plane.as_bearer(None) as nobody:
+            assert nobody.request(method, path, **body).status_code == 401, path
+    assert plane.client.get("/healthz?anything=1").status_code == 200
+    batch = {"keys": [route("JFK", "LAX")], "epoch": 1}
+    assert plane.client.post(f"{STATE}/delays/lookup", json=batch).json()["values"] == [{"flights": 1, "worst": 2.5}]
+
+
 def test_before_the_first_commit_there_is_no_state(plane: Plane, driver: StateDriver) -> None:
     assert plane.get("/v1/applications/flights/state")["items"] == []
     assert refused(plane, KEYS + "JFK,LAX")[1] == "not-found"

@@ -1,4 +1,4 @@
-"""Batch look-ups as an Arrow stream: the types of the state, exactly; errors as of any other request."""
+"""Batch look-ups and scans as an Arrow stream: the types of the state, exactly; errors as of any other request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 
 from epochal.client import Client
 from epochal.errors import InvalidKey
-from epochal.state.table import Quotient, StateKind
+from epochal.state.json_form import to_json
+from epochal.state.table import Quotient, StateKind, StateTable
+from epochal.state.types import arrow_type
 from epochal.wire.state import ARROW_STREAM
 from tests.service.lookups import DELAYS, StateDriver, get, route, table
 
@@ -104,3 +106,44 @@ def test_whoever_does_not_name_it_gets_json_and_errors_are_problems(there: Plane
         assert nobody.post(path, json=body, headers={"Accept": ARROW_STREAM}).status_code == 401
     with client_of(there) as client, pytest.raises(InvalidKey):
         client.application("flights").state("delays").lookup_table([{"origin": "JFK"}])
+
+
+def test_a_scan_in_columns_has_the_pages_of_the_scan_in_objects(there: Plane) -> None:
+    with client_of(there) as client:
+        for declared, options in (
+            (DELAYS, {}),
+            (DELAYS, {"epoch": 1}),
+            (VALUES, {"isolation": "read_uncommitted"}),
+            (VALUES, {"epoch": 1}),
+        ):
+            state = client.application("flights").state(declared.id)
+            objects, columns = [state.scan(limit=1, **options)], [state.scan_table(limit=1, **options)]
+            while (cursor := objects[-1].next_cursor) is not None:
+                objects.append(state.scan(limit=1, cursor=cursor, **options))
+                columns.append(state.scan_table(limit=1, cursor=cursor, **options))
+            for page, rows in zip(objects, columns, strict=True):
+                said = {name.decode(): text.decode() for name, text in rows.schema.metadata.items()}
+                further = {} if page.next_cursor is None else {"next_cursor": page.next_cursor}
+                origin = {"table": page.table, "branch": page.branch, "epoch": str(page.epoch)}
+                assert said == {**origin, "isolation": page.isolation, **further}
+                assert shown(declared, rows) == [{**row.key, **row.value} for row in page.items]
+            assert [comparable(rows) for rows in state.scan_tables(limit=1, **options)] == [*map(comparable, columns)]
+            types = columns[0].schema.remove_metadata()
+            assert types.equals(pa.schema([*declared.address_schema, *types_of(declared)]))
+            frame = state.scan_frame(limit=1, **options)
+            assert len(frame) == sum(rows.num_rows for rows in columns) and list(frame.columns) == types.names
+        nothing = client.application("flights").state("delays").scan_table("nowhere")
+    assert nothing.num_rows == 0 and nothing.schema.names == ["origin", "destination", "flights", "worst"]
+
+
+def comparable(rows: pa.Table) -> Any:
+    return rows.schema.to_string(), rows.schema.metadata, rows.to_pylist()
+
+
+def shown(declared: StateTable, rows: pa.Table) -> list[dict[str, Any]]:
+    types = {column.name: column.type for column in (*declared.address, *declared.visible, *declared.shown)}
+    return [{name: to_json(value, types[name]) for name, value in row.items()} for row in rows.to_pylist()]
+
+
+def types_of(declared: StateTable) -> list[pa.Field]:
+    return [*declared.value_schema, *(pa.field(column.name, arrow_type(column.type)) for column in declared.shown)]

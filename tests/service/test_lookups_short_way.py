@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,6 +95,28 @@ def asked(plane: Plane, *requests: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
+def in_turn(plane: Plane, *requests: bytes) -> bytes:
+    """As :func:`asked`, but each is sent when the one before it has been answered; the last one closes."""
+    answers = b""
+    with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=60) as connection:
+        for request in requests[:-1]:
+            connection.sendall(request)
+            answers += one_answer(connection)
+        connection.sendall(requests[-1])
+        return answers + b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def one_answer(connection: socket.socket) -> bytes:
+    answer = b""
+    while True:
+        head, end, body = answer.partition(b"\r\n\r\n")
+        if end and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+            return answer
+        received = connection.recv(65536)
+        assert received, answer
+        answer += received
+
+
 def request(plane: Plane, path: str, headers: list[str], method: str = "GET", version: str = "1.1") -> bytes:
     token = plane.client.headers["authorization"]
     lines = [f"{method} {path} HTTP/{version}", "host: localhost", f"authorization: {token}", *headers, "", ""]
@@ -112,28 +135,39 @@ def plain(answers: bytes) -> bytes:
     return answers
 
 
-def both_ways(plane: Plane, requests: list[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes, int]:
+def both_ways(
+    plane: Plane,
+    requests: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[..., bytes] = asked,
+) -> tuple[bytes, bytes, list[str]]:
     """The answers with the short way open, and without it; and how many were given by it."""
-    given: list[bytes] = []
-    answer = FastLookups.answer
+    given: list[str] = []
 
-    def counted(lookups: FastLookups, url: bytes, headers: list[tuple[bytes, bytes]]) -> object:
-        found = answer(lookups, url, headers)
-        given.extend([url] if found is not None else [])
-        return found
+    def counted(way: str) -> Callable[..., object]:
+        answer = getattr(FastLookups, way)
+
+        def answered(lookups: FastLookups, *request: object) -> object:
+            found = answer(lookups, *request)
+            given.extend([way] if found is not None else [])
+            return found
+
+        return answered
 
     plane.get("/v1/applications")  # so that the token is known
     with monkeypatch.context() as patched:
-        patched.setattr(FastLookups, "answer", counted)
-        short = asked(plane, *requests)
-        patched.setattr(FastLookups, "answer", lambda *_: None)
-        return plain(short), plain(asked(plane, *requests)), len(given)
+        for way in ("answer", "again"):
+            patched.setattr(FastLookups, way, counted(way))
+        short = ask(plane, *requests)
+        for way in ("answer", "again"):
+            patched.setattr(FastLookups, way, lambda *_: None)
+        return plain(short), plain(ask(plane, *requests)), given
 
 
 def test_both_answer_the_same_bytes(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.service.runtime.authenticator.REMEMBERED_SECONDS", 600.0)
     there.control.authenticator.forget()
-    for cases, expected in ((SHORT, 1), (ORDINARY, 0)):
+    for cases, expected in ((SHORT, ["answer"]), (ORDINARY, [])):
         for path, headers in cases:
             sent = [request(there, path, headers), last(there)]
             short, ordinary, given = both_ways(there, sent, monkeypatch)
@@ -141,15 +175,75 @@ def test_both_answer_the_same_bytes(there: Plane, monkeypatch: pytest.MonkeyPatc
     for headers, method, version in CLOSING:
         sent = [request(there, KEYS + "JFK,LAX", headers, method, version)]
         short, ordinary, given = both_ways(there, sent, monkeypatch)
-        assert (short, given) == (ordinary, 0), (headers, method, version)
+        assert (short, given) == (ordinary, []), (headers, method, version)
     for method in ("HEAD", "POST"):
         sent = [request(there, KEYS + "JFK,LAX", [ID], method), last(there)]
         short, ordinary, given = both_ways(there, sent, monkeypatch)
-        assert (short, given) == (ordinary, 0), method
+        assert (short, given) == (ordinary, []), method
     for token in ("", "Bearer", "Bearer nonsense", "Basic eA==", "bearer  " + "ept_" + "0" * 32 + "_" + "x" * 43):
         lines = [f"GET {KEYS}JFK,LAX HTTP/1.1", "host: localhost", f"authorization: {token}", ID, "", ""]
         short, ordinary, given = both_ways(there, ["\r\n".join(lines).encode(), last(there)], monkeypatch)
-        assert (short, given) == (ordinary, 0) and b" 401 " in short, token
+        assert (short, given) == (ordinary, []) and b" 401 " in short, token
+
+
+AGAIN = [
+    (KEYS + "JFK,LAX", True),
+    (KEYS + "~a:b@c.d-e_f,LAX", True),
+    (KEYS + "a%2Fb,%C3%BC%2C%25", False),
+    (KEYS + "JFK,SFO", False),
+    (KEYS + "JFK", False),
+    (KEYS + "JFK,LAX?isolation=read_committed", False),
+    (KEYS + "JFK,LAX#", False),
+    (KEYS + "../keys/JFK,LAX", False),
+    (NUMBER_KEYS + "1,-9223372036854775808", True),
+    (NUMBER_KEYS + "1,9223372036854775808", False),
+    ("/v1/applications/flights/state/hidden/keys/1", False),
+    ("/v1/applications/flights/state/delays/keyz/JFK,LAX", False),
+]
+"""Paths of requests whose heads are known, and whether nothing but the key of them is parsed."""
+FIRST = [KEYS + "JFK,LAX", NUMBER_KEYS + "-2,0"]
+"""After these both tables and the head are known."""
+
+
+def test_requests_like_those_before_are_answered_by_their_keys(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.service.runtime.authenticator.REMEMBERED_SECONDS", 600.0)
+    there.control.authenticator.forget()
+    for headers in ([], ["accept: */*", "user-agent: mine/1.0"]):
+        for path, again in AGAIN:
+            sent = [*(request(there, each, headers) for each in (*FIRST, path)), last(there)]
+            short, ordinary, given = both_ways(there, sent, monkeypatch, in_turn)
+            assert (short, "again" in given[2:]) == (ordinary, again), path
+    known = request(there, KEYS + "JFK,LAX", [])
+    short, ordinary, given = both_ways(there, [known, known, last(there)], monkeypatch, in_turn)
+    assert (short, given) == (ordinary, ["again", "again"])
+    for sent in (
+        [known[:-1], known[-1:]],
+        [known[:30], known[30:] + known[:30], known[30:]],
+        [known + known],
+        [known.replace(b"HTTP/1.1", b"HTTP/1.0")],
+        [known.replace(b"GET ", b"HEAD ")],
+        [known.replace(b"GET ", b"GET  ")],
+        [known.replace(b" HTTP", b"  HTTP")],
+        [known.replace(b"keys/", b"keys/ ")],
+        [known.replace(b"host: localhost", b"host: other")],
+        [known.replace(b"\r\n", b"\n", 1)],
+        [b"\r\n" + known],
+        [known[:-2] + b"accept: */*\r\n\r\n"],
+        [known[:-2] + b"content-length: 0\r\n\r\n"],
+    ):
+        short, ordinary, _ = both_ways(there, [*sent, last(there)], monkeypatch)
+        assert short == ordinary, sent
+
+
+def test_a_head_is_not_remembered_without_the_token_in_it(there: Plane) -> None:
+    """Whatever the parser takes for an end of the first line: another request without a token is nobody's."""
+    token = there.client.headers["authorization"]
+    there.get("/v1/applications")
+    for end in (b"\n", b"\r"):
+        split = f"GET {KEYS}JFK,LAX HTTP/1.1".encode() + end + f"authorization: {token}\r\nhost: a\r\n\r\n".encode()
+        asked(there, split, last(there))
+    bare = f"GET {KEYS}JFK,LAX HTTP/1.1\r\nhost: a\r\n\r\n".encode()
+    assert b" 401 " in asked(there, bare, last(there))
 
 
 def test_requests_of_one_connection_are_answered_in_turn(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from epochal import Client, cumulative, sliding, tumbling
@@ -126,6 +127,9 @@ def test_what_shows_panes_says_so(plane: Plane, driver: StateDriver) -> None:
     )
     assert scan["note"] == history["note"] == rows["note"] == summary["sliding"] == note
     assert "cumulative windows (size 30 minutes, step 10 minutes)" in tables["so_far"]
+    columns = plane.client.get(STATE + "sliding/scan", params={"prefix": "JFK"}, headers={"Accept": ARROW_STREAM})
+    metadata = pa.ipc.open_stream(columns.content).schema.metadata
+    assert metadata[b"note"].decode() == note and b"next_cursor" not in metadata
     assert tables["plain"] is scan_of(plane, "plain")["note"] is None
     assert tables["top"].endswith("Look-ups show panes, too.")
 

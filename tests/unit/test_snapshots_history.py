@@ -11,6 +11,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, InvalidInput, InvalidKey, NotFound, SchemaError
+from epochal.snapshots import scan as scans
 from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.reader import SnapshotReader
@@ -308,9 +309,13 @@ def test_where_the_way_between_has_expired_whole_states_are_compared(
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("at_once", [2_000_000, 7])
-def test_scans_are_in_key_order(store: SnapshotStore, seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.snapshots.scan.ROWS_AT_ONCE", at_once)
+@pytest.mark.parametrize(("at_once", "first_rows"), [(2_000_000, 4096), (7, 2), (2_000_000, 2)])
+def test_scans_are_in_key_order(
+    store: SnapshotStore, seed: int, at_once: int, first_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans.forget()  # other ones may have had these snapshots
+    monkeypatch.setattr(scans, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(scans, "FIRST_ROWS", first_rows)
     chance = random.Random(seed)
     branch = Branch(store)
     any_epochs(branch, 20, chance)

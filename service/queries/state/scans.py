@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from dataclasses import dataclass
+
+import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -23,6 +26,16 @@ from epochal.wire.histories import Scan, ScannedRow
 _NO_CURSOR = "The cursor is not one of this list; leave it out to start from the beginning."
 
 
+@dataclass(frozen=True, slots=True)
+class ScannedColumns:
+    """A page as columns, and what is said beside the rows."""
+
+    at: EpochKey
+    rows: pa.Table
+    next_cursor: str | None
+    note: str | None
+
+
 class Scans:
     """Errors as those of :class:`epochal.service.queries.state.lookups.Lookups`."""
 
@@ -36,6 +49,20 @@ class Scans:
 
         The first page is of the epoch that ``read`` means; those after it are of the same one.
         """
+        format, found = await self._found(application, table, prefix, read, page)
+        return await asyncio.to_thread(_objects, table, format, found, read, page.limit)
+
+    async def columns(
+        self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
+    ) -> ScannedColumns:
+        """As :meth:`scan`, as columns (:meth:`RowFormat.row_columns`)."""
+        format, found = await self._found(application, table, prefix, read, page)
+        return await asyncio.to_thread(_columns, format, found, page.limit)
+
+    async def _found(
+        self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
+    ) -> tuple[RowFormat, Scanned]:
+        """One row more than the page has, if there is one."""
         after = _position(page)
         key: bytes | None = None
         if after is None:
@@ -49,7 +76,7 @@ class Scans:
             # The replica has moved on: that epoch is of the past now.
             format, reader = await self._past(application, table, EpochKey(after[0], after[1]), read)
             found = await asyncio.to_thread(reader.page, section)
-        return await asyncio.to_thread(_answer, table, format, found, read, page.limit)
+        return format, found
 
     async def _again(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
         seen = self._replicas.application(application)
@@ -77,21 +104,29 @@ def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) ->
     return Section(encoded, after, limit, owner)
 
 
-def _answer(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit: int) -> Scan:
-    rows = found.rows[:limit]
-    following = None
-    if len(found.rows) > limit:
-        last = base64.b64encode(rows[-1][0]).decode()
-        following = encode(found.at.branch, found.at.epoch, FORM, last)
+def _objects(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit: int) -> Scan:
     return Scan(
         table=table,
         branch=found.at.branch,
         epoch=found.at.epoch,
         isolation=read.isolation,
-        items=[ScannedRow(**row) for row in format.row_objects(rows)],
-        next_cursor=following,
+        items=[ScannedRow(**row) for row in format.row_objects(found.rows[:limit])],
+        next_cursor=_cursor(found, limit),
         note=pane_note(format.table),
     )
+
+
+def _columns(format: RowFormat, found: Scanned, limit: int) -> ScannedColumns:
+    rows = format.row_columns(found.rows[:limit])
+    return ScannedColumns(found.at, rows, _cursor(found, limit), pane_note(format.table))
+
+
+def _cursor(found: Scanned, limit: int) -> str | None:
+    """Of the page after this one."""
+    if len(found.rows) <= limit:
+        return None
+    last = base64.b64encode(found.rows[limit - 1][0]).decode()
+    return encode(found.at.branch, found.at.epoch, FORM, last)
 
 
 def _position(page: PageRequest) -> tuple[str, int, bytes] | None:

@@ -157,14 +157,27 @@ class RowFormat:
         """Many values as columns of their own types, as people see them, with ``FOUND`` before them: false, and all
         others null, where there is no row."""
         found = np.array([row is not None for row in rows], bool)
-        decoded = self._values.decode([row for row in rows if row is not None])
         columns = [(pa.field(FOUND, pa.bool_(), nullable=False), pa.array(found))]
-        places = pa.array(np.cumsum(found) - 1, mask=~found)
+        shown = self._shown_columns([row for row in rows if row is not None])
+        if not found.all():
+            places = pa.array(np.cumsum(found) - 1, mask=~found)
+            shown = [(field, values.take(places)) for field, values in shown]
+        return _table([*columns, *shown])
+
+    def row_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> pa.Table:
+        """As :meth:`row_objects`, as columns of their own types: those of the key, and those of the value."""
+        keys = self._keys.decode([key for key, _ in rows])
+        addressed = list(zip(keys.schema, keys.columns, strict=True))
+        return _table([*addressed, *self._shown_columns([value for _, value in rows])])
+
+    def _shown_columns(self, rows: Sequence[bytes]) -> list[tuple[pa.Field, pa.ChunkedArray]]:
+        decoded = self._values.decode(rows)
+        columns = []
         for column in (*self.table.visible, *self.table.shown):
             field = pa.field(column.name, arrow_type(column.type))
             values = decoded[column.name] if isinstance(column, Column) else column.over(decoded).cast(field.type)
-            columns.append((field, values.take(places)))
-        return pa.table([values for _, values in columns], schema=pa.schema([field for field, _ in columns]))
+            columns.append((field, values))
+        return columns
 
     def values_json(self, rows: Sequence[bytes | None]) -> bytes:
         """Many values as a JSON array of objects, ``null`` where there is no row."""
@@ -212,6 +225,10 @@ def _object(key: Any) -> dict[str, Any]:
 
 def _json_object(pairs: Iterable[tuple[Column, Any]]) -> dict[str, Any]:
     return {column.name: to_json(value, column.type) for column, value in pairs}
+
+
+def _table(columns: Sequence[tuple[pa.Field, Any]]) -> pa.Table:
+    return pa.table([values for _, values in columns], schema=pa.schema([field for field, _ in columns]))
 
 
 def _json_column(column: pa.ChunkedArray, type: str) -> list[Any]:
