@@ -12,6 +12,7 @@ import glob
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import fsspec
@@ -24,7 +25,7 @@ from epochal.pipeline.options import check_choice, check_options
 from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Observation, SparkSession
     from pyspark.sql.types import StructType
 
 Format = Literal["json", "csv", "parquet"]
@@ -63,45 +64,76 @@ class Reader:
     malformed: Malformed
     options: Mapping[str, Any]
 
-    def frame(
-        self, spark: SparkSession, schema: StructType, paths: Sequence[str], dropped: Observation | None
-    ) -> DataFrame:
-        """The records of ``paths`` that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
-        import pyspark.sql.functions as F
-
-        if not paths:
-            return spark.createDataFrame([], schema)
-        reader = spark.read.format(self.format).options(**self.options)
-        if self.format == "parquet":
-            return reader.schema(schema).load(list(map(_for_spark, paths)))
-        if self.format == "json" and not self.multi_line:
-            records = json_records(self._lines(spark, paths), schema, text_options(self.options))
-            return without_malformed(records, schema, self.malformed, F.col("_file"), dropped).drop("_file")
-        reader = reader.schema(with_malformed(schema)).options(**KEEP_MALFORMED)
-        frame = reader.load(list(map(_for_spark, paths)))
-        return without_malformed(frame, schema, self.malformed, F.input_file_name(), dropped)
-
     @property
     def multi_line(self) -> bool:
         """Whether a file is one JSON value, and not one object a line."""
         return text_option(self.options.get("multiLine", False)) == "true"
 
-    def _lines(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-        """The lines of text files, as ``_file`` and ``_line``; blank lines are none."""
-        import pyspark.sql.functions as F
-
-        lines = LineFormat.of(self.format, self.options)
-        if codecs.lookup(lines.encoding).name != "utf-8":  # which Spark's reader of lines takes every file for
-            tasks = spark.range(0, len(paths), 1, len(paths))
-            return tasks.mapInArrow(ReadLines(tuple(paths), lines), LINES_DDL)
-        separator = {"lineSep": lines.separator} if lines.separator else {}
-        text = spark.read.format("text").options(**separator).load(list(map(_for_spark, paths)))
-        line = F.ltrim("value", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
-        return text.select(F.input_file_name().alias("_file"), line).where(F.trim("_line", F.lit(" \t\r\n")) != "")
-
     def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
         """The schema that the files themselves carry."""
         return spark.read.format(self.format).options(**self.options).load(list(map(_for_spark, paths))).schema
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """What ``reader`` makes of files with the columns ``schema``, in one session.
+
+    What is the same for any files is made once, as every column and every option costs calls into the JVM.
+    """
+
+    reader: Reader
+    spark: SparkSession
+    schema: StructType
+
+    def of(self, paths: Sequence[str], dropped: Observation | None = None) -> DataFrame:
+        """The records of ``paths`` that fit the schema; ``dropped`` then learns how many did not, as ``rows``."""
+        if not paths:
+            return self.spark.createDataFrame([], self.schema)
+        if self.reader.format == "json" and not self.reader.multi_line:
+            records = self._json_records.records(self._lines(paths))
+            return self._fitting.kept(records, dropped).drop("_file")
+        frame = self._loading.load(list(map(_for_spark, paths)))
+        return frame if self.reader.format == "parquet" else self._fitting.kept(frame, dropped)
+
+    @cached_property
+    def _loading(self) -> DataFrameReader:
+        reading = self.spark.read.format(self.reader.format).options(**self.reader.options)
+        if self.reader.format == "parquet":
+            return reading.schema(self.schema)
+        return reading.schema(with_malformed(self.schema)).options(**KEEP_MALFORMED)
+
+    @cached_property
+    def _fitting(self) -> Fitting:
+        import pyspark.sql.functions as F
+
+        lines = self.reader.format == "json" and not self.reader.multi_line
+        return Fitting.of(self.schema, self.reader.malformed, F.col("_file") if lines else F.input_file_name())
+
+    @cached_property
+    def _json_records(self) -> JsonRecords:
+        return JsonRecords.of(self.schema, text_options(self.reader.options))
+
+    def _lines(self, paths: Sequence[str]) -> DataFrame:
+        """The lines of text files, as ``_file`` and ``_line``; blank lines are none."""
+        format = LineFormat.of(self.reader.format, self.reader.options)
+        if codecs.lookup(format.encoding).name != "utf-8":  # which Spark's reader of lines takes every file for
+            tasks = self.spark.range(0, len(paths), 1, len(paths))
+            return tasks.mapInArrow(ReadLines(tuple(paths), format), LINES_DDL)
+        columns, is_not_blank = self._line
+        return self._text.load(list(map(_for_spark, paths))).select(*columns).where(is_not_blank)
+
+    @cached_property
+    def _text(self) -> DataFrameReader:
+        separator = LineFormat.of(self.reader.format, self.reader.options).separator
+        return self.spark.read.format("text").options(**({"lineSep": separator} if separator else {}))
+
+    @cached_property
+    def _line(self) -> tuple[list[Column], Column]:
+        """The columns of a line, and whether it is one."""
+        import pyspark.sql.functions as F
+
+        line = F.ltrim("value", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
+        return [F.input_file_name().alias("_file"), line], F.trim("_line", F.lit(" \t\r\n")) != ""
 
 
 def checked_reader(
@@ -162,18 +194,30 @@ class ReadLines:
                         yield pa.RecordBatch.from_arrays([path, lines], schema=LINES)
 
 
-def json_records(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """Lines (``_file``, ``_line``), one JSON object each: ``_file`` and the columns of :func:`with_malformed`."""
-    import pyspark.sql.functions as F
+@dataclass(frozen=True, eq=False)
+class JsonRecords:
+    """Lines (``_file``, ``_line``) of one JSON object each, parsed; ``parsed`` and ``found`` are the columns of the two
+    steps, for any number of frames."""
 
-    line, found = F.col("_line"), F.col("_parsed")
-    # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
-    number = F.monotonically_increasing_id().alias("_number")
-    known = lines.select("_file", "_line", json_objects.parsed(line, schema, options).alias("_parsed"), number)
-    fields = [json_objects.record(found)[name].alias(name) for name in schema.names]
-    fits = json_objects.fits(found, line, options) & F.is_valid_utf8(line)
-    malformed = F.when(~fits, F.make_valid_utf8(line)).alias(_MALFORMED)
-    return known.where("_number >= 0").select("_file", *fields, malformed)
+    parsed: list[Column]
+    found: list[Column]
+
+    @classmethod
+    def of(cls, schema: StructType, options: Mapping[str, str]) -> JsonRecords:
+        import pyspark.sql.functions as F
+
+        file, line, parsed = F.col("_file"), F.col("_line"), F.col("_parsed")
+        # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+        number = F.monotonically_increasing_id().alias("_number")
+        fields = [json_objects.record(parsed)[name].alias(name) for name in schema.names]
+        fits = json_objects.fits(parsed, line, options) & F.is_valid_utf8(line)
+        malformed = F.when(~fits, F.make_valid_utf8(line)).alias(_MALFORMED)
+        own = json_objects.parsed(line, schema, options).alias("_parsed")
+        return cls([file, line, own, number], [file, *fields, malformed])
+
+    def records(self, lines: DataFrame) -> DataFrame:
+        """``_file`` and the columns of :func:`with_malformed`."""
+        return lines.select(*self.parsed).where("_number >= 0").select(*self.found)
 
 
 def text_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -186,24 +230,36 @@ def text_option(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def without_malformed(
-    frame: DataFrame, schema: StructType, malformed: Malformed, file: Column, dropped: Observation | None
-) -> DataFrame:
-    """The records that fit, of a frame with the columns of :func:`with_malformed` and others.
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """Which records fit their schema, of frames with the columns of :func:`with_malformed` and others.
 
-    ``file`` names a record's file to people; ``dropped`` learns how many records did not fit, as ``rows``.
+    ``counted``: how many do not; ``fits``: of a record, whether it does, or an error.
     """
-    import pyspark.sql.functions as F
 
-    record = F.col(_MALFORMED)
-    everything = F.to_json(F.struct(*(F.col(quoted(name)) for name in schema.names)))
-    if malformed == "fail":
-        verdict = F.raise_error(_complaint(file, record, everything)).cast("boolean")
-    else:
-        verdict = everything.isNull() & F.lit(False)
-    if dropped is not None:
-        frame = frame.observe(dropped, F.count_if(record.isNotNull() & everything.isNotNull()).alias("rows"))
-    return frame.where(F.when(record.isNotNull(), verdict).otherwise(F.lit(True))).drop(_MALFORMED)
+    counted: Column
+    fits: Column
+
+    @classmethod
+    def of(cls, schema: StructType, malformed: Malformed, file: Column) -> Fitting:
+        """``file`` names a record's file to people."""
+        import pyspark.sql.functions as F
+
+        record = F.col(_MALFORMED)
+        everything = F.to_json(F.struct(*(F.col(quoted(name)) for name in schema.names)))
+        if malformed == "fail":
+            verdict = F.raise_error(_complaint(file, record, everything)).cast("boolean")
+        else:
+            verdict = everything.isNull() & F.lit(False)
+        return cls(
+            F.count_if(record.isNotNull() & everything.isNotNull()).alias("rows"),
+            F.when(record.isNotNull(), verdict).otherwise(F.lit(True)),
+        )
+
+    def kept(self, frame: DataFrame, dropped: Observation | None) -> DataFrame:
+        """The records that fit; ``dropped`` learns how many did not, as ``rows``."""
+        observed = frame if dropped is None else frame.observe(dropped, self.counted)
+        return observed.where(self.fits).drop(_MALFORMED)
 
 
 def _complaint(file: Column, record: Column, everything: Column) -> Column:

@@ -17,6 +17,7 @@ from epochal.connectors.file_listing import FileRecord, current, list_files
 from epochal.connectors.file_reading import (
     FORMATS,
     Format,
+    Frames,
     Malformed,
     Reader,
     checked_reader,
@@ -133,6 +134,7 @@ class FilesSource(Source):
         self._bounded = bounded
         self._taken = TakenFiles()
         self._schema: StructType | None = None
+        self._frames: Frames | None = None
         self._dropped = DroppedRecords(self._location)
 
     @property
@@ -186,7 +188,12 @@ class FilesSource(Source):
                 raise changed(record, now)
         counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
         dropped = self._dropped.of(slice) if counted else None
-        return self._reader.frame(spark, self.schema(spark), [record.path for record in records], dropped)
+        return self._frames_of(spark).of([record.path for record in records], dropped)
+
+    def _frames_of(self, spark: SparkSession) -> Frames:
+        if self._frames is None or self._frames.spark is not spark:
+            self._frames = Frames(self._reader, spark, self.schema(spark))
+        return self._frames
 
     def acknowledge(self, slice: Slice) -> None:
         self._dropped.log(slice)
@@ -224,7 +231,7 @@ def _reader(
 def _read_table(path: str, reader: Reader, spark: SparkSession) -> DataFrame:
     location = absolute(path)
     schema = read_schema(location, reader, spark)
-    return reader.frame(spark, schema, [record.path for record in list_files(location)], None)
+    return Frames(reader, spark, schema).of([record.path for record in list_files(location)])
 
 
 def _backend(path: str, format: str, place: SinkPlace) -> SinkBackend:

@@ -19,11 +19,11 @@ from epochal.connectors.file_reading import (
     KEEP_MALFORMED,
     LINES,
     LINES_DDL,
+    Fitting,
+    JsonRecords,
     Reader,
-    json_records,
     text_options,
     with_malformed,
-    without_malformed,
 )
 from epochal.connectors.file_slices import changed
 from epochal.connectors.hdfs.listing import record_of
@@ -128,13 +128,13 @@ def _parsed(lines: DataFrame, reader: Reader, schema: StructType, dropped: Obser
 
     options = text_options(reader.options)
     if reader.format == "json":
-        fields = json_records(lines, schema, options)
-        return without_malformed(fields, schema, reader.malformed, F.col("_file"), dropped).drop("_file")
+        fields = JsonRecords.of(schema, options).records(lines)
+        return Fitting.of(schema, reader.malformed, F.col("_file")).kept(fields, dropped).drop("_file")
     record = F.from_csv("_line", _ddl(with_malformed(schema)), options | KEEP_MALFORMED)
     # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
     parsed = lines.select("_file", record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
     fields = parsed.where("_number >= 0").select("_file", "_record.*")
-    return without_malformed(fields, schema, reader.malformed, F.col("_file"), dropped).drop("_file")
+    return Fitting.of(schema, reader.malformed, F.col("_file")).kept(fields, dropped).drop("_file")
 
 
 def _ddl(schema: StructType) -> str:

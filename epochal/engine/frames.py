@@ -21,7 +21,6 @@ from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, StaticNode
 from epochal.tasks.arrow_tasks import map_in_arrow
-from epochal.tasks.calls import SUBTASK
 from epochal.tasks.last import LastTask, Writing
 from epochal.tasks.operator import HANDLE, OperatorTask
 from epochal.tasks.sink import SINK_RESULT
@@ -43,7 +42,7 @@ class EpochFrames:
     """By the name of a source: its columns."""
     operators: Mapping[str, OperatorPlan]
     subtasks: Subtasks
-    handle_columns: Sequence[Column]
+    handles_column: Column
     time: TimedFrames
     unread: Mapping[str, frozenset[str]]
     """By the name of a source: the columns of its that nothing reads."""
@@ -109,21 +108,16 @@ class EpochFrames:
         )
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
-        """``frame`` with the operator's handles on their way to the driver: by subtask the handle, and their number."""
+        """``frame`` with the operator's handles on their way to the driver."""
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
-        return frame.observe(observation, *self.handle_columns)
+        return frame.observe(observation, self.handles_column)
 
     def observed_answers(self) -> dict[str, list[TaskAnswer]]:
         """After the job: what came back; an answer that came twice is there twice."""
-        found: dict[str, list[TaskAnswer]] = {}
-        for name, observation in self.handles.items():
-            values = observed(observation)
-            found[name] = [
-                TaskAnswer.decode(bytes(values[f"handle_{subtask}"]))
-                for subtask in range(self.configuration.parallelism)
-                for _ in range(values.get(f"count_{subtask}", 0))
-            ]
-        return found
+        return {
+            name: [TaskAnswer.decode(bytes(handle)) for handle in observed(observation).get("handles", ())]
+            for name, observation in self.handles.items()
+        }
 
     def observed_rows_in(self) -> int:
         """After the job: rows read, as the sources knew before or Spark counted."""
@@ -131,10 +125,6 @@ class EpochFrames:
         return known + sum(int(observed(observation).get("rows", 0)) for observation in self.rows_in.values())
 
 
-def handle_columns(parallelism: int) -> list[Column]:
-    """What is observed of an operator's rows: each subtask's handle, and how many it gave. For any number of epochs."""
-    columns = []
-    for subtask in range(parallelism):
-        handle = f"IF({SUBTASK} = {subtask}, {HANDLE}, NULL)"
-        columns += [f"max({handle}) AS handle_{subtask}", f"count({handle}) AS count_{subtask}"]
-    return [F.expr(column) for column in columns]
+def handles_column() -> Column:
+    """What is observed of an operator's rows: all handles. For any number of epochs."""
+    return F.expr(f"collect_list({HANDLE}) AS handles")

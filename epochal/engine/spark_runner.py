@@ -1,7 +1,7 @@
 """E2 on Spark: one job for the usual pipeline, one more for each operator that several consumers read.
 
 The last stage is the union of all sinks' tasks, of the handles of operators that nobody reads, and of one end row. Each
-row of the result carries the partition it came from; the end row's partition says how many there must have been.
+row of the result says which partition of the stage it came from; the end row's says how many there must have been.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
-from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, handle_columns
+from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, handles_column
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import JobShape, job_shape
 from epochal.engine.session import ANSI
@@ -36,6 +36,7 @@ from epochal.operators.distribution import Subtasks
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
+from epochal.pipeline.statements import Statements
 from epochal.pipeline.unread_columns import unread
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
@@ -48,7 +49,9 @@ from epochal.tasks.steps import TaskAnswer, works_of
 
 log = logging.getLogger(__name__)
 
-PARTITION = "_partition"
+OWN_PARTITION = "int(reflect('org.apache.spark.TaskContext', 'getPartitionId'))"
+"""The partition of the job that a row is computed in: ``spark_partition_id()`` says that of a branch of a union, and
+above the union it would be one more step for all rows."""
 INTERRUPT_AGAIN_SECONDS = 1.0
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 """Known to Spark from 4.3 on; before, all attempts always were."""
@@ -105,6 +108,10 @@ class SparkRunner(EpochRunner):
         return self.graph.ancestors(node.id for node in self.graph.nodes if isinstance(node, ends))
 
     @cached_property
+    def statements(self) -> Statements:
+        return Statements(self.graph)
+
+    @cached_property
     def read_apart(self) -> frozenset[NodeId]:
         """The nodes whose rejected or late rows somebody reads."""
         return frozenset(node.input for node in self.graph.nodes if isinstance(node, SideNode) and node.by_engine)
@@ -148,13 +155,13 @@ class SparkRunner(EpochRunner):
         return frozenset(node.name for node in self.graph.operators if node.id in self.straight)
 
     @cached_property
-    def handle_columns(self) -> list[Column]:
-        return handle_columns(self.configuration.parallelism)
+    def handles_column(self) -> Column:
+        return handles_column()
 
     @cached_property
     def end_row(self) -> DataFrame:
         return self.spark.range(0, 1, 1, 1).selectExpr(
-            "CAST(NULL AS STRING) AS sink", "CAST(NULL AS INT) AS partition", "CAST(NULL AS BINARY) AS handle"
+            "CAST(NULL AS STRING) AS sink", f"{OWN_PARTITION} AS partition", "CAST(NULL AS BINARY) AS handle"
         )
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
@@ -237,7 +244,7 @@ class _EpochJob:
             runner.without_rows,
             runner.operators,
             runner.subtasks,
-            runner.handle_columns,
+            runner.handles_column,
             TimedFrames(
                 runner.time,
                 plan.conditions,
@@ -271,6 +278,7 @@ class _EpochJob:
                 loop=self._frames.source,
                 frames=frames,
                 carrying=self._runner.time.partitions.carrying,
+                statements=self._runner.statements,
             )
             rows = self._last_stage(frames).collect()
             return self._answers(rows)
@@ -330,10 +338,7 @@ class _EpochJob:
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
         branches = [*self._tail_branches(frames), *self._sink_branches(frames), *self._drains]
-        # Above the union: only there Spark counts the partitions of the job, not those of a branch.
-        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row]).selectExpr(
-            "*", f"spark_partition_id() AS {PARTITION}"
-        )
+        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row])
 
     def _sink_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         if self._runner.shadow:
@@ -351,10 +356,10 @@ class _EpochJob:
             yield map_in_arrow(frames[node.id], task, SINK_RESULT_TYPE)
 
     def _answers(self, rows: list[Row]) -> Answers:
-        *answered, end = sorted(rows, key=lambda row: row[PARTITION])
+        *answered, end = sorted(rows, key=lambda row: row["partition"])
         decoded = [(row, TaskAnswer.decode(bytes(row["handle"]))) for row in answered]
-        sinks = [(row[PARTITION], answer) for row, answer in decoded if row["sink"] is not None]
-        drained = [(row[PARTITION], answer) for row, answer in decoded if row["sink"] is None]
+        sinks = [(row["partition"], answer) for row, answer in decoded if row["sink"] is not None]
+        drained = [(row["partition"], answer) for row, answer in decoded if row["sink"] is None]
         operators = {**self._frames.observed_answers(), **self._materialised}
         for _, answer in drained:
             operators.setdefault(answer.handle.owner, []).append(answer)
@@ -365,7 +370,7 @@ class _EpochJob:
             drained_partitions=frozenset(
                 partition for partition, answer in drained if answer.handle.owner not in self._runner.writers
             ),
-            partitions=end[PARTITION],
+            partitions=end["partition"],
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],

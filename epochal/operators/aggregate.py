@@ -16,8 +16,9 @@ from epochal.aggregates.decomposition import decompose, part_name
 from epochal.aggregates.mergeable import Simple
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, CHANGES, Accepted, Kind, StreamKind, upsert
+from epochal.declarations import expressions
 from epochal.declarations.determinism import check_clock
-from epochal.declarations.expressions import Expression
+from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.keys import key_columns
 from epochal.declarations.references import columns_needed
 from epochal.declarations.spark_errors import at
@@ -157,6 +158,9 @@ class AggregatePlan(OperatorPlan):
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
+        columns = self.columns_of_task
+        if columns is not None:
+            return ([to_column(_of_task(each).alias(name)) for name, each in columns.items()],)
         return (self.rows or self.aggregation).finishing()
 
     @property
@@ -179,13 +183,18 @@ class AggregatePlan(OperatorPlan):
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
         if subtasks.ride_spark_shuffle:
-            grouped = with_marks(frame, subtasks).groupBy(*map(quoted, keys), MARK).agg(*self.partials)
-            return with_control(grouped, keys, subtasks)
+            by_key = with_marks(frame, subtasks).groupBy(*map(quoted, keys), MARK)
+            return by_key.agg(*self.partials, *subtasks.control(keys))
         grouped = with_marks(frame.groupBy(*map(quoted, keys)).agg(*self.partials), subtasks)
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
         return overflow.located(self.aggregation, self.aggregations, self.partials, frames[0])
+
+
+def _of_task(column: GivenColumn) -> Expression:
+    value = expressions.column(column.column)
+    return expressions.call("coalesce", value, expressions.call("lit", 0).cast("bigint")) if column.or_zero else value
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ and each input's other columns under names of its own (:func:`epochal.tasks.inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property, reduce
 from typing import TYPE_CHECKING
@@ -71,6 +71,7 @@ class Subtasks:
     parallelism: int
     max_parallelism: int
     marks: DataFrame
+    _control: dict[tuple[str, ...], list[SparkColumn]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, spark: SparkSession, parallelism: int, max_parallelism: int) -> Subtasks:
@@ -83,6 +84,25 @@ class Subtasks:
     def called(self) -> DataFrame:
         """The marks with the subtask that each is of, ``_subtask``."""
         return self.marks.selectExpr(MARK, f"int(array_position({_values(self.parallelism)}, {MARK}) - 1) AS {SUBTASK}")
+
+    def control(self, keys: Sequence[str]) -> list[SparkColumn]:
+        """Of marked rows ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask``.
+
+        They compute of ``_mark`` and the columns ``keys`` alone, so that rows may be aggregated by these. Made once for
+        each key, as every column costs calls into the JVM.
+        """
+        from pyspark.sql import functions as F
+
+        columns = self._control.get(tuple(keys))
+        if columns is None:
+            group = key_group_expression(keys, self.max_parallelism)
+            called = f"array_position({_values(self.parallelism)}, {MARK}) - 1"
+            columns = [
+                F.expr(f"IF({MARK} IS NULL, int({group}), NULL) AS {KEY_GROUP}"),
+                F.expr(f"int(IF({MARK} IS NULL, {group} % {self.parallelism}, {called})) AS {SUBTASK}"),
+            ]
+            self._control[tuple(keys)] = columns
+        return columns
 
     @property
     def ride_spark_shuffle(self) -> bool:
@@ -103,18 +123,12 @@ def mark_values(parallelism: int) -> tuple[int, ...]:
 
 def with_marks(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
     """``frame`` with ``_mark`` null, united with the marks, which are null in every column of ``frame``."""
-    return frame.selectExpr("*", f"CAST(NULL AS INT) AS {MARK}").unionByName(subtasks.marks, allowMissingColumns=True)
+    return frame.unionByName(subtasks.marks, allowMissingColumns=True)
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> DataFrame:
-    """A marked frame with ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask`` filled in."""
-    group, parallelism = key_group_expression(keys, subtasks.max_parallelism), subtasks.parallelism
-    called = f"array_position({_values(parallelism)}, {MARK}) - 1"
-    return frame.selectExpr(
-        "*",
-        f"IF({MARK} IS NULL, int({group}), NULL) AS {KEY_GROUP}",
-        f"int(IF({MARK} IS NULL, {group} % {parallelism}, {called})) AS {SUBTASK}",
-    )
+    """A marked frame with the columns of :meth:`Subtasks.control`."""
+    return frame.select("*", *subtasks.control(keys))
 
 
 def united(

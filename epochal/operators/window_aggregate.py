@@ -114,12 +114,12 @@ class WindowedAggregatePlan(OperatorPlan):
         if subtasks.ride_spark_shuffle:
             by_key = [*map(quoted, keys), MARK]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
-            return with_control(self._aggregated(shuffled, by_key), keys, subtasks)
+            return self._aggregated(shuffled, by_key, subtasks.control(keys))
         grouped = with_marks(self._aggregated(frame, list(map(quoted, keys))), subtasks)
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
-    def _aggregated(self, frame: DataFrame, key: list[str]) -> DataFrame:
-        aggregated = frame.groupBy(*key, to_column(self.pane)).agg(*self.partials)
+    def _aggregated(self, frame: DataFrame, key: list[str], beside: Sequence[SparkColumn] = ()) -> DataFrame:
+        aggregated = frame.groupBy(*key, to_column(self.pane)).agg(*self.partials, *beside)
         return panes.with_bounds(self.windowing, aggregated)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:

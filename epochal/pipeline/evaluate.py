@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from epochal.operators.contract import OperatorPlan
+    from epochal.pipeline.statements import Chain, Statements
 
 
 def evaluate(
@@ -48,13 +49,15 @@ def evaluate(
     loop: Callable[[FeedbackNode], DataFrame],
     frames: dict[NodeId, DataFrame] | None = None,
     carrying: Collection[NodeId] = (),
+    statements: Statements | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator, a sink or a loop needs; a sink's, and a tail's, is its input.
 
     ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input; ``side`` is asked after that
     for the sides of a node, ``loop`` for the head of a loop. ``frames`` is filled on the way, and returned.
     ``carrying``: the nodes whose frames have the column ``source.PARTITION``, for those among them that carry it on to
-    a declaration (``pipeline.partitions``).
+    a declaration (``pipeline.partitions``). ``statements``: chains of verbs are made by those that are known, so that
+    only the last of their verbs has a frame.
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
@@ -62,21 +65,35 @@ def evaluate(
     def read(id: NodeId) -> DataFrame:
         return frames[id].drop(PARTITION) if id in carrying else frames[id]
 
+    def input_of(chain: Chain) -> DataFrame:
+        return frames[chain.input] if chain.last.id in carrying else read(chain.input)
+
+    def by_verb(node: TransformNode) -> DataFrame:
+        if node.id not in carrying:
+            return _transformed(graph, node, node.function, list(map(read, node.inputs)))
+        first, *others = node.inputs
+        return _transformed(graph, node, node.carrying or node.function, [frames[first], *map(read, others)])
+
+    known = {} if statements is None else statements.known
+    within = {verb.id for chain in known.values() for verb in chain.nodes[:-1]}
     for node in graph.nodes:
-        if node.id not in graph.needed:
+        if node.id not in graph.needed or node.id in within:
             continue
         match node:
             case SourceNode():
                 frames[node.id] = source(node)
             case StaticNode():
                 frames[node.id] = table(node)
+            case TransformNode() if statements is not None and node.id in known:
+                chain = known[node.id]
+                frame = statements.frame(chain, input_of(chain))
+                if frame is not None:
+                    frames[node.id] = frame
+                    continue
+                for verb in chain.nodes:  # the one that is wrong says so
+                    frames[verb.id] = by_verb(verb)
             case TransformNode():
-                if node.id in carrying:
-                    first, *others = node.inputs
-                    carried = [frames[first], *map(read, others)]
-                    frames[node.id] = _transformed(graph, node, node.carrying or node.function, carried)
-                else:
-                    frames[node.id] = _transformed(graph, node, node.function, list(map(read, node.inputs)))
+                frames[node.id] = by_verb(node)
             case EventTimeNode():
                 frames[node.id] = event_time(node, frames[node.input])
             case SideNode():
@@ -87,6 +104,8 @@ def evaluate(
                 frames[node.id] = read(node.input)
             case OperatorNode():
                 frames[node.id] = operator(node, list(map(read, node.inputs)))
+    if statements is not None:
+        statements.learn(frames, input_of)
     return frames
 
 

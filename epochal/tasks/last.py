@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from epochal.errors import EpochalError
 from epochal.tasks.given import GivenColumn
-from epochal.tasks.operator import HANDLE, SUBTASK, OperatorTask
-from epochal.tasks.sink import SINK_RESULT, SinkTask
+from epochal.tasks.operator import HANDLE, OperatorTask
+from epochal.tasks.sink import SINK_RESULT, SinkTask, current_partition
 
 BATCH_ROWS = 50_000
 """What a sink gets at a time at most: as many as Spark would hand to it (``DEFAULTS`` of ``engine.session``)."""
@@ -34,7 +34,7 @@ class Writing:
 @dataclass(frozen=True)
 class LastTask:
     """Gives rows of ``SINK_RESULT``: the sink's, as :class:`SinkTask`, then one for each of the operator's subtasks
-    with its handle, the subtask as ``partition``, and no sink.
+    with its handle, and no sink.
 
     ``writing`` ``None``: nobody reads the operator, which is then silent. Raises what the operator's task or the sink's
     raises; the transactions of both have then been discarded, but for what was pre-committed.
@@ -85,7 +85,8 @@ class _OperatorFailed(BaseException):
 
 
 def _answer(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [pa.nulls(batch.num_rows, pa.string()), batch.column(SUBTASK), batch.column(HANDLE)]
+    partitions = pa.repeat(pa.scalar(current_partition(), pa.int32()), batch.num_rows)
+    columns = [pa.nulls(batch.num_rows, pa.string()), partitions, batch.column(HANDLE)]
     return pa.RecordBatch.from_arrays(columns, schema=SINK_RESULT)
 
 

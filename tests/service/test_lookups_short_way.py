@@ -6,6 +6,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -241,7 +242,8 @@ def test_a_head_is_not_remembered_without_the_token_in_it(there: Plane) -> None:
     there.get("/v1/applications")
     for end in (b"\n", b"\r"):
         split = f"GET {KEYS}JFK,LAX HTTP/1.1".encode() + end + f"authorization: {token}\r\nhost: a\r\n\r\n".encode()
-        asked(there, split, last(there))
+        with suppress(ConnectionError):
+            asked(there, split, last(there))
     bare = f"GET {KEYS}JFK,LAX HTTP/1.1\r\nhost: a\r\n\r\n".encode()
     assert b" 401 " in asked(there, bare, last(there))
 

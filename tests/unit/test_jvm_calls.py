@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.jvm_calls import counted
 from epochal import Pipeline
+from epochal import functions as F
 from epochal.connectors import console, generator
 from epochal.engine.spark_runner import SparkRunner
 from epochal.pipeline.stream import Stream
@@ -71,3 +72,16 @@ def test_an_epoch_calls_the_jvm_no_more_often_than(
     shape: Shape, most: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert calls_of_an_epoch(shape, spark, monkeypatch) <= most
+
+
+def test_its_calls_do_not_grow_with_the_verbs_between(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_verbs(rounds: int) -> int:
+        def shape(rows: Stream) -> None:
+            for number in range(rounds):
+                rows = rows.with_columns(more=f"v + {number}").where(F.col("more") > 0).select("*", "1 AS one")
+                rows = rows.drop("one")
+            one_operator_and_a_sink(rows)
+
+        return calls_of_an_epoch(shape, spark, monkeypatch)
+
+    assert with_verbs(1) == with_verbs(4)

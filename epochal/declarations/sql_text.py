@@ -1,0 +1,89 @@
+"""Recorded expressions as Spark SQL, as far as they can be written: whoever uses it lets Spark compare the results."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from epochal.declarations.expressions import Expression
+from epochal.state.type_names import quoted
+
+_BINARY: Final = {
+    "__add__": "+",
+    "__sub__": "-",
+    "__mul__": "*",
+    "__truediv__": "/",
+    "__mod__": "%",
+    "__and__": "AND",
+    "__or__": "OR",
+    "__eq__": "=",
+    "__ne__": "!=",
+    "__lt__": "<",
+    "__le__": "<=",
+    "__gt__": ">",
+    "__ge__": ">=",
+}
+_OF_ONE: Final = {
+    "__invert__": "(NOT {})",
+    "__neg__": "(- {})",
+    "isNull": "({} IS NULL)",
+    "isNotNull": "({} IS NOT NULL)",
+}
+
+
+def sql_text(expression: Expression) -> str | None:
+    """What may stand in a list of columns; ``None``: it is not known how to write it."""
+    call = expression.call
+    if call.name == "alias" and call.target is not None and len(call.arguments) == 1 and not call.named:
+        inner = _operand(call.target)
+        return None if inner is None else f"{inner} AS {quoted(str(call.arguments[0]))}"
+    return _as_written(expression) or _operand(expression)
+
+
+def _as_written(expression: Expression) -> str | None:
+    """The author's own text, which may end with a comment."""
+    call = expression.call
+    if call.target is None and call.name in ("expr", "col", "column") and isinstance(call.arguments[0], str):
+        return f"{call.arguments[0]}\n"
+    return None
+
+
+def _operand(expression: Expression) -> str | None:
+    call, written = expression.call, _as_written(expression)
+    if written is not None:
+        return f"({written})"
+    if call.named:
+        return None
+    if call.target is None:
+        return _function(call.name, call.arguments)
+    target, arguments = _operand(call.target), [_argument(each) for each in call.arguments]
+    if target is None or None in arguments:
+        return None
+    if call.name in _OF_ONE and not arguments:
+        return _OF_ONE[call.name].format(target)
+    if call.name in _BINARY and len(arguments) == 1:
+        return f"({target} {_BINARY[call.name]} {arguments[0]})"
+    if call.name == "cast" and isinstance(call.arguments[0], str):
+        return f"CAST({target} AS {call.arguments[0]})"
+    return None
+
+
+def _function(name: str, arguments: tuple[Any, ...]) -> str | None:
+    if name == "lit":
+        return _literal(arguments[0]) if len(arguments) == 1 else None
+    written = [each if isinstance(each, str) else _argument(each) for each in arguments]  # a text names a column
+    known = [each for each in written if each is not None]
+    return f"{name}({', '.join(known)})" if len(known) == len(arguments) else None
+
+
+def _argument(value: Any) -> str | None:
+    return _operand(value) if isinstance(value, Expression) else _literal(value)
+
+
+def _literal(value: Any) -> str | None:
+    if value is None or isinstance(value, bool):
+        return "NULL" if value is None else str(value).upper()
+    if isinstance(value, int):
+        return f"({value})" if -(2**31) < value < 2**31 else None
+    if isinstance(value, str) and not set(value) & {"\\", "'"}:
+        return f"'{value}'"
+    return None

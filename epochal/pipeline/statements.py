@@ -1,0 +1,166 @@
+"""Chains of stateless verbs as one SQL statement each: however long they are, an epoch makes them by a few calls.
+
+By verbs each one is an analysis of its own, and a call into the JVM for each of its columns. The first epoch of an
+attempt makes a chain by its verbs and by its statement, and Spark says whether both are the same plan. Where they are
+not, or a verb cannot be written as SQL, the chain is made by its verbs ever after.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from epochal.contracts.source import PARTITION
+from epochal.declarations.expressions import Expression
+from epochal.declarations.spark_errors import without_query_log
+from epochal.declarations.sql_text import sql_text
+from epochal.pipeline import verbs
+from epochal.pipeline.graph import Graph, NodeId, TransformNode
+from epochal.state.type_names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LEAST_VERBS: Final = 4
+"""In a shorter chain the view that a statement reads costs more than it saves."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Verbs of which each one reads the one before, which nobody else reads. ``input``: what the first one reads."""
+
+    input: NodeId
+    nodes: tuple[TransformNode, ...]
+
+    @property
+    def last(self) -> TransformNode:
+        return self.nodes[-1]
+
+
+def chains(graph: Graph, least: int = LEAST_VERBS) -> tuple[Chain, ...]:
+    """The chains of at least so many verbs that can be written as SQL, as long as they are."""
+    found: dict[NodeId, Chain] = {}
+    for node in graph.nodes:
+        if node.id not in graph.needed or not isinstance(node, TransformNode) or _step_of(node) is None:
+            continue
+        (above,) = node.inputs
+        readers = [reader for reader in graph.consumers(above) if reader in graph.needed]
+        before = found.pop(above) if above in found and len(readers) == 1 else Chain(above, ())
+        found[node.id] = Chain(before.input, (*before.nodes, node))
+    return tuple(chain for chain in found.values() if len(chain.nodes) >= least)
+
+
+@dataclass
+class Statements:
+    """The statements of a graph's chains, for the epochs of one attempt in one session."""
+
+    graph: Graph
+    _texts: dict[NodeId, str] | None = None
+    """By the last node of a chain; ``None`` before the first epoch."""
+    _views: str = field(default_factory=lambda: f"_epochal_{uuid.uuid4().hex}")
+
+    @cached_property
+    def chains(self) -> dict[NodeId, Chain]:
+        """By their last nodes."""
+        return {chain.last.id: chain for chain in chains(self.graph)}
+
+    @property
+    def known(self) -> Mapping[NodeId, Chain]:
+        """The chains that have a statement, by their last nodes."""
+        return {last: self.chains[last] for last in self._texts or ()}
+
+    def learn(self, frames: Mapping[NodeId, DataFrame], input: Callable[[Chain], DataFrame]) -> None:
+        """From the frames of an epoch that were made by verbs. ``input``: of a chain what it reads."""
+        if self._texts is None:
+            self._texts = {}
+            for last, chain in self.chains.items():
+                text = self._written(chain, [input(chain), *(frames[verb.id] for verb in chain.nodes[:-1])])
+                frame = None if text is None else self._frame(chain, input(chain), text)
+                if text is not None and frame is not None and _same(frame, frames[last]):
+                    self._texts[last] = text
+
+    def frame(self, chain: Chain, input: DataFrame) -> DataFrame | None:
+        """The chain over ``input``; ``None``: it is to be made by its verbs, which say what is wrong with them."""
+        return self._frame(chain, input, (self._texts or {})[chain.last.id])
+
+    def _frame(self, chain: Chain, input: DataFrame, text: str) -> DataFrame | None:
+        from pyspark.errors import PySparkException
+
+        try:
+            with without_query_log():
+                input.createOrReplaceTempView(self._view(chain))
+                return input.sparkSession.sql(text)
+        except PySparkException:
+            return None
+
+    def _written(self, chain: Chain, inputs: Sequence[DataFrame]) -> str | None:
+        """``inputs``: what each verb reads."""
+        written = self._view(chain)
+        for verb, input in zip(chain.nodes, inputs, strict=True):
+            step = _step_of(verb)
+            text = None if step is None else step(input.columns, written)
+            if text is None:
+                return None
+            written = f"({text})"
+        return f"SELECT * FROM {written}"
+
+    def _view(self, chain: Chain) -> str:
+        return f"{self._views}_{chain.last.id}"
+
+
+def _same(one: DataFrame, other: DataFrame) -> bool:
+    """But for Spark's own notes on columns, such as that it has chosen their names."""
+    columns = [[(field.name, field.dataType, field.nullable) for field in frame.schema] for frame in (one, other)]
+    return columns[0] == columns[1] and one.sameSemantics(other)
+
+
+Step = Callable[[Sequence[str], str], str | None]
+"""A verb as SQL, from the columns that it reads and from what; ``None``: it is not known how to write it."""
+
+
+def _step_of(node: TransformNode) -> Step | None:
+    verb = node.function
+    if not isinstance(verb, partial) or verb.func not in _STEPS or len(node.inputs) != 1:
+        return None
+    return partial(_STEPS[verb.func], *verb.args)
+
+
+def _select(columns: tuple[Expression, ...], names: Sequence[str], rows: str) -> str | None:
+    texts = [sql_text(column) for column in columns]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        return None
+    carried = [PARTITION] if PARTITION in names and not any("*" in text for text in known) else []
+    return f"SELECT {', '.join([*known, *carried])} FROM {rows}"
+
+
+def _where(condition: Expression, names: Sequence[str], rows: str) -> str | None:
+    text = sql_text(condition)
+    return None if text is None else f"SELECT * FROM {rows} WHERE {text}"
+
+
+def _with_columns(columns: Mapping[str, Expression], names: Sequence[str], rows: str) -> str | None:
+    texts = {name: sql_text(column) for name, column in columns.items()}
+    added = {name.casefold(): f"{text} AS {quoted(name)}" for name, text in texts.items() if text is not None}
+    there = [name.casefold() for name in names]
+    if len(added) < len(columns) or len(set(there)) < len(there):
+        return None
+    chosen = [added.pop(name.casefold(), quoted(name)) for name in names]
+    return f"SELECT {', '.join([*chosen, *added.values()])} FROM {rows}"
+
+
+def _drop(columns: tuple[str, ...], names: Sequence[str], rows: str) -> str | None:
+    gone = {name.casefold() for name in columns}
+    kept = [quoted(name) for name in names if name.casefold() not in gone]
+    return f"SELECT {', '.join(kept)} FROM {rows}" if kept else None
+
+
+_STEPS: Final[Mapping[Callable[..., Any], Callable[..., str | None]]] = {
+    verbs.select: _select,
+    verbs.where: _where,
+    verbs.with_columns: _with_columns,
+    verbs.drop: _drop,
+}
