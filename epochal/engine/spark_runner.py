@@ -109,7 +109,7 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def statements(self) -> Statements:
-        return Statements(self.graph)
+        return Statements(self.graph, self.run_nodes)
 
     @cached_property
     def read_apart(self) -> frozenset[NodeId]:
@@ -279,6 +279,7 @@ class _EpochJob:
                 frames=frames,
                 carrying=self._runner.time.partitions.carrying,
                 statements=self._runner.statements,
+                needed=self._runner.run_nodes,
             )
             rows = self._last_stage(frames).collect()
             return self._answers(rows)

@@ -50,6 +50,7 @@ def evaluate(
     frames: dict[NodeId, DataFrame] | None = None,
     carrying: Collection[NodeId] = (),
     statements: Statements | None = None,
+    needed: Collection[NodeId] | None = None,
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of every node that an operator, a sink or a loop needs; a sink's, and a tail's, is its input.
 
@@ -57,7 +58,7 @@ def evaluate(
     for the sides of a node, ``loop`` for the head of a loop. ``frames`` is filled on the way, and returned.
     ``carrying``: the nodes whose frames have the column ``source.PARTITION``, for those among them that carry it on to
     a declaration (``pipeline.partitions``). ``statements``: chains of verbs are made by those that are known, so that
-    only the last of their verbs has a frame.
+    only the last of their verbs has a frame. ``needed``: these nodes and no others.
     Raises ``PipelineError`` naming the transform that cannot be made.
     """
     frames = {} if frames is None else frames
@@ -77,7 +78,7 @@ def evaluate(
     known = {} if statements is None else statements.known
     within = {verb.id for chain in known.values() for verb in chain.nodes[:-1]}
     for node in graph.nodes:
-        if node.id not in graph.needed or node.id in within:
+        if node.id not in (graph.needed if needed is None else needed) or node.id in within:
             continue
         match node:
             case SourceNode():

@@ -8,7 +8,7 @@ not, or a verb cannot be written as SQL, the chain is made by its verbs ever aft
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -40,14 +40,14 @@ class Chain:
         return self.nodes[-1]
 
 
-def chains(graph: Graph, least: int = LEAST_VERBS) -> tuple[Chain, ...]:
-    """The chains of at least so many verbs that can be written as SQL, as long as they are."""
+def chains(graph: Graph, needed: Collection[NodeId], least: int = LEAST_VERBS) -> tuple[Chain, ...]:
+    """Of the nodes ``needed`` the chains of at least so many verbs that can be written as SQL, as long as they are."""
     found: dict[NodeId, Chain] = {}
     for node in graph.nodes:
-        if node.id not in graph.needed or not isinstance(node, TransformNode) or _step_of(node) is None:
+        if node.id not in needed or not isinstance(node, TransformNode) or _step_of(node) is None:
             continue
         (above,) = node.inputs
-        readers = [reader for reader in graph.consumers(above) if reader in graph.needed]
+        readers = [reader for reader in graph.consumers(above) if reader in needed]
         before = found.pop(above) if above in found and len(readers) == 1 else Chain(above, ())
         found[node.id] = Chain(before.input, (*before.nodes, node))
     return tuple(chain for chain in found.values() if len(chain.nodes) >= least)
@@ -58,6 +58,8 @@ class Statements:
     """The statements of a graph's chains, for the epochs of one attempt in one session."""
 
     graph: Graph
+    needed: Collection[NodeId]
+    """The nodes that an epoch evaluates."""
     _texts: dict[NodeId, str] | None = None
     """By the last node of a chain; ``None`` before the first epoch."""
     _views: str = field(default_factory=lambda: f"_epochal_{uuid.uuid4().hex}")
@@ -65,7 +67,7 @@ class Statements:
     @cached_property
     def chains(self) -> dict[NodeId, Chain]:
         """By their last nodes."""
-        return {chain.last.id: chain for chain in chains(self.graph)}
+        return {chain.last.id: chain for chain in chains(self.graph, self.needed)}
 
     @property
     def known(self) -> Mapping[NodeId, Chain]:

@@ -50,7 +50,7 @@ def by_statement(verbs: Verbs, rows: DataFrame, carrying: bool = False) -> tuple
     """What the second epoch makes; whether by a statement. Compared with what the verbs make."""
     graph = graph_of(verbs)
     nodes = frozenset(node.id for node in graph.nodes[:-1]) if carrying else frozenset()
-    statements = Statements(graph)
+    statements = Statements(graph, graph.needed)
     expected = frame_of(graph, rows, statements, nodes)
     found = frame_of(graph, rows, statements, nodes)
     assert found.dtypes == expected.dtypes
@@ -122,7 +122,7 @@ def test_a_row_keeps_its_partition(rows: DataFrame) -> None:
 
 def test_where_columns_are_gone_the_verb_says_so(rows: DataFrame) -> None:
     graph = graph_of(lengthened(lambda stream: stream.where("v > 1")))
-    statements = Statements(graph)
+    statements = Statements(graph, graph.needed)
     frame_of(graph, rows, statements, frozenset())
     with pytest.raises(PipelineError, match=r"where\(v > 1\) after source 'rows': there is no column v"):
         frame_of(graph, rows.sparkSession.createDataFrame([("a",)], "k string"), statements, frozenset())
@@ -135,13 +135,14 @@ def test_a_chain_is_as_long_as_nobody_reads_what_is_within() -> None:
         one, other = first.where("3 = 3").where("4 = 4"), first.where("5 = 5").transform(lambda frame: frame)
         return one.union(other.where("6 = 6").where("7 = 7").where("8 = 8"))
 
-    found = [[verb.label for verb in chain.nodes] for chain in chains(graph_of(verbs), least=2)]
+    graph = graph_of(verbs)
+    found = [[verb.label for verb in chain.nodes] for chain in chains(graph, graph.needed, least=2)]
     assert found == [
         ["where(1 = 1)", "where(2 = 2)"],
         ["where(3 = 3)", "where(4 = 4)"],
         ["where(6 = 6)", "where(7 = 7)", "where(8 = 8)"],
     ]
-    assert not chains(graph_of(verbs), least=4)
+    assert not chains(graph, graph.needed, least=4)
 
 
 @pytest.mark.parametrize(
