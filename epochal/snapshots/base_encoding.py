@@ -58,10 +58,16 @@ def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
 
 
 def encoded_base(
-    table: StateTable, at: EpochKey, first_group: int, last_group: int, rows: pa.Table, format: int = FORMAT
+    table: StateTable,
+    at: EpochKey,
+    first_group: int,
+    last_group: int,
+    rows: pa.Table,
+    format: int = FORMAT,
+    plain_integers: bool = False,
 ) -> EncodedBase:
     """Rows, sorted by (key group, key), as a file. The same rows give the same bytes, as long as the same libraries
-    write them."""
+    write them. ``plain_integers``: as bases were until integers were differences."""
     about: dict[str, object] = {
         "format": format,
         "table": table.id,
@@ -75,8 +81,8 @@ def encoded_base(
         rows = rows.cast(required_keys(table, rows.schema))
     groups = _key_groups(rows, first_group, last_group) if format > 1 else []
     if groups and rows.nbytes >= LEAST_CHUNK_BYTES * rows.num_columns * len(groups):
-        return _by_key_group(table, rows, groups, about)
-    return EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
+        return _by_key_group(table, rows, groups, about, plain_integers)
+    return EncodedBase(memoryview(encode_parquet(table, rows, about, plain_integers)), None)
 
 
 def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
@@ -86,11 +92,16 @@ def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple
 
 
 def _by_key_group(
-    table: StateTable, rows: pa.Table, groups: list[tuple[int, int, int]], about: dict[str, object]
+    table: StateTable,
+    rows: pa.Table,
+    groups: list[tuple[int, int, int]],
+    about: dict[str, object],
+    plain_integers: bool,
 ) -> EncodedBase:
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
-    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **_options(table, rows.schema)) as writer:
+    options = _options(table, rows.schema, plain_integers)
+    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **options) as writer:
         for group, first, end in groups:
             begin = target.tell()
             writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
@@ -99,14 +110,14 @@ def _by_key_group(
     return _with_index(target)
 
 
-def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
+def _options(table: StateTable, schema: pa.Schema, plain_integers: bool) -> dict[str, Any]:
     """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
     others = [name for name in schema.names if name != "_kg"]
     return {
         "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
         "compression_level": dict.fromkeys(others, 1),
         "use_dictionary": ["_kg"],
-        "column_encoding": integer_encodings(schema),
+        "column_encoding": None if plain_integers else integer_encodings(schema),
         "write_statistics": ["_kg", *table.time_schema.names],
         "write_page_checksum": True,
     }

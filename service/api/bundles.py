@@ -14,6 +14,7 @@ from epochal.service.api.byte_ranges import ranged
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
+from epochal.service.api.paging import Paging
 from epochal.service.catalog.places import SharedTargets
 from epochal.service.commands.bundles.mapping import MappingNeeded
 from epochal.service.commands.bundles.uploads import BundleTooLarge
@@ -63,9 +64,9 @@ def create_import(request: CreateImport, control: Control, caller: Caller) -> Im
 
 @imports.get("")
 @requires(Scope.OPERATE)
-def list_imports(control: Control) -> Page[ImportAnswer]:
+def list_imports(page: Paging, control: Control) -> Page[ImportAnswer]:
     """Uploads, oldest first; those that were imported are gone."""
-    return Page(items=control.imports.all(), next_cursor=None)
+    return control.imports.page(page)
 
 
 @imports.get("/{id}")

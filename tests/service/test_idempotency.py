@@ -129,14 +129,21 @@ def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody
     """As when its control plane is killed: nobody renews the claim on the key."""
     monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(seconds=0.3))
     monkeypatch.setattr(middleware, "RENEW_SECONDS", 0.05)
-    go_on, create = threading.Event(), plane.control.savepoints.create
-    monkeypatch.setattr(plane.control.savepoints, "create", lambda *all: go_on.wait(20) and create(*all))
+    is_made, go_on, create = threading.Event(), threading.Event(), plane.control.savepoints.create
+
+    def slowly(*all: Any) -> Any:
+        is_made.set()
+        assert go_on.wait(20)
+        return create(*all)
+
+    monkeypatch.setattr(plane.control.savepoints, "create", slowly)
     plane.application()
     plane.driver().epoch()
     path, key = "/v1/applications/flights/savepoints", {"Idempotency-Key": "k"}
     answers: list[httpx.Response] = []
     first = threading.Thread(target=lambda: answers.append(plane.client.post(path, json={"name": "s"}, headers=key)))
     first.start()
+    assert is_made.wait(20)
     with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
         until = time.monotonic() + 0.8
         while time.monotonic() < until:

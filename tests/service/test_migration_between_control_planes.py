@@ -167,6 +167,14 @@ def test_a_download_is_gone_on_with(plane: Plane) -> None:
     assert (other.status_code, other.content) == (200, bundle)
 
 
+def test_uploads_are_listed_a_page_at_a_time(plane: Plane) -> None:
+    announced = [plane.post("/v1/imports", 201, sha256=f"{number}" * 64, bytes=1)["id"] for number in range(3)]
+    first = plane.get("/v1/imports", limit=2)
+    rest = plane.get("/v1/imports", limit=2, cursor=first["next_cursor"])
+    assert [upload["id"] for upload in first["items"] + rest["items"]] == announced
+    assert rest["next_cursor"] is None
+
+
 @pytest.mark.by_turns(2)
 def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Plane) -> None:
     with_state(plane)

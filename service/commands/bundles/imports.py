@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from epochal.contracts.conditions import drained
@@ -19,6 +20,7 @@ from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, need
 from epochal.service.commands.bundles.unpacking import unpacked
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.pages import PageRequest, cut
 from epochal.service.domain.ports import Builder
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
@@ -26,6 +28,7 @@ from epochal.service.runtime.artifact_files import check_artifact
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
+from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -64,8 +67,12 @@ class ImportService:
     def create(self, request: CreateImport, by: str) -> ImportAnswer:
         return self._uploads.create(request, by)
 
-    def all(self) -> list[ImportAnswer]:
-        return self._uploads.all()
+    def page(self, page: PageRequest) -> Page[ImportAnswer]:
+        """Oldest first."""
+        after = page.after(datetime, str)
+        uploads = sorted(self._uploads.all(), key=_place)
+        part = cut([each for each in uploads if after is None or _place(each) > after][: page.limit + 1], page, _place)
+        return Page(items=list(part.rows), next_cursor=part.next_cursor)
 
     def get(self, id: str) -> ImportAnswer:
         return self._uploads.get(id)
@@ -188,3 +195,8 @@ def _check_not_drained(snapshot: BundleEpoch | None) -> None:
 def limits_of(settings: Settings) -> BundleLimits:
     limits = settings.limits
     return BundleLimits(artifact=limits.artifact_bytes, all=limits.bundle_unpacked_bytes)
+
+
+def _place(upload: ImportAnswer) -> tuple[datetime, str]:
+    """In the list."""
+    return upload.created_at, upload.id
