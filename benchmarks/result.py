@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 
@@ -38,6 +39,26 @@ def at_least(measure: str, value: float, limit: float, unit: str, how: str = "",
 def number(measure: str, value: float, unit: str, how: str = "", digits: int = 2) -> Result:
     """A number that others are compared with."""
     return Result(measure, "", f"{value:,.{digits}f} {unit}", None, how)
+
+
+def in_turns(
+    measure: str,
+    longer: Sequence[float],
+    shorter: Sequence[float],
+    most: float | None = None,
+    least: float | None = None,
+) -> Result:
+    """Two sides that were measured in the same turns: the median turn's ratio, with the least and the greatest.
+
+    ``most``, ``least``: what is asked of the median.
+    """
+    ratios = [one / other for one, other in zip(longer, shorter, strict=True)]
+    how = f"{min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} turns"
+    if most is not None:
+        return at_most(measure, median(ratios), most, "times", how)
+    if least is not None:
+        return at_least(measure, median(ratios), least, "times", how)
+    return number(measure, median(ratios), "times", how)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

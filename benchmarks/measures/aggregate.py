@@ -13,7 +13,7 @@ from statistics import median
 from pyspark.sql import SparkSession
 
 from benchmarks import engine, inputs, pipelines, structured_streaming
-from benchmarks.result import Result, number
+from benchmarks.result import Result, in_turns, number
 from epochal.engine.settings import Configuration
 
 ROWS, KEYS = 1_000_000, 200_000
@@ -37,9 +37,9 @@ def run(folder: Path) -> list[Result]:
         number("keyed aggregate: the same in Spark batch, no state", median(seconds[BATCH]), "s/epoch"),
         number("keyed aggregate: Structured Streaming, RocksDB", median(seconds[ROCKSDB]), "s/epoch", "update mode"),
         number("keyed aggregate: Structured Streaming, in memory", median(seconds[IN_MEMORY]), "s/epoch"),
-        _compared("keyed aggregate: of the batch's time", seconds[OURS], seconds[BATCH], most=1.4),
-        _compared("keyed aggregate: faster than RocksDB by", seconds[ROCKSDB], seconds[OURS], least=2),
-        _compared("keyed aggregate: faster than Spark's state in memory by", seconds[IN_MEMORY], seconds[OURS]),
+        in_turns("keyed aggregate: of the batch's time", seconds[OURS], seconds[BATCH], most=1.4),
+        in_turns("keyed aggregate: faster than RocksDB by", seconds[ROCKSDB], seconds[OURS], least=2),
+        in_turns("keyed aggregate: faster than Spark's state in memory by", seconds[IN_MEMORY], seconds[OURS]),
     ]
 
 
@@ -92,17 +92,3 @@ def _in_turns(folder: Path, ways: Mapping[str, Way], listed: Sequence[Path]) -> 
                 raise RuntimeError(f"{name} took {len(found)} epochs for {EPOCHS} files")
             seconds[name].append(median(found[COLD:]))
     return {name: of_turns[1:] for name, of_turns in seconds.items()}
-
-
-def _compared(
-    name: str, longer: Sequence[float], shorter: Sequence[float], most: float | None = None, least: float | None = None
-) -> Result:
-    """The median turn's ratio, with the least and the greatest; ``most``, ``least``: what is asked of the median."""
-    ratios = [one / other for one, other in zip(longer, shorter, strict=True)]
-    bounds = f"{min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} turns"
-    measured = f"{median(ratios):.2f} times"
-    if most is not None:
-        return Result(name, f"at most {most:g} times", measured, median(ratios) <= most, bounds)
-    if least is not None:
-        return Result(name, f"at least {least:g} times", measured, median(ratios) >= least, bounds)
-    return number(name, median(ratios), "times", bounds)

@@ -42,5 +42,5 @@ def run(folder: Path) -> list[Result]:
     return [
         number("epoch with compaction", means["with"], "ms", f"{how}; {written} files of bases", digits=0),
         number("epoch without compaction", means["without"], "ms", how, digits=0),
-        at_most("compaction's effect on epoch time", (means["with"] / means["without"] - 1) * 100, 10, "%", digits=1),
+        at_most("compaction's effect on epoch time", (means["with"] / means["without"] - 1) * 100, 5, "%", digits=1),
     ]

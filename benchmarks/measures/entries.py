@@ -38,7 +38,7 @@ pipeline = Pipeline("key-value-store")
 pipeline.program(KeyValueStore).serve()
 """
 CONNECTIONS = 40
-WARM_SECONDS, SECONDS = 60, 20
+WARM_SECONDS, SECONDS = 60, 15
 """A JVM goes on learning its code for more than a minute: before that a rate is of how cold it was."""
 CALLERS, CALLS_OF_EACH, PAUSE_SECONDS = 4, 25, 1.0
 """Of single calls: each caller waits for its answer, and then at random for up to so long."""

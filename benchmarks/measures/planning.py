@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import engine, inputs
 from benchmarks.jvm_calls import counted
-from benchmarks.result import Result, number
+from benchmarks.result import Result, in_turns, number
 from epochal import Pipeline
 from epochal.connectors import files
 from epochal.engine.settings import Configuration
 
-TURNS, COLD_TURNS, EPOCHS, COLD = 4, 2, 10, 3
+TURNS, COLD_TURNS, EPOCHS, COLD = 4, 2, 7, 2
 """Of each turn so many epochs, of which the first are not counted: an attempt begins cold."""
 ROWS, KEYS, MOST = 1_000, 500, 1.25
 
@@ -82,7 +82,7 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
                 _epochs(folder / shape.name.replace(" ", "-"), shape, source, spark, settings, found)
                 taken = listed[turn * EPOCHS : (turn + 1) * EPOCHS]
                 found.jobs.append(median([_milliseconds(shape, spark, file) for file in taken][COLD:]))
-    return [result for shape, found in measured.items() for result in _results(shape, found, turns)]
+    return [result for shape, found in measured.items() for result in _results(shape, found)]
 
 
 def _epochs(
@@ -95,9 +95,8 @@ def _epochs(
     found.calls.append(calls.total() // EPOCHS)
 
 
-def _results(shape: Shape, found: Measured, turns: int) -> Iterator[Result]:
+def _results(shape: Shape, found: Measured) -> Iterator[Result]:
     epochs, jobs = found.epochs[COLD_TURNS:], found.jobs[COLD_TURNS:]
-    ratios = [epoch / job for epoch, job in zip(epochs, jobs, strict=True)]
     how = f"{ROWS:,} rows an epoch, trigger to prepared; {found.calls[-1]} calls into the JVM, with an attempt's start"
     yield number(f"small epoch, {shape.name}", median(epochs), "ms", how, digits=0)
     yield number(
@@ -107,10 +106,7 @@ def _results(shape: Shape, found: Measured, turns: int) -> Iterator[Result]:
         "a Python stage for each operator, which passes rows on",
         digits=0,
     )
-    middle = median(ratios)
-    bounds = f"{min(ratios):.2f} to {max(ratios):.2f} in {turns} turns"
-    name = f"small epoch / plain Spark job, {shape.name}"
-    yield Result(name, f"at most {MOST:g} times", f"{middle:.2f} times", middle <= MOST, bounds)
+    yield in_turns(f"small epoch / plain Spark job, {shape.name}", epochs, jobs, most=MOST)
 
 
 def _milliseconds(shape: Shape, spark: SparkSession, file: Path) -> float:

@@ -32,5 +32,5 @@ def run(folder: Path) -> list[Result]:
             "s/epoch",
             f"{ROWS // SMALLER:,} rows, {KEYS // SMALLER:,} keys an epoch: {SMALLER} times smaller",
         ),
-        at_least("process: faster per row by", small_epoch * SMALLER / ours, 50, "times"),
+        at_least("process: faster per row by", small_epoch * SMALLER / ours, 100, "times"),
     ]

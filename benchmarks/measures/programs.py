@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import engine
-from benchmarks.result import Result, number
+from benchmarks.result import Result, in_turns, number
 from epochal import Context, KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, files
 from epochal.pipeline.stream import Stream
@@ -87,18 +87,9 @@ def _compared(
                 times = engine.run_epochs(build(source), spark, folder / build.__name__, settings, EPOCHS)
                 found.append(median(epoch.seconds for epoch in times[COLD:]))
     first, second = (found[1:] for found in seconds.values())
-    ratios = [after / before for before, after in zip(first, second, strict=True)]
     beside = f"{how}; by hand {median(first):.2f} s"
     yield number(f"{name}, translated from a class: an epoch", median(second), "s", beside)
-    bounds = f"{min(ratios):.2f} to {max(ratios):.2f} in {turns} turns"
-    middle = median(ratios)
-    yield Result(
-        f"{name}, translated from a class / by hand",
-        f"at most {MOST:g} times",
-        f"{middle:.2f} times",
-        middle <= MOST,
-        bounds,
-    )
+    yield in_turns(f"{name}, translated from a class / by hand", second, first, most=MOST)
 
 
 def _store(source: Path) -> Pipeline:

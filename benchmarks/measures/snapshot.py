@@ -69,5 +69,5 @@ def run(folder: Path) -> list[Result]:
     how = f"{ROWS:,} rows, {KEYS:,} keys an epoch: sort, encode and sync the deltas; median of {FILES - WARM}"
     return [
         number("snapshot: writing an epoch's deltas", median(deltas[WARM:]) * 1000, "ms", how, digits=0),
-        at_most("snapshot: of the epoch's time", median(shares[WARM:]), 5, "%", digits=1),
+        at_most("snapshot: of the epoch's time", median(shares[WARM:]), 3, "%", digits=1),
     ]

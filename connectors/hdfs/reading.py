@@ -129,11 +129,11 @@ def _parsed(lines: DataFrame, reader: Reader, schema: StructType, dropped: Obser
     options = text_options(reader.options)
     if reader.format == "json":
         fields = JsonRecords.of(schema, options).records(lines)
-        return Fitting.of(schema, reader.malformed, F.col("_file")).kept(fields, dropped).drop("_file")
-    record = F.from_csv("_line", _ddl(with_malformed(schema)), options | KEEP_MALFORMED)
-    # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
-    parsed = lines.select("_file", record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
-    fields = parsed.where("_number >= 0").select("_file", "_record.*")
+    else:
+        record = F.from_csv("_line", _ddl(with_malformed(schema)), options | KEEP_MALFORMED)
+        # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+        parsed = lines.select("_file", record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
+        fields = parsed.where("_number >= 0").select("_file", "_record.*")
     return Fitting.of(schema, reader.malformed, F.col("_file")).kept(fields, dropped).drop("_file")
 
 

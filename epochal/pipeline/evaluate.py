@@ -85,16 +85,13 @@ def evaluate(
                 frames[node.id] = source(node)
             case StaticNode():
                 frames[node.id] = table(node)
-            case TransformNode() if statements is not None and node.id in known:
-                chain = known[node.id]
-                frame = statements.frame(chain, input_of(chain))
+            case TransformNode():
+                chain = known.get(node.id)
+                frame = None if statements is None or chain is None else statements.frame(chain, input_of(chain))
                 if frame is not None:
                     frames[node.id] = frame
-                    continue
-                for verb in chain.nodes:  # the one that is wrong says so
-                    frames[verb.id] = by_verb(verb)
-            case TransformNode():
-                frames[node.id] = by_verb(node)
+                else:  # of a chain the verb that is wrong says so
+                    frames.update((verb.id, by_verb(verb)) for verb in (chain.nodes if chain else (node,)))
             case EventTimeNode():
                 frames[node.id] = event_time(node, frames[node.input])
             case SideNode():

@@ -101,8 +101,11 @@ class SpareProcess:
             self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
         if b"\n" in self._heard:
             self.is_ready, self._heard = "seconds" in json.loads(self._heard.partition(b"\n")[0]), b""
-            let_others_go_first(self.process.pid, False)  # what it does from here on somebody waits for
         return self.is_ready
+
+    def go_as_others(self) -> None:
+        """Of cores: what it does from here on somebody waits for. May take a second."""
+        let_others_go_first(self.process.pid, False)
 
     def answers(self, seconds: float) -> bool:
         """Whether it can be relied on: it answers, or it is still on its way, as any driver that is started is."""
@@ -120,7 +123,8 @@ class SpareProcess:
 
         ``False``: it has no orders, and never will; it has ended, and another may be started in its place.
         """
-        let_others_go_first(self.process.pid, False)
+        if not self.is_ready:
+            self.go_as_others()
         try:
             os.link(self.files.log, log)
             self.files.log.unlink()

@@ -124,6 +124,7 @@ class SparePool:
 
     def _is_now_ready(self, spare: SpareProcess) -> None:
         self._schedule.became_ready()
+        spare.go_as_others()
         self._warmed_seconds = spare.age_seconds
         log.info("spare driver %s is ready, %.1f s after it was begun", spare.process, spare.age_seconds)
         OFFERED.hit()
