@@ -183,7 +183,7 @@ class AggregatePlan(OperatorPlan):
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
         if subtasks.ride_spark_shuffle:
-            by_key = with_marks(frame, subtasks).groupBy(*map(quoted, keys), MARK)
+            by_key = with_marks(frame, subtasks).groupBy(MARK, *map(quoted, keys))
             return by_key.agg(*self.partials, *subtasks.control(keys))
         grouped = with_marks(frame.groupBy(*map(quoted, keys)).agg(*self.partials), subtasks)
         return placed(with_control(grouped, keys, subtasks), subtasks)

@@ -1,8 +1,8 @@
 """How rows come to subtasks, and how every subtask runs in every epoch and knows who it is.
 
 One control row per subtask, its *mark*, rides with the rows (docs/architecture.md, "Which subtask am I"). All frames
-that reach an operator's task have, beside their own columns, ``_mark`` int (null in real rows), ``_subtask`` int and
-``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs are united and
+that reach an operator's task have, beside their own columns, ``_mark`` int (in real rows null or :data:`UNMARKED`),
+``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs are united and
 shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand under the key's names,
 and each input's other columns under names of its own (:func:`epochal.tasks.inputs.carried_name`), null in other rows.
 """
@@ -22,7 +22,7 @@ from epochal.state.keygroups import key_group_expression
 from epochal.state.murmur3 import hash_key
 from epochal.state.table import Column
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO
+from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO, UNMARKED
 from epochal.tasks.inputs import carried_name
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Subtasks:
     def control(self, keys: Sequence[str]) -> list[SparkColumn]:
         """Of marked rows ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask``.
 
-        They compute of ``_mark`` and the columns ``keys`` alone, so that rows may be aggregated by these. Made once for
-        each key, as every column costs calls into the JVM.
+        They compute of ``_mark``, as :func:`with_marks` has it, and the columns ``keys`` alone, so that rows may be
+        aggregated by these. Made once for each key, as every column costs calls into the JVM.
         """
         from pyspark.sql import functions as F
 
@@ -98,8 +98,8 @@ class Subtasks:
             group = key_group_expression(keys, self.max_parallelism)
             called = f"array_position({_values(self.parallelism)}, {MARK}) - 1"
             columns = [
-                F.expr(f"IF({MARK} IS NULL, int({group}), NULL) AS {KEY_GROUP}"),
-                F.expr(f"int(IF({MARK} IS NULL, {group} % {self.parallelism}, {called})) AS {SUBTASK}"),
+                F.expr(f"IF({MARK} = {UNMARKED}, int({group}), NULL) AS {KEY_GROUP}"),
+                F.expr(f"int(IF({MARK} = {UNMARKED}, {group} % {self.parallelism}, {called})) AS {SUBTASK}"),
             ]
             self._control[tuple(keys)] = columns
         return columns
@@ -122,8 +122,12 @@ def mark_values(parallelism: int) -> tuple[int, ...]:
 
 
 def with_marks(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
-    """``frame`` with ``_mark`` null, united with the marks, which are null in every column of ``frame``."""
-    return frame.unionByName(subtasks.marks, allowMissingColumns=True)
+    """``frame`` with ``_mark`` = :data:`UNMARKED`, united with the marks, which are null in every column of ``frame``.
+
+    Grouped by ``_mark`` and then keys, a row is in the partition that Spark gives to its keys, and a mark in that of its
+    subtask. Null in rows would be hashed like this, too; but Spark's fast hash map passes rows by that have a null.
+    """
+    return frame.selectExpr("*", f"{UNMARKED} AS {MARK}").unionByName(subtasks.marks, allowMissingColumns=True)
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> DataFrame:

@@ -112,7 +112,7 @@ class WindowedAggregatePlan(OperatorPlan):
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
         if subtasks.ride_spark_shuffle:
-            by_key = [*map(quoted, keys), MARK]
+            by_key = [MARK, *map(quoted, keys)]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
             return self._aggregated(shuffled, by_key, subtasks.control(keys))
         grouped = with_marks(self._aggregated(frame, list(map(quoted, keys))), subtasks)

@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.errors import HandlesIncomplete
 
 MARK, SUBTASK, KEY_GROUP, INPUT = "_mark", "_subtask", "_kg", "_input"
+UNMARKED = -2042419109
+"""``_mark`` of a real row that Spark has grouped by it: the one int whose hash is the seed of Spark's hashes, so that
+the hash of it and a key is the key's. Rows that are not grouped by ``_mark`` have null."""
 TO = "_to"
 """The key group that a row goes to, where what gave it says so; -1: it goes to every subtask."""
 
@@ -60,7 +64,7 @@ class CallReader:
         empty: list[pa.RecordBatch] = []
         for batch in batches:
             empty = [batch.slice(0, 0)]
-            marked = np.flatnonzero(batch.column(MARK).is_valid().to_numpy(zero_copy_only=False))
+            marked = np.flatnonzero(_is_mark(batch))
             marks += batch.column(SUBTASK).take(pa.array(marked)).to_pylist()
             for real in _between(batch, marked.tolist()):
                 for subtask, mine in _by_subtask(real):
@@ -76,7 +80,7 @@ class CallReader:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            marks = batch.column(MARK).is_valid().to_numpy(zero_copy_only=False)
+            marks = _is_mark(batch)
             subtasks = batch.column(SUBTASK).to_numpy(zero_copy_only=False)
             # A mark is a piece of its own; rows are cut where the subtask changes.
             cuts = np.flatnonzero((subtasks[1:] != subtasks[:-1]) | marks[1:] | marks[:-1]) + 1
@@ -102,6 +106,12 @@ class _Piece:
     subtask: int
     mark: bool
     rows: pa.RecordBatch
+
+
+def _is_mark(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    numbers = batch.column(MARK).fill_null(UNMARKED).to_numpy(zero_copy_only=False)
+    found: npt.NDArray[np.bool_] = numbers != UNMARKED
+    return found
 
 
 def _between(batch: pa.RecordBatch, marks: Sequence[int]) -> Iterator[pa.RecordBatch]:

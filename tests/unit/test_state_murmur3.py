@@ -13,9 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from epochal.operators.distribution import Subtasks, mark_values, with_marks
 from epochal.state.keygroups import groups_of, key_group, key_group_expression, key_groups, subtask_of
-from epochal.state.murmur3 import hash_columns, hash_key
+from epochal.state.murmur3 import SEED, hash_columns, hash_key
 from epochal.state.types import arrow_type
+from epochal.tasks.calls import UNMARKED
 
 ROWS = 300
 RANDOM = random.Random(7)
@@ -89,6 +91,17 @@ def test_key_groups_agree_with_spark_and_are_owned_once(spark: SparkSession) -> 
         for subtask, mine in enumerate(owned):
             assert np.isin(groups[subtask_of(groups, parallelism) == subtask], np.array(mine)).all()
             assert all(subtask_of(group, parallelism) == subtask for group in mine)
+
+
+def test_real_rows_beside_marks_have_the_hash_of_their_keys_and_no_null(spark: SparkSession) -> None:
+    """A null would take Spark's fast hash map from them."""
+    assert hash_key([UNMARKED], pa.schema([("_mark", pa.int32())])) == SEED
+    assert UNMARKED not in mark_values(1024)
+    keys = spark.createDataFrame(pa.table({"a": _texts(), "n": _integers(64)[: ROWS + 4]}))
+    rows = with_marks(keys, Subtasks.of(spark, 4, 128)).withColumn("same", F.expr("hash(_mark, a, n) = hash(a, n)"))
+    real = rows.where("a IS NOT NULL").select("_mark", "same").distinct().collect()
+    assert [tuple(row) for row in real] == [(UNMARKED, True)]
+    assert sorted(row._mark for row in rows.where("a IS NULL").collect()) == sorted(mark_values(4))
 
 
 def _compare(spark: SparkSession, table: pa.Table) -> None:
