@@ -29,6 +29,8 @@ from examples.flights.feeder import Feeder
 ARTIFACT = Path(__file__).with_name("pipeline.py")
 LATE_MINUTES, STRICT_MINUTES = 15, 60
 NEW_YEAR, JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 1), date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
+DAYS_AT_ONCE = 60
+"""In one epoch at most: what January brings day by day is less, and the rest of the year is in few epochs."""
 CONFIGURATION = {"epoch_interval_seconds": 1.0, "restart": {"backoff_seconds": 0.5}}
 
 
@@ -211,6 +213,7 @@ class Demo:
             "airports": str(self.folder / "airports.parquet"),
             "output": self.output(name),
             "late_minutes": late_minutes,
+            "max_files": DAYS_AT_ONCE,
         }
 
     def output(self, name: str) -> str:
