@@ -23,9 +23,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.comparison.checkouts import this_checkout
 from benchmarks.machine import describe
 from benchmarks.report import RESULTS, write_section
 from benchmarks.result import Result
+from epochal.errors import EnvironmentProblem
 
 MEASURES = (
     "aggregate",
@@ -83,7 +85,7 @@ def main() -> int:
     if options.alone:
         return _run_alone(options.measures[0], Path(options.alone), options.rounds)
     chosen = options.measures or list(MEASURES)
-    machine, began = describe(), time.monotonic()
+    machine, commit, began = describe(), _commit(), time.monotonic()
     results, failed = [], []
     for name in chosen:
         started = time.monotonic()
@@ -98,11 +100,19 @@ def main() -> int:
     if failed:
         console.print(f"[red]Not measured: {', '.join(failed)}[/]")
     if not options.measures and results:
-        write_section("bench", _markdown(results, machine, failed, (time.monotonic() - began) / 60))
+        minutes = (time.monotonic() - began) / 60
+        write_section("bench", _markdown(results, machine, failed, f"of {minutes:.0f} minutes, of commit {commit}"))
         console.print(
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
     return 1 if failed else 0
+
+
+def _commit() -> str:
+    try:
+        return this_checkout().name
+    except (EnvironmentProblem, OSError):  # a copy without Git's files, or no Git
+        return "unknown"
 
 
 def _run_in_process(name: str, rounds: int | None) -> list[Result] | None:
@@ -145,7 +155,7 @@ def _table(results: list[Result]) -> Table:
     return table
 
 
-def _markdown(results: list[Result], described: Mapping[str, str], failed: list[str], minutes: float) -> str:
+def _markdown(results: list[Result], described: Mapping[str, str], failed: list[str], run: str) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
     rows = "\n".join(
         f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
@@ -153,7 +163,7 @@ def _markdown(results: list[Result], described: Mapping[str, str], failed: list[
     )
     not_measured = f"\n**Not measured**, as they failed: {', '.join(failed)}.\n" if failed else ""
     return f"""Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine,
-of {minutes:.0f} minutes. Ratios travel better than seconds.
+{run}. Ratios travel better than seconds.
 {not_measured}
 | measure | measured | to reach | | how |
 |---|---:|---:|---|---|
