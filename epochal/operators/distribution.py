@@ -2,9 +2,10 @@
 
 One control row per subtask, its *mark*, rides with the rows (docs/architecture.md, "Which subtask am I"). All frames
 that reach an operator's task have, beside their own columns, ``_mark`` int (in real rows null or :data:`UNMARKED`),
-``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs are united and
-shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand under the key's names,
-and each input's other columns under names of its own (:func:`epochal.tasks.inputs.carried_name`), null in other rows.
+``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs
+are united and shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand under the
+key's names, and each input's other columns under names of its own (:func:`epochal.tasks.inputs.carried_name`), null in
+other rows.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def mark_values(parallelism: int) -> tuple[int, ...]:
 def with_marks(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
     """``frame`` with ``_mark`` = :data:`UNMARKED`, united with the marks, which are null in every column of ``frame``.
 
-    Grouped by ``_mark`` and then keys, a row is in the partition that Spark gives to its keys, and a mark in that of its
-    subtask. Null in rows would be hashed like this, too; but Spark's fast hash map passes rows by that have a null.
+    Grouped by ``_mark`` and then keys, a row is in the partition that Spark gives to its keys, and a mark in that of
+    its subtask. Null in rows would be hashed like this, too; but Spark's fast hash map passes rows by that have a null.
     """
     return frame.selectExpr("*", f"{UNMARKED} AS {MARK}").unionByName(subtasks.marks, allowMissingColumns=True)
 

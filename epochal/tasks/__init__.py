@@ -6,9 +6,9 @@ Every task is a frozen dataclass that Spark pickles once per job and calls as th
 :class:`~epochal.tasks.last.LastTask` where nothing is between them.
 
 Input of an operator task, by name, in any order: ``_mark`` int32 (null or ``UNMARKED`` in rows, any other number in a
-mark row), ``_subtask`` int32 (of the row, or the subtask that the mark row calls), ``_kg`` int32 (the key group; null in
-mark rows), the key columns, the value columns. ``process`` needs the rows sorted by (``_subtask``, mark rows first, key
-columns, ``order_by``).
+mark row), ``_subtask`` int32 (of the row, or the subtask that the mark row calls), ``_kg`` int32 (the key group; null
+in mark rows), the key columns, the value columns. ``process`` needs the rows sorted by (``_subtask``, mark rows first,
+key columns, ``order_by``).
 
 Output of an operator task: rows with null ``_handle`` and ``_subtask``; after the last row of each subtask one row with
 nulls in the output columns, ``_handle`` = ``Handle.encode()`` and ``_subtask``. A sink task yields one row of
