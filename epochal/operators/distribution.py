@@ -2,10 +2,10 @@
 
 One control row per subtask, its *mark*, rides with the rows (docs/architecture.md, "Which subtask am I"). All frames
 that reach an operator's task have, beside their own columns, ``_mark`` int (in real rows null or :data:`UNMARKED`),
-``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several inputs
-are united and shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand under the
-key's names, and each input's other columns under names of its own (:func:`epochal.tasks.inputs.carried_name`), null in
-other rows.
+``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several
+inputs are united and shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand
+under the key's names, and each input's other columns under names of its own
+(:func:`epochal.tasks.inputs.carried_name`), null in other rows.
 """
 
 from __future__ import annotations
