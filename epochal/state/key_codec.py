@@ -94,7 +94,7 @@ class KeyCodec:
 
         Raises ``InvalidKey`` for ``None`` where there can be none.
         """
-        return b"".join(encode(value) for encode, value in zip(self._one, key, strict=False))
+        return b"".join([encode(value) for encode, value in zip(self._one, key, strict=False)])
 
     def leading(self, key: bytes, columns: int) -> bytes | None:
         """The beginning of an encoded key that holds its first columns; ``None`` when it does not hold as many."""

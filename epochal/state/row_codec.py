@@ -120,6 +120,11 @@ class RowCodec:
             result[name] = None if null else self._variable_value(position, data)
         return result
 
+    def numbers_of(self, row: bytes) -> tuple[Any, ...] | None:
+        """The values of one row of numbers and booleans, none of which is null; ``None``: it is another one."""
+        nulls, *values = self._one.unpack_from(row)
+        return tuple(values) if self._unpacked_as_is and nulls == self._no_nulls else None
+
     def _tail(self, position: int, array: pa.Array) -> pa.BinaryArray:
         nested = self._nested[position]
         return variable_binary(array) if nested is None else nested.encode(array)

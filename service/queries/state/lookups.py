@@ -34,7 +34,7 @@ from epochal.state.table import StateTable
 from epochal.wire.reading import DEFAULT_WAIT_SECONDS
 
 _UNCOMMITTED_POLL_SECONDS = 0.05
-_KEYS_AT_ONCE = 1000
+_KEYS_AT_ONCE = 5000
 """Keys of a batch that are worked on without letting other threads have their turn."""
 
 

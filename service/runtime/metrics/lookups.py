@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from math import inf
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -13,6 +13,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 BOUNDS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_BOUNDS_AND_ABOVE: Final = (*BOUNDS_SECONDS, inf)
 NAME, TEXT = "epochal_lookup_seconds", "Duration of look-ups that were answered, by application"
 _NAMES = [*map(floatToGoString, BOUNDS_SECONDS), "+Inf"]
 
@@ -21,10 +22,17 @@ class ManyHistogram(Histogram):
     """Takes many observations at once: of those that one bucket counts, one write."""
 
     def observe_all(self, seconds: Sequence[float]) -> None:
-        counts = Counter(bisect_left(self._upper_bounds, each) for each in seconds)
         self._sum.inc(sum(seconds))
-        for bucket, count in counts.items():
-            self._buckets[bucket].inc(count)
+        for bucket, count in zip(self._buckets, _counts(self._upper_bounds, seconds), strict=True):
+            if count:
+                bucket.inc(count)
+
+
+def _counts(bounds: Sequence[float], seconds: Sequence[float]) -> list[int]:
+    """How many are in each bucket: up to its bound, and above the one before. Above the last bound none is counted."""
+    ordered = sorted(seconds)
+    upto = [bisect_right(ordered, bound) for bound in bounds]
+    return [count - before for before, count in pairwise([0, *upto])]
 
 
 class LookupLatencies:
@@ -49,8 +57,8 @@ class LookupLatencies:
         if counts is None:
             counts = self._counts[application] = [0] * (len(BOUNDS_SECONDS) + 1)
             self._seconds[application] = 0.0
-        for each in seconds:
-            counts[bisect_left(BOUNDS_SECONDS, each)] += 1
+        for bucket, count in enumerate(_counts(_BOUNDS_AND_ABOVE, seconds)):
+            counts[bucket] += count
         self._seconds[application] += sum(seconds)
 
     def keep(self, applications: Collection[str]) -> None:

@@ -91,7 +91,9 @@ class ReplicaIndex:
 
     @classmethod
     def open_to_read(cls, directory: Path) -> ReplicaIndex:
-        return cls(directory, lmdb.open(str(directory), map_size=_MAP_BYTES, readonly=True, create=False))
+        # A transaction is kept for the next look-up, with its place among the readers.
+        environment = lmdb.open(str(directory), map_size=_MAP_BYTES, readonly=True, create=False, max_spare_txns=1)
+        return cls(directory, environment)
 
     def close(self) -> None:
         self._environment.close()

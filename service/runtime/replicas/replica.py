@@ -74,7 +74,7 @@ class Replica:
     @classmethod
     def open_to_read(cls, directory: Path) -> Replica:
         """What another process writes. Raises as :meth:`open`; ``lmdb.Error`` where there is none."""
-        environment = lmdb.open(str(directory), map_size=0, max_dbs=4, readonly=True, create=False)
+        environment = lmdb.open(str(directory), map_size=0, max_dbs=4, readonly=True, create=False, max_spare_txns=1)
         return cls._checked(directory, environment)
 
     @classmethod

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from epochal.errors import InvalidKey
+from epochal.service.runtime.replicas.plain_json import array_of, plain_objects
 from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
 from epochal.state.table import Column, StateTable
@@ -38,6 +39,8 @@ class RowFormat:
         self._value_names = [column.name for column in table.visible]
         self._converted = [(column.name, column.type) for column in table.visible if column.type not in _AS_JSON]
         self._not_as_they_are = bool(table.shown or table.hidden)
+        integers = not self._not_as_they_are and all(column.type in INTEGER_BITS for column in table.visible)
+        self._json_of_integers = _json_form(self._value_names) if integers and table.visible else None
         self._plain_text = all(column.type == "string" for column in table.address)
         self._takes_fast_keys = all(column.type in _AS_JSON for column in table.address)
 
@@ -72,6 +75,10 @@ class RowFormat:
 
     def value_json(self, row: bytes) -> bytes:
         """A value as a JSON object."""
+        if self._json_of_integers is not None:
+            numbers = self._values.numbers_of(row)
+            if numbers is not None:
+                return self._json_of_integers % numbers
         return orjson.dumps(self.value_object(row))
 
     def value_object(self, row: bytes) -> dict[str, Any]:
@@ -185,12 +192,14 @@ class RowFormat:
         if not present:
             return orjson.dumps([None] * len(rows))
         decoded = self._values.decode(present)
-        columns = [_json_column(decoded.column(column.name), column.type) for column in self.table.visible]
-        names = self._value_names
-        for shown in self.table.shown:
-            columns.append(_json_column(shown.over(decoded), shown.type))
-            names = [*names, shown.name]
-        objects = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        columns = [(column.name, column.type, decoded.column(column.name)) for column in self.table.visible]
+        columns += [(shown.name, shown.type, shown.over(decoded)) for shown in self.table.shown]
+        plain = plain_objects([(name, values) for name, _, values in columns])
+        if plain is not None:
+            return array_of(plain, [row is not None for row in rows])
+        names = [name for name, _, _ in columns]
+        lists = [_json_column(values, type) for _, type, values in columns]
+        objects = [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
         if len(present) == len(rows):
             return orjson.dumps(objects)
         remaining = iter(objects)
@@ -215,6 +224,11 @@ class RowFormat:
 
 def _python_type(type: str) -> Callable[..., Any]:
     return str if type == "string" else bool if type == "boolean" else int
+
+
+def _json_form(names: Sequence[str]) -> bytes:
+    """Of an object of integers, in which they take the places of ``%d``."""
+    return b"{" + b",".join(orjson.dumps(name).replace(b"%", b"%%") + b":%d" for name in names) + b"}"
 
 
 def _object(key: Any) -> dict[str, Any]:
