@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
+from operator import itemgetter
 from types import NoneType
 from typing import Any
 
@@ -210,10 +211,10 @@ class RowFormat:
         width = len(self._key_names)
         arrays = []
         try:
-            if any(len(key) != width for key in keys):
+            if set(map(len, keys)) != {width}:
                 return None
             for column, field in zip(self.table.address, self.table.address_schema, strict=True):
-                values = [key[column.name] for key in keys]
+                values = list(map(itemgetter(column.name), keys))
                 if not set(map(type, values)) <= {_python_type(column.type), NoneType}:
                     return None
                 arrays.append(pa.array(values, field.type))
