@@ -12,7 +12,8 @@ import hypothesis
 import pytest
 
 from epochal import faults
-from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
+from epochal.engine.class_archive import JAVA_OPTIONS
+from epochal.engine.java_options import java_options
 from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
@@ -79,7 +80,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session = (
         builder.config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config(JAVA_OPTIONS, archive_options())
+        .config(JAVA_OPTIONS, java_options({}))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

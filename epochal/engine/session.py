@@ -14,7 +14,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from epochal.engine import worker_daemon
-from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
+from epochal.engine.class_archive import JAVA_OPTIONS
+from epochal.engine.java_options import java_options
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem, EpochalError
 
@@ -101,15 +102,9 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
         | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
         | configuration.spark
         | ANSI
-        | {JAVA_OPTIONS: _java_options(configuration)}
+        | {JAVA_OPTIONS: java_options(configuration.spark)}
     )
 
 
 def _is_one_process(master: str) -> bool:
     return master == "local" or master.startswith("local[")
-
-
-def _java_options(configuration: Configuration) -> str:
-    """What the author gave, and the archive of Spark's classes where that says nothing of one."""
-    options = configuration.spark.get(JAVA_OPTIONS, "")
-    return options if "Archive" in options else f"{archive_options()} {options}".strip()

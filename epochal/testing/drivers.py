@@ -26,7 +26,7 @@ from typing import Any, Self
 from pyspark.java_gateway import launch_gateway
 
 from epochal.contracts.parameters import Parameters
-from epochal.engine.class_archive import archive_options
+from epochal.engine.java_options import java_options
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
 from epochal.testing.fork_server import ForkedProcess, ForkServer
 
@@ -67,7 +67,7 @@ class SparkJvm:
         # Asked for through the environment: pyspark's launcher takes no other way, and reads it once.
         arguments = (
             f"--driver-memory {self._memory} --conf spark.ui.enabled=false "
-            f"--driver-java-options {shlex.quote(archive_options())} pyspark-shell"
+            f"--driver-java-options {shlex.quote(java_options({}))} pyspark-shell"
         )
         with _environment({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_LOCAL_IP": "127.0.0.1"}):
             launch: Callable[..., Any] = launch_gateway
