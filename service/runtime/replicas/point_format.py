@@ -29,6 +29,7 @@ class PointFormat:
         self._encode = format.encode_key
         self._convert: list[Any] = [bytes.decode if type == _TEXT else int for type in types]
         self._bounds = [1 << (INTEGER_BITS[type] - 1) if type in INTEGER_BITS else 0 for type in types]
+        self._bound_of_one = self._bounds[0] if plain and len(types) == 1 else 0
         members = [
             orjson.dumps(column.name).replace(b"%", b"%%") + (b':"%b"' if column.type == _TEXT else b":%b")
             for column in columns
@@ -40,6 +41,9 @@ class PointFormat:
         match = None if self._match is None else self._match(path)
         if match is None:
             return None
+        if bound := self._bound_of_one:
+            number = int(path)
+            return (self._encode((number,)), self._json % path) if -bound <= number < bound else None
         texts = match.groups()
         values = []
         for text, convert, bound in zip(texts, self._convert, self._bounds, strict=True):
