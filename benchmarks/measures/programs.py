@@ -8,6 +8,7 @@ Both take the same files in one session, one after the other: the key/value stor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from benchmarks import engine
 from benchmarks.result import Result, in_turns, number
@@ -24,7 +26,7 @@ from epochal.pipeline.stream import Stream
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.word_count import WordCount
 
-TURNS, EPOCHS, COLD = 3, 5, 2
+TURNS, EPOCHS, COLD = 2, 4, 2
 """Of each turn so many epochs, of which the first two are not counted: an attempt begins cold."""
 MOST = 1.5
 CALLS, KEYS, VALUE = 200_000, 200_000, "v" * 90
@@ -69,23 +71,24 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
         _write_lines(lines, epoch)
     half = f"{CALLS:,} calls an epoch, half of which read, over {KEYS:,} keys"
     text = f"{LINES:,} lines an epoch, of {WORDS_OF_A_LINE} words each"
-    return [
-        *_compared(folder / "store", "key/value store", half, calls, _store_by_hand, _store, turns),
-        *_compared(folder / "words", "word count", text, lines, _words_by_hand, _words, turns),
-    ]
+    with engine.engine_session(engine.configuration(folder)) as spark:
+        compared = partial(_compared, spark, folder, turns)
+        return [
+            *compared("key/value store", half, calls, _store_by_hand, _store),
+            *compared("word count", text, lines, _words_by_hand, _words),
+        ]
 
 
 def _compared(
-    folder: Path, name: str, how: str, source: Path, by_hand: Build, program: Build, turns: int
+    spark: SparkSession, folder: Path, turns: int, name: str, how: str, source: Path, by_hand: Build, program: Build
 ) -> Iterator[Result]:
-    """By hand, as a program, by hand, ..: the seconds of the median epoch of each turn, and how much longer."""
+    """The seconds of the median epoch of each turn, and how much longer; who begins changes with the turn."""
     settings = engine.configuration(folder)
     seconds: dict[Build, list[float]] = {by_hand: [], program: []}
-    with engine.engine_session(settings) as spark:
-        for _ in range(turns + 1):
-            for build, found in seconds.items():
-                times = engine.run_epochs(build(source), spark, folder / build.__name__, settings, EPOCHS)
-                found.append(median(epoch.seconds for epoch in times[COLD:]))
+    for turn in range(turns + 1):
+        for build in (by_hand, program)[:: -1 if turn % 2 else 1]:
+            times = engine.run_epochs(build(source), spark, folder / build.__name__, settings, EPOCHS)
+            seconds[build].append(median(epoch.seconds for epoch in times[COLD:]))
     first, second = (found[1:] for found in seconds.values())
     beside = f"{how}; by hand {median(first):.2f} s"
     yield number(f"{name}, translated from a class: an epoch", median(second), "s", beside)
