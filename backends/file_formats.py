@@ -14,6 +14,11 @@ from epochal.backends import json_lines
 
 ROW_GROUP = 128 * 1024
 """Rows that are gathered into one Parquet row group; Spark's batches are far smaller."""
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""In memory, of wide rows: a group is held, and nothing of it is sent, until it is gathered."""
+_CODEC = "zstd"
+_PLACES, _PLACE_BYTES, _WORTH = 8, 16 * 1024, 0.95
+"""So many bytes from so many places of a column say whether the codec leaves less than this share of it."""
 
 
 class Writer(ABC):
@@ -29,26 +34,37 @@ class Writer(ABC):
 
 
 class ParquetWriter(Writer):
+    """Row groups of :data:`ROW_GROUP` rows, or :data:`ROW_GROUP_BYTES` where rows are wide, compressed with zstd.
+
+    Columns of bytes that zstd does not make smaller, such as pictures, are stored as they are: what the first row group
+    has decides. To try it on all of them would be half of what such a file costs.
+    """
+
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pyarrow.parquet.ParquetWriter(file, schema, compression="zstd")
+        self._file = file
         self._schema = schema
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= ROW_GROUP:
+        self._bytes += batch.nbytes
+        if self._rows >= ROW_GROUP or self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def finish(self) -> None:
-        self._flush()
-        self._writer.close()
+        self._flush().close()
 
-    def _flush(self) -> None:
+    def _flush(self) -> pyarrow.parquet.ParquetWriter:
+        rows = pa.Table.from_batches(self._held, self._schema)
+        if self._writer is None:
+            self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, compression=_compression(rows))
         if self._held:
-            self._writer.write_table(pa.Table.from_batches(self._held, self._schema), row_group_size=ROW_GROUP)
-            self._held, self._rows = [], 0
+            self._writer.write_table(rows, row_group_size=ROW_GROUP)
+            self._held, self._rows, self._bytes = [], 0, 0
+        return self._writer
 
 
 class CsvWriter(Writer):
@@ -80,6 +96,33 @@ WRITERS: dict[str, type[ParquetWriter] | type[CsvWriter] | type[JsonWriter]] = {
     "csv": CsvWriter,
     "json": JsonWriter,
 }
+
+
+def _compression(rows: pa.Table) -> str | dict[str, str]:
+    """The codec of all columns, or of each leaf by its path."""
+    dense = {name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _is_dense(column)}
+    if not dense:
+        return _CODEC
+    return {path: "none" if path in dense else _CODEC for path in _leaves(rows.schema)}
+
+
+def _is_dense(column: pa.ChunkedArray) -> bool:
+    """Are these bytes that do not get smaller?"""
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    if not is_bytes or column.nbytes < _PLACES * _PLACE_BYTES:
+        return False
+    rows = max(1, len(column) * _PLACE_BYTES // column.nbytes)
+    places = (column.slice(place * len(column) // _PLACES, rows) for place in range(_PLACES))
+    sample = b"".join(value.as_buffer()[:_PLACE_BYTES] for place in places for value in place if value.is_valid)
+    return len(pa.compress(sample, _CODEC, asbytes=True)) > len(sample) * _WORTH
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """As Parquet calls them: ``list.list.element``."""
+    empty = pa.BufferOutputStream()
+    pyarrow.parquet.ParquetWriter(empty, schema).close()
+    columns = pyarrow.parquet.ParquetFile(pa.BufferReader(empty.getvalue())).schema
+    return [columns.column(place).path for place in range(len(columns))]
 
 
 def checksum(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hdfs import InsecureClient
 
+from benchmarks.cpu import cpu_seconds
 from benchmarks.result import Result, at_most, in_turns, number, percentile
 from epochal.backends.file_formats import ROW_GROUP
 from epochal.connectors import hdfs
@@ -31,21 +33,19 @@ def run(folder: Path) -> list[Result]:
 
 
 def same_bytes(server: HdfsServer) -> list[Result]:
-    """Wide rows, whose way into Parquet costs little. In turns, the first of which warms the servers up."""
+    """Wide rows, whose way into Parquet costs little."""
     sink, bare = Sink(server), Bare(server)
     rows = wide(WIDE_ROWS)
-    ours, theirs = [], []
-    for _ in range(TURNS + 1):
-        ours.append(seconds(lambda: sink.epoch(rows)))
-        data = sink.written()
-        theirs.append(seconds(lambda data=data: bare.write(data)))  # type: ignore[misc]
-    megabytes = len(data) / 1e6
-    our_rate, bare_rate = (megabytes / percentile(times[1:], 0.5) for times in (ours, theirs))
+    sink.epoch(rows)
+    data = sink.written()
+    ours, theirs = taken_in_turns(server, lambda: sink.epoch(rows), lambda: bare.write(data))
+    our_rate, bare_rate = (len(data) / 1e6 / each.seconds for each in (ours, theirs))
     how = f"{WIDE_ROWS:,} rows of {PAYLOAD_BYTES:,} bytes an epoch, from the first row to the end of the commit"
+    cpu = "{:.2f} s of this process's CPU, {:.2f} s of the servers'".format
     return [
-        number("HDFS sink", our_rate, "MB/s", f"{how}; one task, no Spark; p50 of {TURNS} turns", digits=0),
-        number("bare hdfs client", bare_rate, "MB/s", "the same bytes, which are in memory already", digits=0),
-        in_turns("HDFS sink / bare hdfs client", theirs[1:], ours[1:], least=0.85),
+        number("HDFS sink", our_rate, "MB/s", f"{how}; one task, no Spark; p50 of {TURNS} turns; {cpu(*ours.cpu)}", 0),
+        number("bare hdfs client", bare_rate, "MB/s", f"the same bytes, in memory already; {cpu(*theirs.cpu)}", 0),
+        in_turns("HDFS sink / bare hdfs client", theirs.turns, ours.turns, least=0.85),
     ]
 
 
@@ -53,16 +53,13 @@ def same_rows(server: HdfsServer) -> list[Result]:
     """Narrow rows, of which Parquet is the greater work: beside pyarrow and the bare client, by hand."""
     sink, bare = Sink(server), Bare(server)
     rows = narrow(NARROW_ROWS)
-    ours, theirs = [], []
-    for _ in range(TURNS + 1):
-        ours.append(seconds(lambda: sink.epoch(rows)))
-        theirs.append(seconds(lambda: bare.write(parquet(rows))))
-    our_rate, bare_rate = (NARROW_ROWS / percentile(times[1:], 0.5) for times in (ours, theirs))
+    ours, theirs = taken_in_turns(server, lambda: sink.epoch(rows), lambda: bare.write(parquet(rows)))
+    our_rate, bare_rate = (NARROW_ROWS / each.seconds for each in (ours, theirs))
     how = f"{NARROW_ROWS:,} rows of four columns an epoch, from the first row to the end of the commit"
     return [
         number("HDFS sink, narrow rows", our_rate, "rows/s", how, digits=0),
         number("pyarrow and the bare hdfs client", bare_rate, "rows/s", "the same Parquet, made by hand", digits=0),
-        in_turns("HDFS sink / pyarrow and the bare hdfs client", theirs[1:], ours[1:], least=0.8),
+        in_turns("HDFS sink / pyarrow and the bare hdfs client", theirs.turns, ours.turns, least=0.8),
     ]
 
 
@@ -120,6 +117,42 @@ class Bare:
     def write(self, data: bytes) -> None:
         self._files += 1
         self.client.write(f"{self.path}/{self._files}.parquet", data=data)
+
+
+@dataclass
+class Taken:
+    """What each turn of one side took."""
+
+    turns: list[float] = field(default_factory=list)
+    """In seconds."""
+    cpu_of_turns: list[tuple[float, float]] = field(default_factory=list)
+    """In seconds of this process, and of the servers."""
+
+    @property
+    def seconds(self) -> float:
+        return percentile(self.turns, 0.5)
+
+    @property
+    def cpu(self) -> tuple[float, float]:
+        own, servers = zip(*self.cpu_of_turns, strict=True)
+        return percentile(own, 0.5), percentile(servers, 0.5)
+
+
+def taken_in_turns(server: HdfsServer, ours: Callable[[], object], theirs: Callable[[], object]) -> list[Taken]:
+    """By turns, who begins changes; the first turn warms the servers up and is not counted."""
+    found = {ours: Taken(), theirs: Taken()}
+    for turn in range(TURNS + 1):
+        for work in (ours, theirs)[:: -1 if turn % 2 else 1]:
+            own, servers = time.process_time(), cpu_of(server)
+            took = seconds(work)
+            if turn:
+                found[work].turns.append(took)
+                found[work].cpu_of_turns.append((time.process_time() - own, cpu_of(server) - servers))
+    return list(found.values())
+
+
+def cpu_of(server: HdfsServer) -> float:
+    return cpu_seconds(server.name_node.pid) + cpu_seconds(server.data_node.pid)
 
 
 def wide(rows: int) -> list[pa.RecordBatch]:
