@@ -31,6 +31,7 @@ from epochal.backends.runs import lists as runs_lists
 from epochal.backends.runs import shelf as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
 from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry
+from epochal.backends.runs.rescaling import rescaled
 from epochal.backends.runs.run import Mask, Run
 from epochal.backends.runs.shelf import Shelf, folder_name, name_of
 from epochal.backends.runs.view import RunsView
@@ -50,6 +51,8 @@ _KNOWN: Final = 256
 """State tables, each of a subtask, that a worker keeps lists of."""
 _RESTORED_BYTES: Final = 128 << 20
 """Of bases, that become one run."""
+_FAR: Final = 2
+"""Epochs: who is further behind looks whether subtasks of another parallelism were not."""
 
 
 class HeapBackend(DeltaBackend):
@@ -111,25 +114,36 @@ class _CatchUp:
 
     def runs(self) -> Runs:
         begun, links = self._begin()
-        if begun is None:
-            begun = self._bases()
-        runs = begun
+        far = begun is None or len(self._chain.links) - links > _FAR
+        if far and (found := self._rescaled(0 if begun is None else links + 1)) is not None:
+            begun, links = found
+        runs = self._bases() if begun is None else begun
         for link in self._chain.links[links:]:
             for delta in link.deltas:
                 if can_hold(delta, self._scope, self.groups):
                     runs = self.lists.compacted((self._delta(delta), *runs), self._expiry)
-        self.lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links)
+        self.lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links, far)
         return runs
 
     def _begin(self) -> tuple[Runs | None, int]:
         """The runs at some epoch of the chain, and how many links lead there."""
-        marks: list[EpochKey | None] = [self._chain.base_at, *(link.key for link in self._chain.links)]
+        marks = self._marks
         for look in (self.lists.known_at, self.lists.stored_at):
             for links in range(len(marks) - 1, -1, -1):
                 mark = marks[links]
                 if mark is not None and (found := look(mark)) is not None:
                     return found, links
         return None, 0
+
+    def _rescaled(self, least: int) -> tuple[Runs, int] | None:
+        """As :meth:`_begin`, ``least`` links or more, from what subtasks of another parallelism had on this machine."""
+        if not self._table.durable:
+            return None  # a rescale empties it
+        return rescaled(self.lists, self.groups, self._marks, least, self._expiry)
+
+    @property
+    def _marks(self) -> list[EpochKey | None]:
+        return [self._chain.base_at, *(link.key for link in self._chain.links)]
 
     def _bases(self) -> Runs:
         """Of many files few runs, none of which needs much more memory than its largest file."""

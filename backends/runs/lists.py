@@ -104,8 +104,9 @@ class Lists:
             runs = (*runs[: chosen.start], one, *runs[chosen.stop :])
         return runs
 
-    def show(self, mark: EpochKey | None, runs: Runs, expiry: Expiry, links: int) -> None:
-        """The table is ``runs`` at ``mark``, which is ``links`` epochs after what was known."""
+    def show(self, mark: EpochKey | None, runs: Runs, expiry: Expiry, links: int, afresh: bool = False) -> None:
+        """The table is ``runs`` at ``mark``, which is ``links`` epochs after what was known. ``afresh``: that was dear,
+        and no other worker shall need to."""
         self._known[mark] = runs
         self._known.move_to_end(mark)
         while len(self._known) > _LISTS:
@@ -114,7 +115,7 @@ class Lists:
         if mark is None or not any(run.name for run in runs):
             return
         self._since_kept += links
-        if self._since_kept >= _KEPT_EVERY or all(run.name for run in runs):
+        if afresh or self._since_kept >= _KEPT_EVERY or all(run.name for run in runs):
             self._keep(mark, runs)
 
     def _keep(self, mark: EpochKey, runs: Runs) -> None:

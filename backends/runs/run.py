@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -82,6 +82,23 @@ class Run:
             None if self.deleted is None else self.deleted[order],
             self.values.take(pa.array(order)),
             self.hashes,
+            at,
+        )
+
+    def of_groups(self, groups: range) -> Run:
+        """The rows of some key groups, in memory, as they lie."""
+        mine = np.isin(self.groups, np.array(groups, np.int32))
+        if mine.all():
+            return replace(self, name=None)
+        rows, kept = np.flatnonzero(mine), mine if self.at is None else mine[self.at]
+        at = None if self.at is None else (np.cumsum(mine) - 1)[self.at[kept]].astype(np.uint32)
+        deleted = None if self.deleted is None else self.deleted[rows]
+        return Run(
+            self.groups[rows],
+            taken(self.keys, rows, self.width),
+            deleted if deleted is not None and deleted.any() else None,
+            self.values.take(pa.array(rows)),
+            self.hashes[kept],
             at,
         )
 

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ KEPT_LISTS = 3
 _ABANDONED_SECONDS = 3600.0
 """Nobody writes to a file for so long: its writer was killed. Nobody looks for so long at what subtasks of another
 parallelism had: the operator was rescaled."""
+_FOLDER = re.compile(r"(\d+)-(\d+)-([1-9]\d*)")
 
 
 class Shelf:
@@ -100,6 +102,15 @@ class Shelf:
             with suppress(OSError, ValueError, TypeError):
                 self._remove_what_nobody_needs()
 
+    def others(self) -> list[list[tuple[range, Shelf]]]:
+        """Those of the subtasks of other parallelisms, one list for each, and the key groups that they had."""
+        found: dict[int, list[tuple[range, Shelf]]] = {}
+        with suppress(FileNotFoundError):
+            for folder in self.folder.parent.iterdir():
+                if (groups := _groups_of(folder)) is not None and _step(folder) != _step(self.folder):
+                    found.setdefault(groups.step, []).append((groups, Shelf(folder)))
+        return list(found.values())
+
     @contextmanager
     def merging(self) -> Iterator[bool]:
         """Whether nobody else on this machine merges runs of this folder meanwhile."""
@@ -147,6 +158,12 @@ def name_of(*sources: str) -> str:
 def folder_name(groups: range) -> str:
     """Of the key groups that a subtask reads. Those of the subtasks of one parallelism have one step."""
     return f"{groups.start}-{groups.stop}-{groups.step}"
+
+
+def _groups_of(folder: Path) -> range | None:
+    """The inverse of :func:`folder_name`; ``None`` where it is none."""
+    found = _FOLDER.fullmatch(folder.name)
+    return range(*map(int, found.groups())) if found else None
 
 
 def _step(folder: Path) -> str:

@@ -29,7 +29,9 @@ from epochal.testing.state_world import (
     changes_of,
     check_view,
     counted,
+    seen,
     uncounted,
+    unseen,
 )
 from tests.contract.local_stores import (
     Counts,
@@ -53,6 +55,10 @@ class Harness(LocalStoreHarness):
     @property
     def runs(self) -> list[Path]:
         return sorted(self.cache.rglob("*.run"))
+
+    def files(self) -> list[str]:
+        """Of the store."""
+        return list(self.store.list(""))
 
     @property
     def listed(self) -> set[str]:
@@ -187,6 +193,52 @@ def test_what_subtasks_of_another_parallelism_had_goes_when_nobody_looks_at_it(w
     assert not before & {path.parent for path in harness.runs}
     assert not list(harness.cache.rglob("*.discarded"))
     world.parallelism = 2
+    world.check()
+
+
+def test_a_rescale_goes_on_with_what_the_subtasks_before_had(world: World, harness: Harness) -> None:
+    for parallelism in (4, 3, 5, 2):
+        for number in range(2):
+            left = range(number * parallelism, 40)
+            gone = range(40, 40 + parallelism) if number else range(0)
+            world.run(
+                counts=counted(*left, count=parallelism) + uncounted(*gone),
+                seen=[entry for one in left for entry in seen(one, b"b", times=parallelism)]
+                + [entry for one in gone for entry in unseen(one - 40, b"b")],
+            )
+        world.check()
+        settled()
+        for path in harness.files():
+            harness.store.delete(path)
+        harness.new_worker()
+        world.parallelism = parallelism
+        world.check()
+        harness.new_worker()
+        world.check()
+
+
+def test_a_rescale_does_without_what_a_subtask_before_has_not_kept(world: World, harness: Harness) -> None:
+    world.run(counts=counted(*range(100), count=2) + uncounted(*range(100, 200)))
+    world.check()
+    settled()
+    lists = {path.parent for path in harness.cache.rglob("1-16-2/at/*.json")}
+    assert lists
+    for folder in lists:
+        shutil.rmtree(folder)
+    world.parallelism = 3
+    world.check()
+
+
+def test_a_rescale_back_sees_what_was_between(world: World, harness: Harness) -> None:
+    for parallelism in (3, 2):
+        world.parallelism = parallelism
+        for number in range(3):
+            world.run(counts=counted(*range(number + 1, 60), count=10 * parallelism + number) + uncounted(number))
+            world.check()
+    settled()
+    for path in harness.files():
+        harness.store.delete(path)
+    world.parallelism = 3
     world.check()
 
 

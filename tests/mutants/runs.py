@@ -54,6 +54,23 @@ def _deleted_keys_come_back() -> None:
     change(lists, "merged", wrong)
 
 
+@mutant("runs: a rescale forgets what was deleted while older runs have it", HEAP)
+def _deleted_keys_come_back_with_a_rescale() -> None:
+    from epochal.backends.runs import rescaling
+
+    def wrong(merged: Any) -> Any:
+        return lambda runs, _, in_order: merged(runs, [np.zeros(len(run), bool) for run in runs], in_order)
+
+    change(rescaling, "merged", wrong)
+
+
+@mutant("runs: a rescale has the oldest runs of some subtasks above newer ones of theirs", HEAP)
+def _a_rescale_in_the_wrong_order() -> None:
+    from epochal.backends.runs import rescaling
+
+    change(rescaling, "_side_by_side", lambda right: lambda *arguments: right(*arguments)[::-1])
+
+
 @mutant("runs: a range shows what was deleted", CONTRACT)
 def _ranges_with_what_was_deleted() -> None:
     from epochal.backends.runs.view import _Rows
