@@ -31,9 +31,9 @@ def rescaled(
 
 def _covering(others: Sequence[tuple[range, Shelf]], groups: range) -> list[Shelf]:
     """Those of one parallelism that had some of these key groups; none unless they had all of them."""
-    wanted = set(groups)
-    having = [(theirs, shelf) for theirs, shelf in others if not wanted.isdisjoint(theirs)]
-    return [shelf for _, shelf in having] if wanted <= {group for theirs, _ in having for group in theirs} else []
+    asked_for = set(groups)
+    having = [(theirs, shelf) for theirs, shelf in others if not asked_for.isdisjoint(theirs)]
+    return [shelf for _, shelf in having] if asked_for <= {group for theirs, _ in having for group in theirs} else []
 
 
 def _at(shelves: Sequence[Shelf], mark: EpochKey) -> list[list[Run]] | None:
