@@ -20,11 +20,11 @@ def rescaled(
 ) -> tuple[Runs, int] | None:
     """The runs of ``groups`` at the latest of ``marks`` for which those who had them kept theirs in files, and its
     place among them, which is ``least`` or later; ``None`` where there is none."""
-    covering = [found for others in lists.shelf.others() if (found := _covering(others, groups))]
+    covering = [having for others in lists.shelf.others() if (having := _covering(others, groups))]
     for place in range(len(marks) - 1, least - 1, -1):
         mark = marks[place]
-        for shelves in covering if mark is not None else ():
-            if (found := _at(shelves, mark)) is not None:
+        for shelves in covering:
+            if mark is not None and (found := _at(shelves, mark)) is not None:
                 return _side_by_side(lists, groups, found, expiry), place
     return None
 
