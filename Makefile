@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (two to four minutes)
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
 	@$(BIN)/python -m examples.flights.demo
 
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)

@@ -1,6 +1,6 @@
 """The demo: one year of flights through a streaming application, with everything that can happen to it.
 
-``make demo``, or ``python -m examples.flights.demo``. Takes about four minutes and leaves nothing running. Exits 0 only
+``make demo``, or ``python -m examples.flights.demo``. Takes about two minutes and leaves nothing running. Exits 0 only
 when every number of the streaming application equals that of a plain Spark batch over the same files.
 """
 
@@ -29,7 +29,7 @@ from examples.flights.feeder import Feeder
 ARTIFACT = Path(__file__).with_name("pipeline.py")
 LATE_MINUTES, STRICT_MINUTES = 15, 60
 NEW_YEAR, JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 1), date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
-DAYS_AT_ONCE = 60
+DAYS_AT_ONCE = 100
 """In one epoch at most: what January brings day by day is less, and the rest of the year is in few epochs."""
 CONFIGURATION = {"epoch_interval_seconds": 1.0, "restart": {"backoff_seconds": 0.5}}
 
@@ -81,8 +81,8 @@ class Demo:
         )
         self.log.watch(application)
         self.log.until(lambda: self.caught_up(application), "New Year's Day: the first epoch of a JVM takes longer")
-        self.feeder.start(JANUARY, every=0.4)
-        self.log.until(lambda: self.caught_up(application), "a day of flights every 0.4 s")
+        self.feeder.start(JANUARY, every=0.3)
+        self.log.until(lambda: self.caught_up(application), "a day of flights every 0.3 s")
         screen.good(f"{self.feeder.arrived:,} flights of {self.feeder.days} days are in the state, each exactly once")
 
     def look_up(self, application: ApplicationHandle) -> None:
@@ -115,7 +115,7 @@ class Demo:
         screen.chapter(
             "4  Kill the driver", "SIGKILL, while February is coming in. Nothing gets lost, nothing comes twice."
         )
-        self.feeder.start(FEBRUARY, every=0.4)
+        self.feeder.start(FEBRUARY, every=0.3)
         before = self.feeder.days
         self.log.until(lambda: self.feeder.days >= before + 8, "February comes in")
         execution = self.current_execution(application)
@@ -254,7 +254,7 @@ def main() -> int:
     write_airports(folder / "airports.parquet")
     screen.chapter("Epochal", "The flights that left New York in 2013: delays per route, late streaks per aircraft.")
     screen.console.print(
-        "This takes two to four minutes on two cores, longer where much else runs. Spark is started several times; "
+        "This takes about two minutes on two cores, longer where much else runs. Spark is started several times; "
         "all 336,776 flights go through two applications, and once more through a batch that checks them."
     )
     try:
