@@ -17,6 +17,7 @@ _STATE, _START_TIME = 0, 19
 _BEHIND, _AS_OTHERS = "10", "0"
 """How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
 _TRIES, _AGAIN_SECONDS = 20, 0.05
+_COMMAND_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,23 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
         with suppress(OSError):
             if entry.stat().st_uid != user or os.getsid(pid) != pid:
                 continue
-            arguments = Path(entry.path, "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             process = LocalProcess.find(pid)
-            if arguments and process is not None:
-                yield process, tuple(arguments)
+            if process is not None and (arguments := _arguments_from_proc(process)):
+                yield process, arguments
+
+
+def _arguments_from_proc(process: LocalProcess) -> tuple[str, ...]:
+    """None where its command cannot be seen.
+
+    execve(2) closes what is closed on exec, so that the parent goes on, before the kernel has laid out the command:
+    until then a process that has been started shows none.
+    """
+    until = time.monotonic() + _COMMAND_SECONDS
+    while True:
+        text = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace")
+        if text or not process.exists() or time.monotonic() > until:
+            return tuple(text.split("\0")[:-1])
+        time.sleep(0.001)
 
 
 def _start_time(pid: int) -> str | None:
