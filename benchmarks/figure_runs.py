@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks import charts, page
 from benchmarks.alone import NotMeasured, run_alone
+from benchmarks.comparison.checkouts import commit_name
 from benchmarks.figure import Figure
 from benchmarks.machine import LOAD, describe
 from benchmarks.report import RESULTS, write_part
@@ -26,6 +27,7 @@ Measure = Callable[[Path, bool], Figure]
 """Of a folder to work in, and whether in the smallest size."""
 
 FOUND = "figure.json"
+COMMIT = "commit"
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -59,7 +61,7 @@ class FigureRuns:
             return 0
         if (options.into or not options.quick) and find_spec("matplotlib") is None:
             parser.error(f"charts need the extra figures; `make {self.command}` installs it")
-        machine, failed = describe(), []
+        machine, failed = {**describe(), COMMIT: commit_name()}, []
         for name in options.figures or self.figures:
             found = self.measured(name, options.quick)
             if found is None:
@@ -100,11 +102,11 @@ class FigureRuns:
     ) -> None:
         """The chart, into ``folder``, and the figure's part of the page ``results``."""
         chart = page.draw(figure, folder)
-        measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}; {LOAD}: {machine[LOAD]}."
+        measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}, {COMMIT} {machine[COMMIT]}; {LOAD}: {machine[LOAD]}."
         text = page.markdown(figure, chart, measured)
         write_part(self.command, name, text, list(self.figures), self.beginning(machine), results)
 
     def beginning(self, machine: Mapping[str, str]) -> str:
         """What the section of the page begins with."""
-        rows = "\n".join(f"| {name} | {value} |" for name, value in machine.items() if name != LOAD)
+        rows = "\n".join(f"| {name} | {value} |" for name, value in machine.items() if name not in (LOAD, COMMIT))
         return f"{self.introduction}\n\n| | |\n|---|---|\n{rows}"

@@ -23,11 +23,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.comparison.checkouts import this_checkout
+from benchmarks.comparison.checkouts import commit_name
 from benchmarks.machine import describe
 from benchmarks.report import RESULTS, write_section
 from benchmarks.result import Result
-from epochal.errors import EnvironmentProblem
 
 MEASURES = (
     "aggregate",
@@ -85,7 +84,7 @@ def main() -> int:
     if options.alone:
         return _run_alone(options.measures[0], Path(options.alone), options.rounds)
     chosen = options.measures or list(MEASURES)
-    machine, commit, began = describe(), _commit(), time.monotonic()
+    machine, commit, began = describe(), commit_name(), time.monotonic()
     results, failed = [], []
     for name in chosen:
         started = time.monotonic()
@@ -106,13 +105,6 @@ def main() -> int:
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
     return 1 if failed else 0
-
-
-def _commit() -> str:
-    try:
-        return this_checkout().name
-    except (EnvironmentProblem, OSError):  # a copy without Git's files, or no Git
-        return "unknown"
 
 
 def _run_in_process(name: str, rounds: int | None) -> list[Result] | None:

@@ -40,6 +40,14 @@ def this_checkout(root: Path = ROOT) -> Checkout:
     return Checkout(root, Path(sys.executable), commit_of("HEAD", root), bool(changes))
 
 
+def commit_name() -> str:
+    """This checkout's, for people; ``unknown`` where there are no files of Git's, or no Git."""
+    try:
+        return this_checkout().name
+    except (EnvironmentProblem, OSError):
+        return "unknown"
+
+
 def commit_of(reference: str, root: Path = ROOT) -> str:
     """Raises ``EnvironmentProblem`` where there is no such commit."""
     asked = ("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
