@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.figure import Figure, Panel
-from benchmarks.scaling.simulated import COLD_EPOCHS, EpochCost, Simulated, median_of
+from benchmarks.scaling.simulated import COLD_EPOCHS, ROWS, EpochCost, Simulated, median_of
 
 FILLED_AN_EPOCH = 500_000
 
@@ -100,6 +103,18 @@ def _measure(folder: Path, keys: int, store: str, sizes: Sizes) -> Found:
 
 
 def _first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
+    """Of a driver in a process of its own: this one has the state in memory. What was read before is not read again."""
+    taken = [ROWS.empty_table()] * len(simulated.rows.slices)
+    beginning = replace(simulated, rows=replace(simulated.rows, slices=taken))
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        seconds = process.submit(_timed_first_epoch, beginning, keys).result()
+    simulated.rows.slices.append(ROWS.empty_table())
+    return seconds
+
+
+def _timed_first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
+    with tempfile.TemporaryDirectory() as another, Simulated(Path(another)).attempt() as timed:
+        timed.epoch(keys)  # what is imported late is no part of the first epoch
     started = time.perf_counter()
     with simulated.attempt() as timed:
         timed.epoch(keys)
