@@ -19,7 +19,7 @@ class EmptyEpochs(EpochRunner):
     """Runs epochs of a pipeline in which nothing is."""
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        return Answers(operators={}, sinks=[], drained_partitions=(), partitions=0)
+        return Answers(operators={}, sinks=[], drained_partitions=frozenset(), partitions=())
 
     def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
         return ()

@@ -35,13 +35,13 @@ class ObservedTime:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back from E2. ``partitions`` is the size of the job's last stage, without the end row's own."""
+    """What came back from E2. ``partitions``: those of the job's last stage that have to answer."""
 
     operators: Mapping[str, Sequence[Handle]]
     sinks: Sequence[SinkAnswer]
     drained_partitions: frozenset[int]
     """Partitions of the last stage that belong to no sink: they have the handles of an operator that nobody reads."""
-    partitions: int
+    partitions: Collection[int]
     rows_in: int = 0
     time: ObservedTime = ObservedTime()
     task_seconds: Sequence[Mapping[TaskStep, float]] = ()
@@ -155,10 +155,10 @@ def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> 
 
 def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
     counts = Counter([*(answer.partition for answer in answers.sinks), *answers.drained_partitions])
-    wrong = [partition for partition in range(answers.partitions) if counts[partition] != 1]
-    if wrong or len(counts) > answers.partitions:
+    wrong = [partition for partition in answers.partitions if counts[partition] != 1]
+    if wrong or len(counts) > len(answers.partitions):
         raise HandlesIncomplete(
-            f"Each of the {answers.partitions} sink partitions must answer exactly once; "
+            f"Each of the {len(answers.partitions)} sink partitions must answer exactly once; "
             f"wrong: {', '.join(f'partition {p} answered {counts[p]} times' for p in wrong[:10])}."
         )
     handles: dict[str, list[Handle]] = {name: [] for name in sinks}

@@ -2,6 +2,7 @@
 
 The last stage is the union of all sinks' tasks, of the handles of operators that nobody reads, and of one end row. Each
 row of the result says which partition of the stage it came from; the end row's says how many there must have been.
+There is no end row where every branch is an operator's task: which subtasks have to answer is known.
 """
 
 from __future__ import annotations
@@ -262,6 +263,7 @@ class _EpochJob:
         self._drains: list[DataFrame] = []
         self._written: dict[NodeId, DataFrame] = {}
         self._task_rows: dict[NodeId, DataFrame] = {}
+        self._has_end_row = True
 
     def run(self) -> Answers:
         frames: dict[NodeId, DataFrame] = {}
@@ -338,18 +340,19 @@ class _EpochJob:
         return kept
 
     def _last_stage(self, frames: dict[NodeId, DataFrame]) -> DataFrame:
-        branches = [*self._tail_branches(frames), *self._sink_branches(frames), *self._drains]
-        return reduce(DataFrame.unionAll, [*branches, self._runner.end_row])
+        apart = [*self._tail_branches(frames), *self._sink_branches(frames)]
+        with_operators = [*self._written.values(), *self._drains]
+        ends = [self._runner.end_row] if apart or not with_operators else []
+        self._has_end_row = bool(ends)
+        return reduce(DataFrame.unionAll, [*apart, *with_operators, *ends])
 
     def _sink_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         if self._runner.shadow:
             return
         for node in self._runner.graph.sinks:
-            if node.id in self._written:
-                yield self._written[node.id]
-                continue
-            task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
-            yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
+            if node.id not in self._written:
+                task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
+                yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
 
     def _tail_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         for node in self._runner.graph.tails:
@@ -357,7 +360,8 @@ class _EpochJob:
             yield map_in_arrow(frames[node.id], task, SINK_RESULT_TYPE)
 
     def _answers(self, rows: list[Row]) -> Answers:
-        *answered, end = sorted(rows, key=lambda row: row["partition"])
+        in_order = sorted(rows, key=lambda row: row["partition"])
+        answered = in_order[:-1] if self._has_end_row else in_order
         decoded = [(row, TaskAnswer.decode(bytes(row["handle"]))) for row in answered]
         sinks = [(row["partition"], answer) for row, answer in decoded if row["sink"] is not None]
         drained = [(row["partition"], answer) for row, answer in decoded if row["sink"] is None]
@@ -371,7 +375,10 @@ class _EpochJob:
             drained_partitions=frozenset(
                 partition for partition, answer in drained if answer.handle.owner not in self._runner.writers
             ),
-            partitions=end["partition"],
+            # Each subtask of an operator is to answer, and whoever is with it in its task.
+            partitions=range(in_order[-1]["partition"])
+            if self._has_end_row
+            else {row["partition"] for row in answered},
             rows_in=self._frames.observed_rows_in(),
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],

@@ -186,7 +186,7 @@ class LocalRunner(EpochRunner):
             {name: [answer.handle for answer in found] for name, found in answered.items()},
             [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
             frozenset(),
-            partitions=len(read),
+            partitions=range(len(read)),
             rows_in=rows_in,
             time=time.observed,
             task_seconds=[answer.seconds for answer in answers],

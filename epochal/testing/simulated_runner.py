@@ -78,7 +78,7 @@ class SimulatedRunner(EpochRunner):
         time = ObservedTime({TIME: {WHOLE: outside.latest}}, late={OPERATOR: len(outside.late)})
         rows_in = len(events) + len(outside.late)
         return Answers(
-            {OPERATOR: operators}, sinks, frozenset(), partitions=2 * PARALLELISM, rows_in=rows_in, time=time
+            {OPERATOR: operators}, sinks, frozenset(), partitions=range(2 * PARALLELISM), rows_in=rows_in, time=time
         )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:

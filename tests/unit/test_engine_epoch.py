@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 
 import pytest
@@ -51,7 +52,7 @@ def handle(owner: str, subtask: int) -> Handle:
 
 
 def answers(
-    operator: list[int], sink: list[tuple[int, str]], partitions: int, drained: frozenset[int] = frozenset()
+    operator: list[int], sink: list[tuple[int, str]], partitions: Collection[int], drained: frozenset[int] = frozenset()
 ) -> Answers:
     return Answers(
         operators={"sum": [handle("sum", subtask) for subtask in operator]},
@@ -63,7 +64,7 @@ def answers(
 
 def test_complete_answers_are_collected_in_subtask_order() -> None:
     collected = collect(
-        answers([1, 0], [(2, "out"), (0, "out")], 3, drained=frozenset({1})), ["sum"], ["out", "other"], 2
+        answers([1, 0], [(2, "out"), (0, "out")], range(3), drained=frozenset({1})), ["sum"], ["out", "other"], 2
     )
     assert [item.subtask for item in collected.operators["sum"]] == [0, 1]
     assert [item.subtask for item in collected.sinks["out"]] == [0, 2]
@@ -73,17 +74,31 @@ def test_complete_answers_are_collected_in_subtask_order() -> None:
 @pytest.mark.parametrize(
     ("operator", "sink", "partitions"),
     [
-        ([0], [(0, "out")], 1),
-        ([0, 1, 1], [(0, "out")], 1),
-        ([0, 1, 2], [(0, "out")], 1),
-        ([0, 1], [], 1),
-        ([0, 1], [(0, "out"), (0, "out")], 1),
-        ([0, 1], [(0, "out"), (1, "out")], 1),
-        ([0, 1], [(0, "nobody")], 1),
+        ([0], [(0, "out")], {0}),
+        ([0, 1, 1], [(0, "out")], {0}),
+        ([0, 1, 2], [(0, "out")], {0}),
+        ([0, 1], [], {0}),
+        ([0, 1], [(0, "out"), (0, "out")], {0}),
+        ([0, 1], [(0, "out"), (1, "out")], {0}),
+        ([0, 1], [(0, "nobody")], {0}),
+        ([0, 1], [(0, "out")], {0, 4}),
+        ([0, 1], [(0, "out"), (3, "out")], {0, 4}),
     ],
-    ids=["missing", "twice", "stranger", "silent sink", "sink twice", "partition too many", "unknown sink"],
+    ids=[
+        "missing",
+        "twice",
+        "stranger",
+        "silent sink",
+        "sink twice",
+        "partition too many",
+        "unknown sink",
+        "another silent",
+        "another one",
+    ],
 )
-def test_anything_but_one_answer_each_aborts(operator: list[int], sink: list[tuple[int, str]], partitions: int) -> None:
+def test_anything_but_one_answer_each_aborts(
+    operator: list[int], sink: list[tuple[int, str]], partitions: Collection[int]
+) -> None:
     with pytest.raises(HandlesIncomplete):
         collect(answers(operator, sink, partitions), ["sum"], ["out"], 2)
 

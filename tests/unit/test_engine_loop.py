@@ -139,7 +139,7 @@ class Alarm(EpochRunner):
         waits = self._seconds[plan.scope.epoch - 1 : plan.scope.epoch]
         due = Due(processing=plan.conditions.epoch_time + int(waits[0] * 1_000_000)) if waits else None
         handle = Handle(owner="alarm", subtask=0, rows=0, bytes=0, payload={"deltas": []}, due=due)
-        return Answers({"alarm": [handle]}, [], (), partitions=0)
+        return Answers({"alarm": [handle]}, [], (), partitions=())
 
     def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
         return ()

@@ -88,7 +88,7 @@ def test_the_least_of_all_subtasks_is_what_an_operator_waits_for() -> None:
         handle(2),
         handle(3, processing=NOON + SECOND),
     ]
-    answers = Answers({"late": handles, "never": [handle(n) for n in range(4)]}, [], (), 0)
+    answers = Answers({"late": handles, "never": [handle(n) for n in range(4)]}, [], (), ())
     assert collect(answers, ["late", "never"], [], 4).due == {"late": Due(event=NOON, processing=NOON + SECOND)}
 
 

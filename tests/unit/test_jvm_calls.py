@@ -1,8 +1,9 @@
-"""How often a warm epoch calls the JVM: an upper bound for each shape, counted, so that no machine's load decides."""
+"""How often a warm epoch calls the JVM, and the tasks that its job ends with: counted, so that no machine's load
+decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +12,8 @@ from benchmarks.jvm_calls import counted
 from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, generator
+from epochal.engine.answers import Answers
+from epochal.engine.job import EpochPlan
 from epochal.engine.spark_runner import SparkRunner
 from epochal.pipeline.stream import Stream
 from epochal.testing import Harness
@@ -39,15 +42,15 @@ def two_operators_and_two_sinks(rows: Stream) -> None:
     counts(rows, "by_v", "v", "k").write("other", console.sink())
 
 
-def calls_of_an_epoch(shape: Shape, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Of the second epoch of an attempt, while it runs its job."""
-    found: list[int] = []
+def counted_epoch(shape: Shape, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Answers]:
+    """Of the second epoch of an attempt the calls, while it runs its job, and what came back."""
+    found: list[tuple[int, Answers]] = []
     run = SparkRunner.run
 
-    def counting(runner: SparkRunner, *arguments: object) -> object:
+    def counting(runner: SparkRunner, plan: EpochPlan, timeout_seconds: float) -> Answers:
         with counted() as calls:
-            answers = run(runner, *arguments)  # type: ignore[arg-type]
-        found.append(calls.total())
+            answers = run(runner, plan, timeout_seconds)
+        found.append((calls.total(), answers))
         return answers
 
     monkeypatch.setattr(SparkRunner, "run", counting)
@@ -60,18 +63,21 @@ def calls_of_an_epoch(shape: Shape, spark: SparkSession, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("shape", "most"),
+    ("shape", "most", "answering"),
     [
-        (one_operator_and_a_sink, 125),
-        (nobody_reads_it, 125),
-        (something_between, 195),
-        (two_operators_and_two_sinks, 210),
+        (one_operator_and_a_sink, 125, {0, 1}),
+        (nobody_reads_it, 125, {0, 1}),
+        (something_between, 195, range(2)),
+        (two_operators_and_two_sinks, 210, {0, 1, 2, 3}),
     ],
 )
 def test_an_epoch_calls_the_jvm_no_more_often_than(
-    shape: Shape, most: int, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    shape: Shape, most: int, answering: Collection[int], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert calls_of_an_epoch(shape, spark, monkeypatch) <= most
+    """``answering``: without an end row where each branch of the job is an operator's task, and so without its task."""
+    calls, answers = counted_epoch(shape, spark, monkeypatch)
+    assert calls <= most
+    assert answers.partitions == answering
 
 
 def test_its_calls_do_not_grow_with_the_verbs_between(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +88,6 @@ def test_its_calls_do_not_grow_with_the_verbs_between(spark: SparkSession, monke
                 rows = rows.drop("one")
             one_operator_and_a_sink(rows)
 
-        return calls_of_an_epoch(shape, spark, monkeypatch)
+        return counted_epoch(shape, spark, monkeypatch)[0]
 
     assert with_verbs(1) == with_verbs(4)
