@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots.cached_state import CachedState
 from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.state.expiry import StateClock
+
+_KEPT: Final = 512
+"""Links, in each process that is given chains."""
+_KEPT_BYTES: Final = 8 << 10
+"""Of a link that is kept, at most."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +26,18 @@ class Link:
     key: EpochKey
     deltas: tuple[DeltaFile, ...]
 
+    @cached_property
+    def pickled(self) -> bytes:
+        """What :func:`_link` reads."""
+        return pickle.dumps((self.key, self.deltas), pickle.HIGHEST_PROTOCOL)
+
 
 @dataclass(frozen=True)
 class Chain:
     """Base (if any), then links oldest first; the last link's key is the snapshot.
+
+    It goes to each task of each epoch, and differs from the one before by a link: so a link is pickled once, and a
+    process that has read it knows it.
 
     A local store that is marked with the base's epoch or any link's key can catch up from there; any other mark means
     that it is ahead or not an ancestor, and it is discarded. Without a base the table was empty before the first link.
@@ -38,6 +55,9 @@ class Chain:
     def at(self) -> EpochKey | None:
         return self.links[-1].key if self.links else self.base_at
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _chain, (self.base_at, self.bases, [link.pickled for link in self.links], self.clock, self.cached)
+
     def after(self, mark: EpochKey | None) -> tuple[Link, ...] | None:
         """The links that a store marked ``mark`` lacks; ``None`` when it has to restore from the base."""
         if mark == self.base_at:
@@ -46,3 +66,22 @@ class Chain:
             if link.key == mark:
                 return self.links[position + 1 :]
         return None
+
+
+def _chain(
+    base_at: EpochKey | None,
+    bases: tuple[BaseFile, ...],
+    links: Sequence[bytes],
+    clock: StateClock | None,
+    cached: CachedState | None,
+) -> Chain:
+    return Chain(base_at, bases, tuple(map(_link, links)), clock, cached)
+
+
+def _link(pickled: bytes) -> Link:
+    return _kept_link(pickled) if len(pickled) <= _KEPT_BYTES else Link(*pickle.loads(pickled))
+
+
+@lru_cache(_KEPT)
+def _kept_link(pickled: bytes) -> Link:
+    return Link(*pickle.loads(pickled))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
-from epochal.snapshots.chain import Chain
+from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.continuation import revived_columns
 from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
@@ -195,3 +197,29 @@ def test_a_column_that_was_dropped_does_not_come_back_while_its_files_are_read(l
 
     line.add(3, "t", bases=EpochKey("main", 2), tables=[without])
     assert list(revived_columns(line.store, line.head, [table_of("t", "n", "note")])) == []
+
+
+def link_of(epoch: int, deltas: int) -> Link:
+    return Link(EpochKey("main", epoch), tuple(delta("t", f"{epoch} {number}") for number in range(deltas)))
+
+
+def at_a_task(chain: Chain) -> Chain:
+    found = pickle.loads(cloudpickle.dumps(chain))  # type: ignore[no-untyped-call]
+    assert isinstance(found, Chain)
+    return found
+
+
+def test_a_chain_is_at_a_task_what_it_is_here_and_a_link_is_read_there_once() -> None:
+    at = EpochKey("main", 1)
+    chain = Chain(at, (base("t", at),), (link_of(2, 0), link_of(3, 2)))
+    longer = Chain(at, chain.bases, (*chain.links, link_of(4, 1)))
+    first, second = at_a_task(chain), at_a_task(longer)
+    assert (first, second) == (chain, longer)
+    assert all(one is other for one, other in zip(first.links, second.links, strict=False))
+
+
+def test_a_large_link_is_not_kept_at_a_task() -> None:
+    chain = Chain(None, (), (link_of(1, 500),))
+    first, second = at_a_task(chain), at_a_task(chain)
+    assert first == second == chain
+    assert first.links[0] is not second.links[0]
