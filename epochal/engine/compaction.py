@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 """After a failure (the store is full): trying again at once would only fill it more."""
 
+BESIDE_BYTES = 1 << 19
+"""Of files. To start a process for less takes longer than the work."""
+
 RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 
 
@@ -44,8 +47,8 @@ RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 class Compaction:
     """Considered once after each published epoch. Without a ``background`` the work is done in the call itself.
 
-    ``on_spark`` makes the writer for large
-    state; without it everything is written in the driver.
+    ``on_spark`` makes the writer for large state, ``beside`` is that of state which is not small; what has none is
+    written in the driver.
     """
 
     store: SnapshotStore
@@ -54,6 +57,7 @@ class Compaction:
     current: CurrentProgram
     background: Background | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
+    beside: RangeWriter | None = None
     clock: Callable[[], float] = time.monotonic
     meter: Meter = field(default_factory=Meter)
     _not_before: float = field(default=0.0, init=False)
@@ -131,6 +135,8 @@ class Compaction:
         configuration, size = self.current.program.configuration, bytes_of_bases(chains) + bytes_of_deltas(chains)
         if self.on_spark is not None and size >= configuration.compact_on_spark_bytes:
             return self.on_spark(configuration)
+        if self.beside is not None and size >= BESIDE_BYTES:
+            return self.beside
         return lambda jobs: write_bases(self.store, jobs)
 
     def _ask_for_checkpoints(self) -> None:

@@ -21,6 +21,7 @@ from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
+from epochal.engine.compaction_process import ProcessRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop
@@ -127,7 +128,16 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     def on_spark(configuration: Configuration) -> RangeWriter:
         return SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2))
 
-    compaction = Compaction(store, position, bases, current, Background("epochal-compaction"), on_spark, meter=meter)
+    compaction = Compaction(
+        store,
+        position,
+        bases,
+        current,
+        Background("epochal-compaction"),
+        on_spark,
+        ProcessRangeWriter(store),
+        meter=meter,
+    )
     retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
 
     def other_version(order: VersionOrder) -> Program:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from epochal.snapshots.delta import PUT
 from epochal.state.key_codec import KeyCodec
-from epochal.state.key_order import Positions, last_of_each
+from epochal.state.key_order import last_of_each, places_among
 from epochal.state.table import StateTable
 
 _MERGED_AT_ONCE = 1 << 20
@@ -39,16 +39,21 @@ def applied(table: StateTable, rows: pa.Table, changes: pa.Table) -> pa.Table:
     if rows.num_rows == 0:
         return changes.filter(pc.equal(changes.column("_op"), PUT)).select(rows.column_names).combine_chunks()
     both = pa.concat_tables([rows, changes.select(rows.column_names)]).combine_chunks()
-    stays = np.append(np.ones(rows.num_rows, bool), pc.equal(changes.column("_op"), PUT).to_numpy())
-    last = _last_rows(table, both)
-    return both.take(pa.array(last[stays[last]]))
+    puts = pc.equal(changes.column("_op"), PUT).to_numpy()
+    groups, keys = both.column("_kg").to_numpy(), KeyCodec(table.key_schema).encode_array(both)
+    found = places_among(groups, keys, rows.num_rows)
+    if found is None:
+        stays, last = np.append(np.ones(rows.num_rows, bool), puts), last_of_each(groups, keys)
+        return both.take(pa.array(last[stays[last]]))
+    places, stand_there = found
+    stays = np.ones(rows.num_rows, bool)
+    stays[places[stand_there]] = False
+    added = np.flatnonzero(puts)
+    order = np.insert(np.arange(rows.num_rows), places[added], rows.num_rows + added)
+    return both.take(pa.array(order[np.insert(stays, places[added], True)]))
 
 
 def _last_of_each(table: StateTable, parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables([part.select(table.delta_schema.names) for part in parts]).combine_chunks()
-    return rows.take(pa.array(_last_rows(table, rows)))
-
-
-def _last_rows(table: StateTable, rows: pa.Table) -> Positions:
     keys = KeyCodec(table.key_schema).encode_array(rows)
-    return last_of_each(rows.column("_kg").to_numpy(), keys)
+    return rows.take(pa.array(last_of_each(rows.column("_kg").to_numpy(), keys)))

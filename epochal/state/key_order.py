@@ -48,6 +48,29 @@ def last_of_each(groups: Groups, keys: pa.BinaryArray) -> Positions:
     return last
 
 
+def places_among(groups: Groups, keys: pa.BinaryArray, first: int) -> tuple[Positions, npt.NDArray[np.bool_]] | None:
+    """Where the keys after the ``first`` ones go among those, and which of them stand there.
+
+    Both parts are in the order by (key group, key), have each key once, and are not empty. ``None``: eight bytes do not
+    tell the keys apart, and somebody has to sort them.
+    """
+    words, are_whole = _words(keys)
+    if not are_whole:
+        return None
+    there, others, of_groups = words[:first], words[first:], groups[first:]
+    begins = np.flatnonzero(np.append(True, of_groups[1:] != of_groups[:-1]))
+    ends = np.append(begins[1:], len(of_groups))
+    lows = np.searchsorted(groups[:first], of_groups[begins], "left")
+    highs = np.searchsorted(groups[:first], of_groups[begins], "right")
+    places = np.empty(len(others), np.int64)
+    for begin, end, low, high in zip(begins, ends, lows, highs, strict=True):
+        places[begin:end] = low + np.searchsorted(there[low:high], others[begin:end])
+    within = places < np.repeat(highs, ends - begins)
+    stand_there = np.zeros(len(others), bool)
+    stand_there[within] = there[places[within]] == others[within]
+    return places, stand_there
+
+
 def common_width(keys: pa.BinaryArray) -> int | None:
     """The bytes of each key; ``None`` where they have different numbers of them, or there are none."""
     if not len(keys) or keys.null_count:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,11 +22,13 @@ from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
+from epochal.engine.compaction_process import ProcessRangeWriter
 from epochal.engine.position import Position
 from epochal.engine.settings import Configuration
 from epochal.engine.spark_runner import limited
-from epochal.errors import EpochTimeout, StorageFull
+from epochal.errors import EpochTimeout, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
+from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.snapshots import compaction as compaction_module
 from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain, Link
@@ -277,6 +284,60 @@ def test_ranges_are_written_by_spark_as_in_the_driver(line: Line, spark: SparkSe
     assert [base.first_group for base in there] == [0, 4, 8, 12]
 
 
+def test_a_process_writes_what_the_driver_would(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    line.epoch(uncounted(*range(50)))
+    here = compact(line.store, COUNTS, line.chain, GROUPS)
+    there = list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
+
+
+def test_what_a_process_cannot_read_is_said_by_it(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    [link] = line.chain.links
+    line.store.delete(link.deltas[0].file.path)
+    with pytest.raises(SnapshotError, match=r"^The compaction failed: .*is missing"):
+        list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+
+
+def test_the_process_ends_with_the_driver_that_is_killed(line: Line, tmp_path: Path) -> None:
+    line.epoch(counted(*range(200)))
+    begun = tmp_path / "begun"
+    held = HeldStore(line.store.url, str(begun), str(tmp_path / "go-on"))
+    driver = subprocess.run(
+        [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
+        input=pickle.dumps((held, jobs_of(COUNTS, line.chain, GROUPS), begun)),
+        timeout=60,
+        check=False,
+    )
+    assert driver.returncode == -signal.SIGKILL
+    compacting = int(begun.read_text())
+    eventually(lambda: LocalProcess.find(compacting) is None)
+
+
+KILLED_DRIVER = """
+import sys; sys.path[:0] = {path!r}
+import os, pickle, signal, threading
+from epochal.engine.compaction_process import ProcessRangeWriter
+from tests.waiting import eventually
+store, jobs, begun = pickle.load(sys.stdin.buffer)
+threading.Thread(target=lambda: list(ProcessRangeWriter(store)(jobs)), daemon=True).start()
+eventually(lambda: begun.exists() and begun.read_text())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_state_that_is_not_small_is_compacted_beside_the_driver(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.engine.compaction.BESIDE_BYTES", 1)
+    compaction = Compaction(
+        line.store, line.position, line.bases, current_program(AFTER_TWO), beside=ProcessRangeWriter(line.store)
+    )
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    compaction.consider(2)
+    assert len(line.bases.take()) == 4
+
+
 def test_large_state_is_compacted_by_the_job(line: Line) -> None:
     asked: list[int] = []
 
@@ -331,7 +392,7 @@ class HeldStore(SnapshotStore):
         return HeldStore, (self.url, str(self._begun), str(self._go_on))
 
     def write(self, path: str, data: bytes) -> None:
-        self._begun.touch()
+        self._begun.write_text(str(os.getpid()))
         eventually(self._go_on.exists)
         super().write(path, data)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.state.key_order import common_width, last_of_each, order_by_group_and_key, taken
+from epochal.state.key_order import WORD, common_width, last_of_each, order_by_group_and_key, places_among, taken
 
 ONE_WIDTH = st.integers(1, 20).flatmap(lambda width: st.lists(st.binary(min_size=width, max_size=width), max_size=40))
 ANY_WIDTH = st.lists(st.binary(max_size=20), max_size=40)
@@ -37,6 +39,23 @@ def test_of_each_key_the_last_row_is_found(keys: list[bytes], kind: pa.DataType,
     last = last_of_each(of_groups, pa.array([key for _, key in rows], kind))
     where = {row: place for place, row in enumerate(rows)}
     assert last.tolist() == [where[row] for row in sorted(where)]
+
+
+@given(KEYS.filter(bool), TYPES, st.sampled_from([1, 3]), st.randoms())
+def test_where_keys_go_among_others(keys: list[bytes], kind: pa.DataType, groups: int, random) -> None:  # type: ignore[no-untyped-def]
+    def some() -> list[tuple[int, bytes]]:
+        return sorted({(random.randrange(groups), random.choice(keys)) for _ in keys})
+
+    rows, others = some(), some()
+    both = [*rows, *others]
+    array = pa.array([key for _, key in both], kind)
+    found = places_among(np.array([group for group, _ in both], np.int32), array, len(rows))
+    if found is None:  # only where keys are longer than a word, or of different lengths
+        assert common_width(array) is None or common_width(array) > WORD
+        return
+    places, stand_there = found
+    assert places.tolist() == [bisect_left(rows, other) for other in others]
+    assert stand_there.tolist() == [other in rows for other in others]
 
 
 @given(KEYS, TYPES, st.data())

@@ -1,0 +1,94 @@
+"""Compaction in a process that all others go before: what it does, epochs do not wait for.
+
+A thread of the driver cannot give way like this: while others have the cores it keeps the interpreter's lock. The
+process ends with the driver, however that ends; what it has written by then nobody names, and it is swept like anything
+that a crash leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from epochal.errors import EpochalError, SnapshotError, StorageFull
+from epochal.snapshots.compaction import RangeJob, write_bases
+from epochal.snapshots.manifest import BaseFile
+from epochal.snapshots.store import SnapshotStore
+
+_NICENESS = 19
+_PROBLEM = b"!"
+"""Begins the line that says why there are no more bases; other lines are bases, as JSON."""
+_FULL = b"full "
+
+
+@dataclass(frozen=True)
+class ProcessRangeWriter:
+    """Carries out jobs in order, and gives each file once it is durable."""
+
+    store: SnapshotStore
+
+    def __call__(self, jobs: Sequence[RangeJob]) -> Iterator[BaseFile]:
+        """Raises ``StorageFull``, and ``SnapshotError`` for anything else that ends the process early."""
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "epochal.engine.compaction_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with suppress(BrokenPipeError):  # how it has ended is seen below
+                pickle.dump((self.store, tuple(jobs)), process.stdin)
+                process.stdin.flush()
+            for line in process.stdout:
+                if line.startswith(_PROBLEM):
+                    raise _problem(line[1:].strip())
+                yield BaseFile.model_validate_json(line)
+            if code := process.wait():
+                raise SnapshotError(f"The process that compacts has ended with {code}; its log is the driver's.")
+        finally:
+            process.kill()
+            process.wait()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+
+
+def _problem(said: bytes) -> EpochalError:
+    if said.startswith(_FULL):
+        return StorageFull(said.removeprefix(_FULL).decode())
+    return SnapshotError(f"The compaction failed: {said.decode()}")
+
+
+def main() -> int:
+    """The process: store and jobs from standard input, which stays open as long as the driver is there."""
+    os.nice(_NICENESS)
+    store, jobs = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_driver, name="driver", daemon=True).start()
+    answers = sys.stdout.buffer
+    try:
+        for base in write_bases(store, jobs):
+            answers.write(base.model_dump_json().encode() + b"\n")
+            answers.flush()
+    except EpochalError as error:
+        kind = _FULL if isinstance(error, StorageFull) else b""
+        answers.write(_PROBLEM + kind + str(error).replace("\n", " ").encode() + b"\n")
+        answers.flush()
+        return 1
+    return 0
+
+
+def _end_with_driver() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
