@@ -30,7 +30,7 @@ def main() -> int:
 def _noticed(mutant: Mutant) -> bool:
     started = time.monotonic()
     run = _run(mutant.tests, mutant)
-    failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED")]
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]  # or its fixtures
     too_long = any("Timeout" in line for line in failed)
     how = f"caught by {failed[0].split()[1]}" if failed else f"NOT caught (pytest ended with {run.returncode})"
     if too_long:
