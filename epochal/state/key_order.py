@@ -27,13 +27,25 @@ def order_by_group_and_key(groups: Groups, keys: pa.BinaryArray) -> tuple[Positi
     if len(keys) < 2:
         return np.arange(len(keys)), False
     words, are_whole = _words(keys)
-    order = np.argsort(words)
-    order = order[np.argsort(groups[order].astype(np.uint16), kind="stable")]
-    words, in_order = words[order], groups[order]
-    alike = (words[1:] == words[:-1]) & (in_order[1:] == in_order[:-1])
+    order, alike = _order_of_words(groups, words)
     if not alike.any():
         return order, False
     return (order, True) if are_whole else _untied(order, alike, keys)
+
+
+def _order_of_words(groups: Groups, words: npt.NDArray[np.uint64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    """By (key group, word), and which row after the first is as the one before it."""
+    least = words.min()
+    bits = int(words.max() - least).bit_length()
+    if bits + int(groups.max()).bit_length() <= 8 * WORD:  # one sort is enough
+        both = groups.astype(np.uint64) << np.uint64(bits) | (words - least) if bits < 8 * WORD else words
+        order = np.argsort(both)
+        both = both[order]
+        return order, both[1:] == both[:-1]
+    order = np.argsort(words)
+    order = order[np.argsort(groups[order].astype(np.uint16), kind="stable")]
+    words, in_order = words[order], groups[order]
+    return order, (words[1:] == words[:-1]) & (in_order[1:] == in_order[:-1])
 
 
 def last_of_each(groups: Groups, keys: pa.BinaryArray) -> Positions:
@@ -107,8 +119,7 @@ def _words(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint64], bool]:
     width = common_width(keys)
     if width is not None:
         matrix = as_matrix(keys, width)
-        differing = np.flatnonzero((matrix != matrix[0]).any(axis=0))
-        begin = int(differing[0]) if len(differing) else 0
+        begin = next((place for place in range(width) if (matrix[:, place] != matrix[0, place]).any()), 0)
         part = matrix[:, begin : begin + WORD]
         whole = np.zeros((len(keys), WORD), np.uint8)
         whole[:, : part.shape[1]] = part
