@@ -21,10 +21,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures scale pictures lock clean
+.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures scale pictures kubernetes-tools lock clean
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
 	@$(BIN)/python -m examples.flights.demo
@@ -78,6 +78,9 @@ scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applica
 
 pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py
+
+kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)
+	@$(BIN)/python -m epochal.testing.servers.kubernetes.programs
 
 lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \
