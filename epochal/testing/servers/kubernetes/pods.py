@@ -146,9 +146,7 @@ class Pod:
                 running.state = {"waiting": {"reason": "ImagePullBackOff", "message": said}}
             try:
                 folders = self.volumes.make()
-            except NotThere as error:
-                self._warn("FailedMount", f"MountVolume.SetUp failed: {error}")
-            except _API_ERRORS as error:
+            except (NotThere, *_API_ERRORS) as error:
                 self._warn("FailedMount", f"MountVolume.SetUp failed: {error}")
             else:
                 if not missing:
@@ -375,15 +373,10 @@ class Pod:
             return
         self._warned = message
         self._changes += 1
+        own = {"name": self.name, "uid": self.uid}
         event = {
             "metadata": {"name": f"{self.name}.{self.uid[:8]}.{self._changes}", "namespace": self.namespace},
-            "involvedObject": {
-                "kind": "Pod",
-                "apiVersion": "v1",
-                "namespace": self.namespace,
-                "name": self.name,
-                "uid": self.uid,
-            },
+            "involvedObject": {"kind": "Pod", "apiVersion": "v1", "namespace": self.namespace, **own},
             "reason": reason,
             "message": message,
             "type": "Warning",
