@@ -1,0 +1,25 @@
+"""A worker keeps what has been imported out of the sight of the collection that Spark runs after every task."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import ModuleType
+
+import pytest
+
+from epochal.tasks import worker
+
+
+def test_what_is_imported_later_is_moved_out_of_sight_too_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(len(sys.modules)))
+    monkeypatch.setattr(worker, "_modules", 0)
+    for _ in range(2):
+        worker.prepare_worker()
+    assert len(frozen) == 1
+    for number in range(worker.MANY_MODULES):
+        monkeypatch.setitem(sys.modules, f"imported_later_{number}", ModuleType(f"imported_later_{number}"))
+    for _ in range(2):
+        worker.prepare_worker()
+    assert len(frozen) == 2
