@@ -15,11 +15,11 @@ from functools import reduce
 from pathlib import Path
 from statistics import median
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import engine, inputs
 from benchmarks.jvm_calls import counted
+from benchmarks.passing import pass_on
 from benchmarks.result import Result, in_turns, number
 from epochal import Pipeline
 from epochal.connectors import files
@@ -118,8 +118,4 @@ def _milliseconds(shape: Shape, spark: SparkSession, file: Path) -> float:
 def _plain(rows: DataFrame, key: str) -> DataFrame:
     sums = rows.groupBy(key).agg({"*": "count", "value": "sum"}).toDF("key", "rows", "total")
     columns = "key long, rows long, total long"
-    return sums.mapInArrow(_pass_on, columns)
-
-
-def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+    return sums.mapInArrow(pass_on, columns)

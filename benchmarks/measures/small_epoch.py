@@ -7,13 +7,12 @@ that passes its rows on and does nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks import engine, inputs, pipelines
+from benchmarks.passing import pass_on
 from benchmarks.result import Result, at_most, number, percentile
 from epochal.engine.settings import Configuration
 
@@ -56,10 +55,6 @@ def epochs(folder: Path, source: Path, count: int, spark: SparkSession, settings
     return [time.seconds * 1000 for time in times]
 
 
-def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-
-
 def _plain_jobs(spark: SparkSession, files: list[Path]) -> list[float]:
     """Milliseconds of each job."""
     milliseconds = []
@@ -68,7 +63,7 @@ def _plain_jobs(spark: SparkSession, files: list[Path]) -> list[float]:
         rows = spark.read.schema(inputs.SCHEMA).parquet(str(file))
         sums = rows.groupBy("key").agg({"value": "sum"}).toDF("key", "total")
         columns = "key long, total long"
-        sums.mapInArrow(_pass_on, columns).collect()
+        sums.mapInArrow(pass_on, columns).collect()
         milliseconds.append((time.perf_counter() - started) * 1000)
         time.sleep(INTERVAL_SECONDS / 5)
     return milliseconds
