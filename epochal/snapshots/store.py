@@ -28,6 +28,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MANIFESTS_KEPT = 1024
 _LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
+_TRIES = 10
 """Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
 Copy = Callable[[str, str | None], tuple[int, str]]
 """Copies the file with this path, if it has this sha256 (``None``: whatever it has); its bytes, and their sha256.
@@ -79,10 +80,19 @@ class SnapshotStore:
         """Write a whole file."""
         with storage_errors(self.location(path)):
             if self._root is not None:
-                with held_in_place(self._root, self._root / path, make=True) as held:
-                    write_durably(held, memoryview(data).cast("B"))
+                self._write_near(self._root, path, memoryview(data).cast("B"))
             else:
                 self._remote().write(path, data)
+
+    def _write_near(self, root: Path, path: str, data: memoryview) -> None:
+        for more in reversed(range(_TRIES)):
+            try:
+                with held_in_place(root, root / path, make=True) as held:
+                    write_durably(held, data)
+                return
+            except FileNotFoundError:  # somebody has found the folder empty, and removed it
+                if not more:
+                    raise
 
     def copy_some(self, source: SnapshotStore, copies: Callable[[Copy], None]) -> None:
         """For very many files of another store: ``copies`` copies them, from several threads if it likes, each

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
+from epochal.snapshots.local_files import held_in_place, make_folder
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 from tests.manifests import plain_manifest
@@ -26,6 +28,26 @@ from tests.manifests import plain_manifest
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
     urls = {"path": str(tmp_path / "s"), "file": (tmp_path / "s").as_uri(), "memory": f"memory://{tmp_path}/s"}
     return SnapshotStore(urls[request.param])
+
+
+def test_a_folder_that_is_removed_while_a_file_is_written_into_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SnapshotStore(str(tmp_path / "s"))
+    removed: list[Path] = []
+
+    @contextmanager
+    def removed_meanwhile(root: Path, path: Path, make: bool) -> Iterator[Path]:
+        with held_in_place(root, path, make) as held:
+            if not removed:
+                make_folder(path.parent)
+                store.remove_empty_folder("folder")
+                removed.append(path)
+            yield held
+
+    monkeypatch.setattr("epochal.snapshots.store.held_in_place", removed_meanwhile)
+    store.write("folder/file", b"bytes")
+    assert removed and store.read("folder/file") == b"bytes"
 
 
 def manifest(epoch: int, parent: ManifestReference | None = None) -> Manifest:
