@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TextIO
 
 from epochal.errors import OptionError
+from epochal.visible import visible, visible_lines
 
 LogFormat = Literal["text", "json"]
 FORMAT_VARIABLE: Final = "EPOCHAL_LOG_FORMAT"
@@ -54,7 +55,7 @@ def log_format(environment: Mapping[str, str] = os.environ) -> LogFormat:
 
 def configure(format: LogFormat, level: int, stream: TextIO = sys.stderr, **always: Any) -> None:
     """The root logger writes in this format, and nowhere else. ``always``: fields of every record as JSON."""
-    formatter = logging.Formatter(TEXT) if format == "text" else JsonFormatter(always)
+    formatter = TextFormatter() if format == "text" else JsonFormatter(always)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -68,6 +69,16 @@ def about(**fields: Any) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+class TextFormatter(logging.Formatter):
+    """A record of several lines has all but the first indented: what others wrote cannot pass for a record."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record)).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -94,7 +105,8 @@ class JsonFormatter(logging.Formatter):
             entry |= _access(record.args)
         if record.exc_info is not None and record.exc_info[0] is not None:
             entry["exception"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
-        return json.dumps(entry, ensure_ascii=False, default=str, separators=(",", ":"))
+        # What is escaped here was so by ``dumps``, or is written as JSON writes it.
+        return visible(json.dumps(entry, ensure_ascii=False, default=str, separators=(",", ":")))
 
 
 def _access(args: object) -> dict[str, Any]:

@@ -142,14 +142,15 @@ def create_app(
         app.state.drivers = control.drivers
     limits = settings.limits
     # The last one added is the outermost.
+    app.add_middleware(Audit, database=control.database)
     app.add_middleware(
         Idempotency, database=control.database, authenticator=control.authenticator, hours=limits.idempotency_hours
     )
-    app.add_middleware(Audit, database=control.database)
     app.add_middleware(
         Transport,
         limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
+        limits=limits,
     )
     return app
 

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from epochal.service.api import problem_handlers
 from epochal.service.api.fast_calls import FastCalls
 from epochal.service.api.gate import driver_gate
-from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.http_protocol import HttpProtocol, limited
 from epochal.service.api.internal import health
 from epochal.service.api.internal import router as internal
 from epochal.service.api.transport import Transport
@@ -63,7 +63,7 @@ def create_internal_app(settings: Settings) -> FastAPI:
     # The last one added is the outermost.
     app.add_middleware(FastCalls, drivers=app.state.drivers)
     limit = settings.limits.body_bytes
-    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=lambda *_: None)
+    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=lambda *_: None, limits=settings.limits)
     return app
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     orders = InternalOrders.model_validate_json(line)
     config = uvicorn.Config(
         create_internal_app(orders.settings),
-        http=HttpProtocol,
+        http=limited(HttpProtocol, orders.settings.limits),
         log_config=None,
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -139,7 +139,9 @@ def create_query_app(node: QueryNode) -> FastAPI:
         app.include_router(reads)
     app.add_api_route("/v1/{path:path}", elsewhere, methods=METHODS, include_in_schema=False)
     limit = node.settings.limits.body_bytes
-    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=node.metrics.observe)
+    app.add_middleware(
+        Transport, limit_of=lambda _path: limit, observe=node.metrics.observe, limits=node.settings.limits
+    )
     return app
 
 

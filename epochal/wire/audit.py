@@ -6,10 +6,15 @@ from epochal.wire.bodies import Answer
 
 
 class AuditAnswer(Answer):
-    """One mutating call. ``outcome`` is the HTTP status that it was answered with."""
+    """One mutating call. ``outcome`` is the HTTP status that it was answered with; ``token`` and ``token_id`` the name
+    and the id of the caller's token; ``address`` where the caller's connection came from; ``request`` the answer's
+    ``X-Request-Id``."""
 
     at: datetime
     token: str | None
+    token_id: str | None
+    address: str | None
+    request: str
     action: str
     target: str
     outcome: int

@@ -54,9 +54,13 @@ _NO_SUCH_PATH = (404, "no-such-path", "A name in the path has a character that n
 _UNREADABLE = (HTTPStatus.BAD_REQUEST, BAD_REQUEST, "The request or its body cannot be decoded.")
 _BODY = (
     (400, "body-incomplete", "The connection ended within the body."),
+    (408, "request-too-slow", "The body came too slowly."),
     (413, "body-too-large", "The body is larger than what is taken here."),
 )
-WITHOUT_AN_ERROR = frozenset(slug for _, slug, _ in (_INTERNAL, _UNREADABLE, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY))
+_OF_CONNECTIONS = frozenset({"head-too-large", "too-many-connections"})
+WITHOUT_AN_ERROR = _OF_CONNECTIONS | {
+    slug for _, slug, _ in (_INTERNAL, _UNREADABLE, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY)
+}
 """Types of problems that no class of errors stands for: they end a request before, or in spite of, any endpoint."""
 
 

@@ -1,8 +1,9 @@
-"""Every call that changes something is written down before it is answered, also a refused one."""
+"""Every call that changes something is written down, in the transaction that changes it; also a refused one."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,10 +11,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import EpochalError
 from epochal.service.api.access import changes_something
 from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.audited_calls import AuditedCall, Caller, CallDetails, auditing
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.idempotency import making
 from epochal.service.domain.permissions import Principal
 
 logger = logging.getLogger("epochal.audit")
+
+_CALL = "audited_call"
 
 
 class Audit:
@@ -27,22 +32,53 @@ class Audit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
+        call = scope["state"][_CALL] = AuditedCall()
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and changes_something(scope.get("endpoint")):
-                await run_in_threadpool(self._note, scope, message["status"])
+                call.over = True
+                await self._note(call, scope, message["status"])
             await send(message)
 
-        await self._app(scope, receive, send_and_note)
+        with auditing(call):
+            await self._app(scope, receive, send_and_note)
 
-    def _note(self, scope: Scope, outcome: int) -> None:
-        state = scope["state"]
-        principal = state.get("principal")
-        token = principal.name if isinstance(principal, Principal) else None
-        action = f"{scope['method']} {getattr(scope.get('route'), 'path', scope['path'])}"
+    async def _note(self, call: AuditedCall, scope: Scope, outcome: int) -> None:
+        details = call.details = call.details or _details(scope)
+        if call.landed is None or outcome != details.expected:
+            with making(None):  # to note a call is no effect of it
+                await run_in_threadpool(self._write, call, details, outcome)
+
+    def _write(self, call: AuditedCall, details: CallDetails, outcome: int) -> None:
         try:
             with self._database.writing() as session:
-                AuditRepository(session).add(token, action, scope["path"], outcome, state["request_id"])
+                AuditRepository(session).settle(call, outcome)
         except EpochalError as error:
-            # The call itself is done: it must be answered, and the log is the second place to look.
-            logger.error("%s by %s: %s, not in the audit log: %s", action, token, outcome, error.message)
+            # Nothing has changed, or the change has its entry: the call must be answered, and the log has the rest.
+            caller = details.caller.token
+            logger.error("%s by %s: %s, not in the audit log: %s", details.action, caller, outcome, error.message)
+
+
+def note_caller(scope: Scope) -> None:
+    """The caller may make this call: what is committed from now on has it in the audit log."""
+    call = scope["state"].get(_CALL)
+    if call is not None and changes_something(scope.get("endpoint")):
+        call.details = _details(scope)
+
+
+def _details(scope: Scope) -> CallDetails:
+    route: Any = scope.get("route")
+    principal = scope["state"].get("principal")
+    known = isinstance(principal, Principal)
+    client = scope.get("client")
+    return CallDetails(
+        Caller(
+            token=principal.name if known else None,
+            token_id=principal.id if known else None,
+            address=None if client is None else str(client[0])[:64],
+        ),
+        action=f"{scope['method']} {getattr(route, 'path', scope['path'])}",
+        target=scope["path"],
+        expected=getattr(route, "status_code", None) or 200,
+        request=scope["state"]["request_id"],
+    )

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from epochal.errors import Forbidden, OptionError
 from epochal.service.api.access import access_of
+from epochal.service.api.auditing import note_caller
 from epochal.service.api.parameters import check_parameters
 from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
@@ -41,6 +42,7 @@ async def gate(request: Request) -> None:
             f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
             "Ask an administrator for another token."
         )
+    note_caller(request.scope)
     check_parameters(request)
 
 

@@ -13,11 +13,12 @@ from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from epochal.logs import about
 from epochal.service.api.context import QueryNode
 from epochal.service.api.fast_lookups import FastAnswer, FastLookups
-from epochal.service.api.http_protocol import HttpProtocol
+from epochal.service.api.http_protocol import HttpProtocol, limited
 
 _FORWARDED = b"x-forwarded-for"
 _COMMON, _END = b"GET /v1/applications/", b"\r\n\r\n"
@@ -54,16 +55,18 @@ class LookupProtocol(HttpProtocol):
                 lookups.remember(head, self.headers)
 
     def on_message_begin(self) -> None:
+        self._begin_head()
         self.url, self.headers, self.expect_100_continue = b"", [], False
         # A scope is for requests of the app: it is made when this one has become one.
         self._within = True
         self._begun += 1
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         if self._may_answer and self._answer_here():
             return
         url, headers, expected = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
+        HttpToolsProtocol.on_message_begin(self)  # the head has begun, and is counted, already
         self.url, self.expect_100_continue = url, expected
         self.headers += headers
         super().on_headers_complete()
@@ -160,4 +163,4 @@ def protocol_of(app: FastAPI) -> type[LookupProtocol]:
     """What uvicorn is to serve the app of a control plane or query node with."""
     node: QueryNode = app.state.control_plane
     lookups = FastLookups(node.replicas, node.authenticator, node.metrics)
-    return type("NodeProtocol", (LookupProtocol,), {"lookups": lookups})
+    return limited(LookupProtocol, node.settings.limits, lookups=lookups)

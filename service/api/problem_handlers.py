@@ -75,7 +75,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     error = cast(HTTPException, error)
     if isinstance(error, BodyRefused):
-        return problem_answer(error.problem(**_context(request)))
+        return problem_answer(error.problem(**_context(request)), error.headers)
     status = HTTPStatus(error.status_code)
     match status:
         case HTTPStatus.NOT_FOUND:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.logs import about
 from epochal.service.api.problem_answer import problem_answer
+from epochal.service.domain.settings import Limits
 from epochal.wire.problems import PREFIX, Problem
 
 logger = logging.getLogger("epochal.requests")
@@ -33,10 +35,14 @@ LOOKUPS = frozenset(
 
 
 class Transport:
-    """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes."""
+    """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
+    come."""
 
-    def __init__(self, app: ASGIApp, limit_of: Callable[[str], int], observe: Observe) -> None:
+    def __init__(
+        self, app: ASGIApp, limit_of: Callable[[str], int], observe: Observe, limits: Limits = Limits()
+    ) -> None:
         self._app = app
+        self._limits = limits
         self._limit_of = limit_of
         self._observe = observe
 
@@ -61,9 +67,9 @@ class Transport:
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
                 return
-            await self._app(scope, _Whole(receive, limit, headers), answer)
+            await self._app(scope, _Whole(receive, limit, headers, self._limits), answer)
         except BodyRefused as error:
-            await self._refuse(error.problem(scope["path"], request), answer, scope, receive)
+            await self._refuse(error.problem(scope["path"], request), answer, scope, receive, error.headers)
         except Exception:
             # The last line of defence: the client learns nothing but the id under which the log has the trace.
             logger.exception("request %s: %s %s failed", request, scope["method"], scope["path"])
@@ -75,9 +81,15 @@ class Transport:
             self._observe(scope["method"], route, answer.status, time.perf_counter() - began, application)
 
     @staticmethod
-    async def _refuse(problem: Problem, answer: _Answer, scope: Scope, receive: Receive) -> None:
+    async def _refuse(
+        problem: Problem,
+        answer: _Answer,
+        scope: Scope,
+        receive: Receive,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         if answer.status == 0:
-            await problem_answer(problem)(scope, receive, answer)
+            await problem_answer(problem, headers)(scope, receive, answer)
 
 
 class BodyRefused(HTTPException):
@@ -114,11 +126,26 @@ class BodyIncomplete(BodyRefused):
         )
 
 
-class _Whole:
-    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it."""
+class BodyTooSlow(BodyRefused):
+    slug, title = "request-too-slow", "Request too slow"
 
-    def __init__(self, receive: Receive, limit: int, headers: Headers) -> None:
+    def __init__(self, received: int) -> None:
+        super().__init__(
+            408,
+            f"After {received} bytes of the body nothing came for too long, or it all came too slowly. Send it again; "
+            "what is large in parts.",
+            {"connection": "close"},
+        )
+
+
+class _Whole:
+    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it, or
+    send a byte now and then for as long as it likes."""
+
+    def __init__(self, receive: Receive, limit: int, headers: Headers, limits: Limits) -> None:
         self._receive = receive
+        self._limits = limits
+        self._waited = 0.0
         self._limit = limit
         declared = headers.get("content-length", "")
         self._declared = int(declared) if declared.isdigit() else None
@@ -127,7 +154,7 @@ class _Whole:
         self._ended = not self._declared and "transfer-encoding" not in headers
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        message = await (self._receive() if self._ended else self._next())
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
             if self._received > self._limit:
@@ -138,6 +165,19 @@ class _Whole:
         elif not self._ended:
             raise BodyIncomplete(self._received)
         return message
+
+    async def _next(self) -> Message:
+        """Only the time counts that is spent waiting for the client: the app may be slow in asking for more."""
+        pause = self._limits.body_pause_seconds
+        left = pause + self._received / self._limits.body_bytes_per_second - self._waited
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(pause, left))):
+                return await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow(self._received) from None
+        finally:
+            self._waited += time.monotonic() - began
 
 
 class _Answer:

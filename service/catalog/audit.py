@@ -2,32 +2,28 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
+from epochal.service.catalog.audited_calls import AuditedCall
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.catalog.pages import paginate
-from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-
-_LONGEST_TARGET = 500
 
 
 class AuditRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, token: str | None, action: str, target: str, outcome: int, request: str) -> None:
-        self._session.add(
-            AuditEntry(
-                at=now(),
-                token=token,
-                action=action,
-                target=target[:_LONGEST_TARGET].replace("\0", ""),
-                outcome=outcome,
-                request=request,
-            )
-        )
+    def settle(self, call: AuditedCall, outcome: int) -> None:
+        """The call was answered with ``outcome``. Its entry is made here when the call has changed nothing: it was
+        refused, or there was nothing to do."""
+        if call.details is None:
+            return
+        if call.landed is None:
+            self._session.add(call.details.entry(outcome))
+        elif outcome != call.details.expected:
+            self._session.execute(update(AuditEntry).where(AuditEntry.id == call.landed).values(outcome=outcome))
 
     def has_expired(self, before: datetime) -> bool:
         oldest = self._session.scalar(select(AuditEntry.at).order_by(AuditEntry.id).limit(1))

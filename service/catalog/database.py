@@ -24,6 +24,7 @@ from epochal.errors import (
     OptionError,
     OutcomeUnknown,
 )
+from epochal.service.catalog.audited_calls import call_to_note, note_call
 from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.idempotency import current_claim, record_effect
 from epochal.service.catalog.turns import turns_of
@@ -137,6 +138,8 @@ class Database:
             claim = current_claim()
             if claim is not None:
                 record_effect(session, claim)
+            call = call_to_note()
+            entry = None if call is None else note_call(session, call).id
             if write is not None:
                 write.written.hit()
             try:
@@ -146,6 +149,8 @@ class Database:
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
         if claim is not None:
             claim.acted = True
+        if call is not None:
+            call.landed = entry
         if write is not None:
             write.landed.hit()
         if events:

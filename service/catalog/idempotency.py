@@ -68,8 +68,8 @@ _current: ContextVar[KeyClaim | None] = ContextVar("key_claim", default=None)
 
 
 @contextmanager
-def making(claim: KeyClaim) -> Iterator[None]:
-    """What is committed within, in this task and in threads that it calls, is the call's effect."""
+def making(claim: KeyClaim | None) -> Iterator[None]:
+    """What is committed within, in this task and in threads that it calls, is the call's effect; ``None``: nobody's."""
     token = _current.set(claim)
     try:
         yield

@@ -11,6 +11,7 @@ from epochal.errors import EpochalError
 from epochal.logs import about
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.audited_calls import AuditedCall, Caller, CallDetails, auditing
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.scaling import ACTOR, ScalingRepository
 from epochal.service.catalog.types import now
@@ -79,8 +80,11 @@ class AutoscalingService:
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
         """Only as it was seen: whatever people decided meanwhile stands."""
         outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
+        target = f"/v1/applications/{name}/rescale"
+        call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id()))
         try:
-            operation = self._versions.rescale(name, request, ACTOR, [revision])
+            with auditing(call):
+                operation = self._versions.rescale(name, request, ACTOR, [revision])
             self._refused.pop(id, None)
             why = {"decision": "rescale", "reason": verdict.reason}
             log.info("operation %s rescales %s to %d", operation.id, name, verdict.parallelism, extra=why)
@@ -90,4 +94,4 @@ class AutoscalingService:
             self._refused[id] = _Refused(now(), 1 + (before.count if before else 0))
             log.warning("%s cannot be rescaled to %d: %s", name, verdict.parallelism, error)
         with self._database.writing() as session:
-            AuditRepository(session).add(ACTOR, _ROUTE, f"/v1/applications/{name}/rescale", outcome, new_id())
+            AuditRepository(session).settle(call, outcome)

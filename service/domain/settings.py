@@ -74,6 +74,17 @@ class Limits(BaseModel):
     """Arguments of one call of an entry, as JSON."""
     calls_waiting: int = Field(default=100_000, gt=0)
     """Calls of an application's entries that no epoch has taken yet."""
+    connections: int = Field(default=4_000, gt=0)
+    """Of one process at a time, or half of the files that it may open; then those that ask for nothing are ended."""
+    head_seconds: float = Field(default=15.0, gt=0)
+    """So long the head of a request may take; it may be twice as long, but for the first of a connection."""
+    head_bytes: int = Field(default=64 << 10, gt=0)
+    body_pause_seconds: float = Field(default=30.0, gt=0)
+    """So long nothing of a body may come."""
+    body_bytes_per_second: int = Field(default=1 << 10, gt=0)
+    """What comes more slowly all in all, after the time of a pause, is given up."""
+    followers: int = Field(default=500, gt=0)
+    """Streams of events and followed logs of one process at a time."""
     builds: int = Field(default=4, gt=0, le=8)
     builds_waiting: int = Field(default=8, ge=0, le=16)
 

@@ -22,7 +22,16 @@ class AdministrationQueries:
         with self._database.reading() as session:
             part = AuditRepository(session).page(page)
             items = [
-                AuditAnswer(at=row.at, token=row.token, action=row.action, target=row.target, outcome=row.outcome)
+                AuditAnswer(
+                    at=row.at,
+                    token=row.token,
+                    token_id=row.token_id,
+                    address=row.address,
+                    request=row.request,
+                    action=row.action,
+                    target=row.target,
+                    outcome=row.outcome,
+                )
                 for row in part.rows
             ]
             return Page(items=items, next_cursor=part.next_cursor)

@@ -12,7 +12,7 @@ import pytest
 
 from epochal import logs
 from epochal.errors import OptionError
-from epochal.logs import JsonFormatter, about, log_format
+from epochal.logs import JsonFormatter, TextFormatter, about, log_format
 
 
 class Written:
@@ -60,6 +60,19 @@ def test_a_traceback_stays_in_its_line(written: Written) -> None:
     (line,) = written.lines
     assert line["exception"].endswith("ValueError: of no use") and "Traceback" in line["exception"]
     assert line["message"] == "it failed"
+
+
+FORGED = "x\r\n2026-01-01 00:00:00,000 WARNING epochal: admin has logged in\u2028\x1b[2J\u202egnihton"
+
+
+def test_what_others_write_forges_no_record() -> None:
+    record = logging.LogRecord("epochal", logging.WARNING, "", 1, "no such path: %s", (FORGED,), None)
+    first, *rest = TextFormatter().format(record).split("\n")
+    assert first.endswith("no such path: x\\u000d") and all(line.startswith("    ") for line in rest)
+    assert all(line.isprintable() for line in (first, *rest))
+
+    line = JsonFormatter().format(record)
+    assert line.isprintable() and json.loads(line)["message"] == f"no such path: {FORGED}"
 
 
 def test_a_line_on_a_request_has_its_parts() -> None:

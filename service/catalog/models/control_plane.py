@@ -192,13 +192,16 @@ class RevokedToken(Base):
 
 
 class AuditEntry(Base):
-    """One mutating call, also a refused one. ``token`` is the token's name, never its secret."""
+    """One mutating call, also a refused one. ``token`` is the token's name, never its secret; ``address`` the other end
+    of the connection, or whom a proxy that is believed names. Both of the latter are unknown of entries of before."""
 
     __tablename__ = "audit"
 
     id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
     at: Mapped[datetime]
     token: Mapped[str | None] = mapped_column(String(100))
+    token_id: Mapped[str | None] = mapped_column(String(100))
+    address: Mapped[str | None] = mapped_column(String(64))
     action: Mapped[str] = mapped_column(String(200))
     target: Mapped[str] = mapped_column(String(500))
     outcome: Mapped[int]
