@@ -1,23 +1,44 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from epochal.wire.bodies import Answer, Body, Name, Open, UtcTime
+from epochal.wire.roles import Role
 from epochal.wire.scopes import Scope
 
 
 class CreateToken(Body):
     name: Name
-    scope: Scope
+    role: Role | None = Field(default=None, description="In the project `default`.")
+    scope: Scope | None = Field(
+        default=None, description="Instead of a role, as before there were roles: read is viewer, operate is author."
+    )
     expires_at: UtcTime | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.role is None) == (self.scope is None):
+            raise ValueError("give the role of the token (viewer, operator, author, admin), or its scope, not both")
+        return self
+
+    @property
+    def granted(self) -> Role:
+        """Raises ``ValueError`` where nothing is: such a request is not valid."""
+        if self.role is not None:
+            return self.role
+        if self.scope is not None:
+            return self.scope.role
+        raise ValueError("there is no role")
 
 
 class TokenAnswer(Answer):
     id: str
     name: str
-    scope: Open[Scope]
+    roles: dict[str, Open[Role]] = Field(default_factory=dict, description="By name of project.")
+    scope: Open[Scope] = Field(description="The largest scope that allows nothing that the role in `default` does not.")
     created_at: datetime
     expires_at: datetime | None
 

@@ -13,7 +13,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import Match
 
 from epochal.service.domain.permissions import Access
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
@@ -23,13 +23,13 @@ _BY_REQUEST_ID = "__epochal_by_request_id__"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def requires(scope: Scope) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint needs a token of this scope, or of one that includes it. Stands below the route decorator."""
-    return _marker(Access(scope.value))
+def requires(role: Role) -> Callable[[Endpoint], Endpoint]:
+    """The endpoint needs this role, or one that includes it. Stands below the route decorator."""
+    return _marker(Access(role.value))
 
 
 def reads_only(endpoint: Endpoint) -> Endpoint:
-    """The endpoint changes nothing, although it needs more than the scope ``read``."""
+    """The endpoint changes nothing, although it needs more than the role ``viewer``."""
     setattr(endpoint, _READS_ONLY, True)
     return endpoint
 
@@ -74,7 +74,7 @@ def access_of(endpoint: object) -> Access | None:
 def changes_something(endpoint: object) -> bool:
     """Such calls are audited, and take an Idempotency-Key; others write nothing."""
     without = getattr(endpoint, _READS_ONLY, False) or getattr(endpoint, _BY_REQUEST_ID, False)
-    return access_of(endpoint) in (Access.OPERATE, Access.ADMIN) and not without
+    return access_of(endpoint) in (Access.OPERATOR, Access.AUTHOR, Access.ADMIN) and not without
 
 
 def may_be_repeated(endpoint: object) -> bool:

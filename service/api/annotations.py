@@ -17,13 +17,13 @@ from epochal.wire.annotations import (
     WriteMessage,
 )
 from epochal.wire.bodies import EpochNumber, Page
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
 
 
 @router.get("/pins")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
     """By branch and epoch."""
@@ -31,7 +31,7 @@ def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
 
 
 @router.get("/tags")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
     """By name."""
@@ -39,7 +39,7 @@ def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
 
 
 @router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
 def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller) -> PinAnswer:
     """Keep the snapshot until it is unpinned."""
@@ -47,7 +47,7 @@ def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Con
 
 
 @router.get("/snapshots/{epoch}/pin")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def get_pin(name: str, epoch: EpochNumber, node: Node) -> PinAnswer:
     """Who pinned it, when, and why."""
@@ -55,7 +55,7 @@ def get_pin(name: str, epoch: EpochNumber, node: Node) -> PinAnswer:
 
 
 @router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
     """The snapshot then lives as long as any other of its age."""
@@ -63,7 +63,7 @@ def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
 
 
 @router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
 def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller) -> TagAnswer:
     """Give the snapshot a further name, which does not keep it."""
@@ -71,7 +71,7 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 
 
 @router.get("/snapshots/{epoch}/tags")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[TagAnswer]:
     """The snapshot's tags, by name; all of them in one page."""
@@ -79,14 +79,14 @@ def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[TagAnswer]:
 
 
 @router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) -> None:
     control.annotations.untag(name, epoch, tag)
 
 
 @router.post("/snapshots/{epoch}/message", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
 def write_message(
     name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
@@ -96,14 +96,14 @@ def write_message(
 
 
 @router.get("/snapshots/{epoch}/message")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def get_message(name: str, epoch: EpochNumber, node: Node) -> MessageAnswer:
     return node.registered.message(name, epoch)
 
 
 @router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def erase_message(name: str, epoch: EpochNumber, control: Control) -> None:
     control.annotations.erase(name, epoch)

@@ -89,7 +89,7 @@ def _problems(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
         yield status_of(error()), error.slug, (error.__doc__ or "").strip()
     parameters = operation.get("parameters", ())
     access = access_of(endpoint)
-    if parameters or "requestBody" in operation or (access is not None and access.scope is not None):
+    if parameters or "requestBody" in operation or (access is not None and access.role is not None):
         yield _INVALID_REQUEST
     if any(parameter["in"] == "path" for parameter in parameters):
         yield _NO_SUCH_PATH

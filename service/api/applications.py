@@ -20,13 +20,13 @@ from epochal.wire.applications import (
 )
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications", tags=["applications"])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, NotFound, NameTaken, SharedTargets)
 def create_application(
     request: CreateApplication, response: Response, control: Control, caller: Caller
@@ -36,21 +36,21 @@ def create_application(
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_applications(page: Paging, node: Node) -> Page[ApplicationAnswer]:
     """By name."""
     return node.registered.applications(page)
 
 
 @router.get("/{name}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def get_application(name: str, response: Response, node: Node) -> ApplicationAnswer:
     """`ETag`: its revision, for `If-Match` with what changes it."""
     return _tagged(response, node.registered.application(name))
 
 
 @router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(PreconditionFailed)
 def delete_application(name: str, control: Control, revisions: IfMatch) -> None:
     """Only when it does not run. Its snapshots stay, since forks may stand on them."""
@@ -58,7 +58,7 @@ def delete_application(name: str, control: Control, revisions: IfMatch) -> None:
 
 
 @router.post("/{name}/start", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT, IncompatibleState, NameTaken, PreconditionFailed)
 def start_application(
     name: str,
@@ -83,7 +83,7 @@ def start_application(
 
 
 @router.post("/{name}/stop", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(NameTaken, PreconditionFailed)
 def stop_application(
     name: str,
@@ -97,7 +97,7 @@ def stop_application(
 
 
 @router.post("/{name}/restart", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(IncompatibleState, PreconditionFailed)
 def restart_application(
     name: str,
@@ -111,7 +111,7 @@ def restart_application(
 
 
 @router.post("/{name}/fork", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, SharedTargets, IncompatibleState)
 def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
     """A new application on a snapshot of this one, by default its latest. No state is copied."""

@@ -14,7 +14,7 @@ from epochal.service.api.openapi import BINARY_BODY
 from epochal.service.api.paging import Paging
 from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.bodies import Page, Sha256
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 
@@ -31,7 +31,7 @@ Filename = Annotated[
 @router.post(
     "", status_code=status.HTTP_201_CREATED, responses={200: {"model": ArtifactAnswer}}, openapi_extra=BINARY_BODY
 )
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @repeatable
 @answers(ArtifactError, EnvironmentProblem)
 async def register_artifact(
@@ -47,14 +47,14 @@ async def register_artifact(
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
     """Newest first."""
     return control.registered.artifacts(page)
 
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @repeatable
 def delete_artifact(sha256: Sha256, control: Control) -> None:
     """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
@@ -63,6 +63,6 @@ def delete_artifact(sha256: Sha256, control: Control) -> None:
 
 
 @router.get("/{sha256}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def get_artifact(sha256: str, control: Control) -> ArtifactAnswer:
     return control.registered.artifact(sha256)

@@ -7,13 +7,13 @@ from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
 from epochal.wire.audit import AuditAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
 
 @router.get("")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def list_audit(page: Paging, control: Control) -> Page[AuditAnswer]:
     """Every call that changed something, or was refused to, newest first."""
     return control.administration.audit(page)

@@ -22,7 +22,7 @@ _CALL = "audited_call"
 
 
 class Audit:
-    """ASGI middleware. Whether an endpoint changes something is known from the scope that it requires."""
+    """ASGI middleware. Whether an endpoint changes something is known from the role that it requires."""
 
     def __init__(self, app: ASGIApp, database: Database) -> None:
         self._app = app

@@ -9,20 +9,20 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.backups import Backup, Prune, PruneAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
 
 
 @router.post("/backups", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswer:
     """Copy the catalog, and all files and artifacts that it names. No collection runs meanwhile; applications do."""
     return control.backups.create(request, caller.name)
 
 
 @router.post("/backups/prune/plan")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @reads_only
 @answers(Conflict, NotFound)
 def plan_pruning(request: Prune, control: Control) -> PruneAnswer:
@@ -31,7 +31,7 @@ def plan_pruning(request: Prune, control: Control) -> PruneAnswer:
 
 
 @router.post("/backups/prune", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def prune(request: Prune, control: Control, caller: Caller) -> OperationAnswer:
     """Remove old backups, and the files that none of those names that stay. Fails unless one of these is whole."""
     return control.backups.prune(request, caller.name)

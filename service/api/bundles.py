@@ -22,7 +22,7 @@ from epochal.snapshots.bundle_format import BundleError
 from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 MEDIA_TYPE = "application/vnd.epochal.bundle"
 
@@ -31,7 +31,7 @@ imports = APIRouter(prefix="/v1/imports", tags=["imports"])
 
 
 @exports.post("/export", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def export_application(name: str, request: CreateExport, control: Control, caller: Caller) -> OperationAnswer:
     """Build a bundle of a snapshot. The operation's result says its size and sha256, and how long it can be fetched."""
@@ -39,11 +39,11 @@ def export_application(name: str, request: CreateExport, control: Control, calle
 
 
 @exports.get("/exports/{id}", response_class=StreamingResponse)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(SnapshotExpired)
 def fetch_export(name: str, id: str, request: Request, control: Control) -> PlainResponse:
     """The bundle of an export operation; `Range` is taken, so that a download can be gone on with. It holds all of the
-    state, the code and the parameters: so it needs more than the scope `read`."""
+    state, the code and the parameters: so it needs more than the role viewer."""
     found = control.exports.file(name, id)
     headers = {
         "etag": f'"{found.sha256}"',
@@ -54,7 +54,7 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Plai
 
 
 @imports.post("", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @repeatable
 @answers(BundleTooLarge, StorageFull)
 def create_import(request: CreateImport, control: Control, caller: Caller) -> ImportAnswer:
@@ -63,20 +63,20 @@ def create_import(request: CreateImport, control: Control, caller: Caller) -> Im
 
 
 @imports.get("")
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 def list_imports(page: Paging, control: Control) -> Page[ImportAnswer]:
     """Uploads, oldest first; those that were imported are gone."""
     return control.imports.page(page)
 
 
 @imports.get("/{id}")
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 def get_import(id: str, control: Control) -> ImportAnswer:
     return control.imports.get(id)
 
 
 @imports.put("/{id}/content", openapi_extra=BINARY_BODY)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @repeatable
 @answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
@@ -87,7 +87,7 @@ async def upload_import(
 
 
 @imports.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @repeatable
 def delete_import(id: str, control: Control) -> None:
     """Throw an upload away."""
@@ -95,7 +95,7 @@ def delete_import(id: str, control: Control) -> None:
 
 
 @imports.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull)
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller

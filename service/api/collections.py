@@ -9,13 +9,13 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.collections import Collect, CollectionPlanAnswer, Verify
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
 
 
 @router.post("/collections/plan")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @reads_only
 def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
     """What a collection would delete now, and why. Changes nothing."""
@@ -23,14 +23,14 @@ def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
 
 
 @router.post("/collections", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def collect(request: Collect, control: Control, caller: Caller) -> OperationAnswer:
     """Delete what no retained snapshot needs. The control plane also does this by itself, from time to time."""
     return control.collections.collect(request, caller.name)
 
 
 @router.post("/verifications", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @answers(NotFound)
 def verify(request: Verify, control: Control, caller: Caller) -> OperationAnswer:
     """Check every file that retained snapshots need, and write again what can be, byte for byte, when asked to."""

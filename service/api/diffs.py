@@ -15,7 +15,7 @@ from epochal.service.api.reading import Named
 from epochal.service.queries.diffs import DiffService
 from epochal.wire.bodies import Name
 from epochal.wire.diffs import DiffRows, SnapshotDiff
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.snapshots import LONGEST_NAME
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots/{snapshot}/diff", tags=["snapshots"])
@@ -38,7 +38,7 @@ To = Annotated[
 
 
 @router.get("", summary="What is different in another snapshot")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
     """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
@@ -47,7 +47,7 @@ def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
 
 
 @router.get("/{table}", summary="The rows of a state table that are different")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff_rows(name: Name, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """In key order, with the values in both snapshots."""

@@ -7,10 +7,10 @@ from fastapi import Request
 from epochal.errors import MisdirectedRequest
 from epochal.service.api.access import requires
 from epochal.service.api.context import Node
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def elsewhere(request: Request, node: Node) -> None:
     urls = node.nodes.control_planes()
     raise MisdirectedRequest(

@@ -28,7 +28,7 @@ from epochal.wire.entries import (
     EntryAnswer,
     RequestId,
 )
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
 
@@ -49,7 +49,7 @@ Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_entries(name: Name, page: Paging, control: Control) -> Page[EntryAnswer]:
     """Of the version that runs, or that a start would run, by name."""
     after = page.after(str)
@@ -59,7 +59,7 @@ def list_entries(name: Name, page: Paging, control: Control) -> Page[EntryAnswer
 
 
 @router.post("/{entry}", response_model=CallAnswer | CallAnswers, responses=_WAITING, openapi_extra=_BODY)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @by_request_id
 @answers(InvalidArguments, RequestIdReused, InboxFull, OutcomeUnknown)
 async def call_entry(
@@ -80,7 +80,7 @@ async def call_entry(
 
 
 @router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 async def read_call(
     name: Name, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
 ) -> Response:

@@ -10,13 +10,13 @@ from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import EpochNumber
 from epochal.wire.epochs import EpochPage
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = None) -> EpochPage:
     """Of the lineage, newest first. Epochs that are long past are folded: `folded` has ranges of committed ones between
     the items, or below the last."""
@@ -24,7 +24,7 @@ def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = 
 
 
 @router.get("/{epoch}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(SnapshotExpired)
 def get_epoch(name: str, epoch: EpochNumber, node: Node) -> EpochRecord:
     """With the reason, when it was aborted. 410 for one that was folded into a range."""

@@ -17,7 +17,7 @@ from epochal.service.catalog.events import EventEntry, EventFilter
 from epochal.service.domain.ports import EventKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(tags=["events"])
 
@@ -34,7 +34,7 @@ Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only 
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(EventsExpired)
 async def events(
     request: Request,
@@ -60,7 +60,7 @@ async def events(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(EventsExpired)
 async def all_events(
     request: Request,

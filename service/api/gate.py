@@ -35,13 +35,10 @@ async def gate(request: Request) -> None:
         _refuse_foreign_pages(request)
     principal = await authenticator.user(authorization)
     request.state.principal = principal
-    if access is None or access.scope is None:
-        raise Forbidden("This endpoint does not say which scope it needs, and is closed therefore.")
-    if not principal.scope.includes(access.scope):
-        raise Forbidden(
-            f"The token {principal.name!r} has scope {principal.scope}; this needs {access.scope}. "
-            "Ask an administrator for another token."
-        )
+    if access is None or access.role is None:
+        raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
+    if not principal.may(access.role):
+        raise Forbidden(f"{principal.described}; this needs {access.role}. Ask an administrator for another token.")
     note_caller(request.scope)
     check_parameters(request)
 

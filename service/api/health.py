@@ -11,7 +11,7 @@ from epochal.service.api.answers import answers
 from epochal.service.api.context import Node
 from epochal.service.catalog.migration import check_current
 from epochal.wire.bodies import Answer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(tags=["health"])
 
@@ -39,7 +39,7 @@ def readyz(node: Node) -> HealthAnswer:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def metrics(node: Node) -> Response:
     """Prometheus' text format."""
     return Response(node.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -17,7 +17,7 @@ from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.scans import Scans
 from epochal.wire.bodies import Name
 from epochal.wire.histories import Blame, KeyHistory, Scan
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"])
 
@@ -45,7 +45,7 @@ Prefix = Annotated[
 
 
 @router.get("/scan", summary="Rows in key order", response_model=Scan, responses=ARROW_ANSWER)
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def scan(
     request: Request, name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
@@ -62,7 +62,7 @@ async def scan(
 
 
 @router.get("/history", summary="Every change of a key, newest first")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 def history(name: Name, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
     """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
@@ -71,7 +71,7 @@ def history(name: Name, table: str, histories: LookingBack, read: Reading, page:
 
 
 @router.get("/blame", summary="The epoch that last changed a key")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 def blame(name: Name, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
     """With what it read (files, offsets), its code version and parameters, and when it was committed."""

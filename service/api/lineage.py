@@ -13,7 +13,7 @@ from epochal.service.queries.lineage.dot import as_dot
 from epochal.service.queries.lineage.service import Wish
 from epochal.service.queries.lineage.svg import as_svg
 from epochal.wire.lineage import LineageAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/lineage", tags=["lineage"])
 
@@ -21,7 +21,7 @@ _DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz
 
 
 @router.get("", response_model=LineageAnswer, responses={200: _DRAWN})
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*FILES)
 def get_lineage(
     name: str,

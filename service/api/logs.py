@@ -15,7 +15,7 @@ from epochal.service.api.context import Control
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
 from epochal.wire.bodies import Name
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(tags=["logs"])
 
@@ -25,7 +25,7 @@ _MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
 @router.get("/v1/applications/{name}/logs", summary="The driver's log", response_class=PlainTextResponse)
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 async def logs(
     control: Control,
     name: Name,

@@ -7,13 +7,13 @@ from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.nodes import NodeAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_nodes(page: Paging, node: Node) -> Page[NodeAnswer]:
     """The control planes and query nodes of this catalog, oldest first."""
     return node.nodes.page(page)

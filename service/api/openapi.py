@@ -39,8 +39,8 @@ _ANSWERED_ID = {"description": "The request's id, as logs and problems have it."
 _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
-`X-Request-Id`, the caller's own where it sent one, under which the control plane's log has it. Scopes: read < operate <
-admin; submitting code needs operate, and is code execution.
+`X-Request-Id`, the caller's own where it sent one, under which the control plane's log has it. Roles: viewer <
+operator < author < admin; submitting code needs author, and is code execution.
 """
 
 

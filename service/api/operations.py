@@ -10,13 +10,13 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(NotFound)
 def list_operations(page: Paging, control: Control, application: str | None = None) -> Page[OperationAnswer]:
     """Newest first."""
@@ -24,15 +24,15 @@ def list_operations(page: Paging, control: Control, application: str | None = No
 
 
 @router.get("/{id}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def get_operation(id: str, control: Control) -> OperationAnswer:
     return control.operations.get(id)
 
 
 @router.post("/{id}/cancel", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 def cancel_operation(id: str, control: Control, caller: Caller) -> OperationAnswer:
-    """End an export, an import, a trial, a rekey, or (with the scope `admin`) a collection or a verification, and
+    """End an export, an import, a trial, a rekey, or (with the role admin) a collection or a verification, and
     remove what it has written. Its state stays `running` until nothing is left, and is `cancelled` then. 409 for kinds
     that the application's driver ends, and for what has succeeded or failed already."""
     return control.cancellation.cancel(id, caller)

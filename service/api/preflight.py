@@ -10,7 +10,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/preflight", tags=["versions"])
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/preflight", tags=["versions"])
         },
     },
 )
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, NotFound, Conflict, IncompatibleState, SharedTargets)
 def check_version(
     request: Preflight, control: Control, caller: Caller, response: Response

@@ -27,13 +27,13 @@ from epochal.wire.queries import (
     StandingQueriesAnswer,
     StandingQueryAnswer,
 )
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*FILES)
 def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
     """The standing queries that the latest committed epoch ran with, by id; paused ones as well.
@@ -44,7 +44,7 @@ def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
 
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*FILES, QueryRefused, InvalidInput, OptionError, Conflict)
 def add_query(name: str, request: AddQuery, control: Control, caller: Caller) -> OperationAnswer:
     """Begin to answer a query. It is checked at once, and begins with an epoch that is opened for it; the operation has
@@ -58,7 +58,7 @@ def add_query(name: str, request: AddQuery, control: Control, caller: Caller) ->
 
 
 @router.get("/{query}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*FILES)
 def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
     """A standing query as the latest committed epoch ran with it. 404 before its first epoch, and when it is gone."""
@@ -66,20 +66,20 @@ def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
 
 
 @router.post("/{query}/drop", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
     """End a query, at an epoch that is opened for it. Its results are gone from that epoch on, and its id is never used
     again.
 
-    A query is changed by its owner, which is the token that has added it, and by tokens of scope `admin`; others get
+    A query is changed by its owner, which is the token that has added it, and by tokens with the role admin; others get
     403. The operation fails if the query has ended meanwhile. 409: the application does not run.
     """
     return _change(control, name, query, "drop", caller)
 
 
 @router.post("/{query}/pause", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
     """Stop answering, from an epoch on that is opened for it. Windows that have not closed are forgotten, results stay.
@@ -88,7 +88,7 @@ def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller)
 
 
 @router.post("/{query}/resume", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
     """Answer again, beginning with the first window of which every row is still to come; what it remembered is
@@ -97,7 +97,7 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 
 
 @router.get("/{query}/results")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def get_results(
     name: Name, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging

@@ -11,13 +11,13 @@ from epochal.service.api.gate import Caller
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rekey import Rekey
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/rekey", tags=["versions"])
 
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, IncompatibleState, SharedTargets, PreconditionFailed)
 def rekey_application(
     name: str, request: Rekey, control: Control, caller: Caller, revisions: IfMatch

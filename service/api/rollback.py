@@ -10,14 +10,14 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.commands.rollback import NotConfirmed
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.roles import Role
 from epochal.wire.rollback import RollBack, RollbackPlan
-from epochal.wire.scopes import Scope
 
 router = APIRouter(prefix="/v1/applications/{name}/rollback", tags=["rollback"])
 
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": RollbackPlan}})
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*SNAPSHOT, *FILES, NotConfirmed, IncompatibleState, PreconditionFailed)
 def roll_back(
     name: str, request: RollBack, response: Response, control: Control, caller: Caller, revisions: IfMatch

@@ -10,14 +10,14 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.roles import Role
 from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer
-from epochal.wire.scopes import Scope
 
 router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])
 
 
 @router.post("", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(NameTaken)
 def create_savepoint(name: str, request: CreateSavepoint, control: Control, caller: Caller) -> OperationAnswer:
     """Of the next epoch boundary; of the last committed epoch when the application does not run."""
@@ -25,20 +25,20 @@ def create_savepoint(name: str, request: CreateSavepoint, control: Control, call
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_savepoints(name: str, page: Paging, node: Node) -> Page[SavepointAnswer]:
     """By name."""
     return node.registered.savepoints(name, page)
 
 
 @router.get("/{savepoint}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def get_savepoint(name: str, savepoint: str, node: Node) -> SavepointAnswer:
     return node.registered.savepoint(name, savepoint)
 
 
 @router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
     """Forks of it keep what they need."""
     control.savepoints.delete(name, savepoint)

@@ -8,21 +8,21 @@ from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
 from epochal.wire.epochs import EpochPage
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.snapshots import SnapshotAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_snapshots(name: str, page: Paging, node: Node) -> EpochPage:
     """Prepared and committed epochs of the lineage, newest first; ranges of those that were folded, in `folded`."""
     return node.manifests.page(name, page)
 
 
 @router.get("/{snapshot}")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES)
 def get_snapshot(name: str, snapshot: Named, node: Node) -> SnapshotAnswer:
     """The manifest: what the epoch read, changed and wrote, and the files that hold it."""

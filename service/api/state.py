@@ -35,7 +35,7 @@ from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Name, Page
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.state import (
     MOST_KEYS,
     BatchLookup,
@@ -60,7 +60,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 
 
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(NotYetCommitted, *FILES)
 async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
     after = page.after(str)
@@ -76,7 +76,7 @@ async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableV
     response_model=PointLookup,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def point(
     request: Request,
@@ -106,7 +106,7 @@ async def point(
     response_model=PointLookup,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def point_by_query(
     name: Name,
@@ -142,7 +142,7 @@ async def _point(
         }
     },
 )
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def batch(request: Request, name: Name, table: str, lookups: Looking) -> Response:
     """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their

@@ -10,14 +10,14 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @answers(NameTaken)
 def create_token(body: CreateToken, request: Request, control: Control, caller: Caller) -> NewTokenAnswer:
     """The token is in this answer, and never again."""
@@ -27,7 +27,7 @@ def create_token(body: CreateToken, request: Request, control: Control, caller: 
 
 
 @router.post("/{id}/rotate", status_code=status.HTTP_201_CREATED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @answers(NameTaken)
 def rotate_token(id: str, body: RotateToken, request: Request, control: Control, caller: Caller) -> RotatedTokenAnswer:
     """Replace a token by a new one of the same name and scope; the old one is revoked. The new one is in this answer,
@@ -38,14 +38,14 @@ def rotate_token(id: str, body: RotateToken, request: Request, control: Control,
 
 
 @router.get("")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def list_tokens(page: Paging, control: Control) -> Page[TokenAnswer]:
     """By name, without the tokens themselves."""
     return control.administration.tokens(page)
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def delete_token(id: str, control: Control, caller: Caller) -> None:
     """Revoke it: it stops working at once in this control plane, within seconds in others, and never works again."""
     control.tokens.delete(id, caller.name)

@@ -9,14 +9,14 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.bodies import EpochNumber
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.transactions import TransactionDecision, TransactionsAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transactions"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 @answers(*FILES)
 def list_transactions(name: str, control: Control) -> TransactionsAnswer:
     """What is prepared and not yet committed, for each sink, and why it waits."""
@@ -24,7 +24,7 @@ def list_transactions(name: str, control: Control) -> TransactionsAnswer:
 
 
 @router.post("/{sink}/{epoch}/{action}", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 @answers(*FILES)
 def decide_transaction(
     name: str,

@@ -12,7 +12,7 @@ from epochal.service.api.paging import Paging
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}/versions", tags=["versions"])
@@ -20,14 +20,14 @@ rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
 
 
 @router.get("")
-@requires(Scope.READ)
+@requires(Role.VIEWER)
 def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
     """Newest first."""
     return node.registered.versions(name, page)
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-@requires(Scope.OPERATE)
+@requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
 def create_version(
     name: str, request: CreateVersion, control: Control, caller: Caller, revisions: IfMatch
@@ -39,7 +39,7 @@ def create_version(
 
 
 @rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
-@requires(Scope.OPERATE)
+@requires(Role.OPERATOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
 def rescale_application(
     name: str, request: Rescale, control: Control, caller: Caller, revisions: IfMatch

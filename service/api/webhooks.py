@@ -8,14 +8,14 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from epochal.wire.webhooks import CreateWebhook, NewWebhookAnswer, WebhookAnswer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def create_webhook(body: CreateWebhook, request: Request, control: Control, caller: Caller) -> NewWebhookAnswer:
     """Post what happens to a URL, from now on: each event at least once, those of a webhook in order. Repeated until
     the receiver answers 2xx, with growing pauses; redirects are not followed. Headers: `Epochal-Event` (the kind),
@@ -27,20 +27,20 @@ def create_webhook(body: CreateWebhook, request: Request, control: Control, call
 
 
 @router.get("")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def list_webhooks(page: Paging, control: Control) -> Page[WebhookAnswer]:
     """Oldest first, without their secrets."""
     return control.administration.webhooks(page)
 
 
 @router.get("/{id}")
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def get_webhook(id: str, control: Control) -> WebhookAnswer:
     return control.administration.webhook(id)
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
-@requires(Scope.ADMIN)
+@requires(Role.ADMIN)
 def delete_webhook(id: str, control: Control) -> None:
     """With what waits to be delivered to it."""
     control.webhooks.delete(id)

@@ -67,7 +67,7 @@ class AdminTokenFile:
 
 
 def ensure_admin_token(database: Database, path: Path) -> None:
-    """Seed the catalog with a token of scope admin, and the file ``path`` (mode 0600) with its text.
+    """Seed the catalog with a token with the role admin, and the file ``path`` (mode 0600) with its text.
 
     The token in a file that is there is seeded when the catalog has never known it (the catalog may be a new one): who
     can write the file owns the data directory. One that was revoked stays revoked, which is logged. Raises
@@ -92,7 +92,7 @@ def ensure_admin_token(database: Database, path: Path) -> None:
 
 
 def seed_given_token(database: Database, path: Path) -> None:
-    """Seed the catalog with the token in ``path``, of scope admin. The file is somebody else's, and is only read.
+    """Seed the catalog with the token in ``path``, with the role admin. The file is somebody else's, and is only read.
 
     One that was revoked stays revoked, which is logged. Raises ``EnvironmentProblem``, as :func:`read_given_token`.
     """

@@ -8,6 +8,8 @@ from epochal.service.catalog.models import Attempt, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.service.domain.permissions import DEFAULT_PROJECT
+from epochal.wire.roles import Role
 from epochal.wire.scopes import Scope
 from epochal.wire.tokens import TokenAnswer
 
@@ -49,7 +51,19 @@ class TokenRepository:
         self._session.flush()
 
 
+def roles_of(row: Token) -> dict[str, Role]:
+    """By name of project."""
+    if row.roles is None:
+        return {DEFAULT_PROJECT: Scope(row.scope).role}
+    return {project: Role(role) for project, role in row.roles.items()}
+
+
 def token_answer(row: Token) -> TokenAnswer:
     return TokenAnswer(
-        id=row.id, name=row.name, scope=Scope(row.scope), created_at=row.created_at, expires_at=row.expires_at
+        id=row.id,
+        name=row.name,
+        roles=roles_of(row),
+        scope=Scope(row.scope),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
     )

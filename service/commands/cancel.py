@@ -9,7 +9,7 @@ from epochal.service.domain.operations import OF_THE_STORE
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.operations import OperationWorker
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 
 class CancelService:
@@ -24,6 +24,6 @@ class CancelService:
         """
         with self._database.reading() as session:
             kind = OperationRepository(session).get(id)[0].kind
-        if kind in OF_THE_STORE and caller.scope is not Scope.ADMIN:
-            raise Forbidden(f"A {kind} concerns the whole store; cancelling it needs a token of scope admin.")
+        if kind in OF_THE_STORE and not caller.may(Role.ADMIN):
+            raise Forbidden(f"A {kind} concerns the whole store; cancelling it needs the role admin.")
         return self._worker.cancel(id, caller.name)

@@ -28,7 +28,7 @@ from epochal.standing.active import StandingQuery
 from epochal.standing.limits import DEFAULT, Limits
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.queries import AddQuery
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 OPERATOR = "standing_queries"
 
@@ -118,10 +118,10 @@ class QueryService:
 
 
 def _check_owner(query: StandingQuery, kind: QueryCommandKind, by: Principal) -> None:
-    if query.owner != by.name and not by.scope.includes(Scope.ADMIN):
+    if query.owner != by.name and not by.may(Role.ADMIN):
         raise Forbidden(
             f"Standing query {query.id} belongs to {query.owner!r}, and the token {by.name!r} may not {kind} it. Ask "
-            f"{query.owner!r}, or somebody with a token of scope admin."
+            f"{query.owner!r}, or somebody with the role admin."
         )
 
 

@@ -7,8 +7,10 @@ from epochal.service.catalog.models import Token
 from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
+from epochal.service.domain.permissions import DEFAULT_PROJECT
 from epochal.service.domain.secrets import UserToken
 from epochal.service.runtime.authenticator import Authenticator
+from epochal.wire.scopes import Scope
 from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken
 
 
@@ -26,7 +28,8 @@ class TokenService:
         row = Token(
             id=token.id,
             name=request.name,
-            scope=request.scope.value,
+            scope=Scope.of(request.granted).value,
+            roles={DEFAULT_PROJECT: request.granted.value},
             secret_sha256=token.sha256,
             created_at=now(),
             created_by=by,
@@ -46,7 +49,7 @@ class TokenService:
         self._authenticator.forget()
 
     def rotate(self, id: str, request: RotateToken, by: str) -> RotatedTokenAnswer:
-        """A new token with the name and the scope of token ``id``, which is revoked in the same transaction.
+        """A new token with the name and the roles of token ``id``, which is revoked in the same transaction.
 
         When ``id`` is the token of the admin token file, the file holds the new one after it. Raises ``NotFound``,
         ``InvalidInput`` when the new token would have expired already, ``EnvironmentProblem`` when the file cannot be
@@ -63,6 +66,7 @@ class TokenService:
                 id=token.id,
                 name=old.name,
                 scope=old.scope,
+                roles=old.roles,
                 secret_sha256=token.sha256,
                 created_at=now(),
                 created_by=by,

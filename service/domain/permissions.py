@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
+
+DEFAULT_PROJECT = "default"
+"""Everything belongs to this project."""
 
 
 class Access(StrEnum):
-    """What an endpoint needs: a scope, nothing, or the token of the driver that its path names."""
+    """What an endpoint needs: a role, nothing, or the token of the driver that its path names."""
 
-    READ = "read"
-    OPERATE = "operate"
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    AUTHOR = "author"
     ADMIN = "admin"
     PUBLIC = "public"
     DRIVER = "driver"
 
     @property
-    def scope(self) -> Scope | None:
-        return Scope(self.value) if self in (Access.READ, Access.OPERATE, Access.ADMIN) else None
+    def role(self) -> Role | None:
+        return None if self in (Access.PUBLIC, Access.DRIVER) else Role(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling. ``id`` is the token's; ``name`` stands in ``created_by`` and in the audit log."""
+    """Who is calling. ``id`` is the token's; ``name`` stands in ``created_by`` and in the audit log; ``roles`` are by
+    name of project."""
 
     id: str
     name: str
-    scope: Scope
+    roles: Mapping[str, Role]
+
+    def may(self, role: Role, project: str = DEFAULT_PROJECT) -> bool:
+        own = self.roles.get(project)
+        return own is not None and own.includes(role)
+
+    @property
+    def described(self) -> str:
+        """As it stands in a sentence: who it is, and what it may."""
+        own = self.roles.get(DEFAULT_PROJECT)
+        has = "no role" if own is None else f"the role {own}"
+        return f"The token {self.name!r} has {has} in the project {DEFAULT_PROJECT!r}"
 
 
-ANONYMOUS = Principal(id="anonymous", name="anonymous", scope=Scope.ADMIN)
+ANONYMOUS = Principal(id="anonymous", name="anonymous", roles={DEFAULT_PROJECT: Role.ADMIN})
 """Everybody, where authentication is off (loopback only)."""

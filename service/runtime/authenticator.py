@@ -10,11 +10,11 @@ from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import Unauthenticated
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.catalog.tokens import TokenRepository, roles_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.permissions import ANONYMOUS, Principal
 from epochal.service.domain.secrets import UserToken, same
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 
 REMEMBERED_SECONDS = 3.0
 """A token that was deleted through another control plane process is good for so long at most."""
@@ -65,7 +65,7 @@ class Authenticator:
         known = headers.get(authorization)
         if known is None:
             known = self._users.get(bearer(authorization.decode("latin-1")))
-            if known is None or not known.principal.scope.includes(Scope.READ):
+            if known is None or not known.principal.may(Role.VIEWER):
                 return False
             if len(headers) >= _REMEMBERED_AT_MOST:
                 headers.clear()
@@ -100,7 +100,7 @@ class Authenticator:
             row = TokenRepository(session).find(token.id)
         if row is None or not same(row.secret_sha256, token.sha256):
             raise Unauthenticated(_WRONG)
-        principal = Principal(id=row.id, name=row.name, scope=Scope(row.scope))
+        principal = Principal(id=row.id, name=row.name, roles=roles_of(row))
         return _Remembered(principal, row.expires_at, time.monotonic() + REMEMBERED_SECONDS)
 
 

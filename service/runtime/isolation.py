@@ -72,7 +72,7 @@ class Isolation:
             secrets.append("this process's environment and memory, and everything else on this machine")
         return (
             f"Pipelines run under this control plane's own user ({_name(os.geteuid())}), since {self.reason}. Their "
-            f"code can read {', '.join(secrets)}: give a token of scope operate only to whom you would give all of "
+            f"code can read {', '.join(secrets)}: give a token with the role author only to whom you would give all of "
             "that (docs/operations.md, Security)."
         )
 

@@ -107,8 +107,8 @@ class Plane:
     supervisor: StandInSupervisor
     events: list[ControlEvent]
 
-    def token(self, scope: str, name: str | None = None) -> str:
-        answer = self.client.post("/v1/tokens", json={"name": name or f"a-{scope}", "scope": scope})
+    def token(self, role: str, name: str | None = None) -> str:
+        answer = self.client.post("/v1/tokens", json={"name": name or f"a-{role}", "role": role})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["token"])
 

@@ -79,7 +79,7 @@ def test_a_message_takes_the_place_of_the_one_before(plane: Plane) -> None:
 
 def test_marks_are_audited_and_need_the_operate_scope(plane: Plane) -> None:
     running(plane, 1)
-    with plane.as_bearer(plane.token("read")) as reader:
+    with plane.as_bearer(plane.token("viewer")) as reader:
         assert reader.post(f"{SNAPSHOTS}/1/pin", json={}).status_code == 403
     plane.post(f"{SNAPSHOTS}/1/pin", 201)
     audited = [(entry["token"], entry["target"], entry["outcome"]) for entry in plane.get("/v1/audit")["items"]]

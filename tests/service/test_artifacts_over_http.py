@@ -71,7 +71,7 @@ def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Pla
 
 def test_an_artifact_is_kept_while_a_version_is_made_of_it(plane: Plane) -> None:
     sha256 = plane.application(start=False)["artifact"]
-    reader = plane.as_bearer(plane.token("read"))
+    reader = plane.as_bearer(plane.token("viewer"))
     check_problem(reader.delete(f"/v1/artifacts/{sha256}"), 403, "forbidden")
     problem = check_problem(plane.client.delete(f"/v1/artifacts/{sha256}"), 409, "conflict")
     assert "version 1 of 'flights':" in problem["detail"]

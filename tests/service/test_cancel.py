@@ -72,7 +72,7 @@ def test_what_has_ended_what_a_driver_ends_and_what_is_unknown_is_refused(plane:
     assert answer.status_code == 409 and "stop" in answer.json()["detail"]
     assert plane.client.post("/v1/operations/unknown/cancel", json={}).status_code == 404
     verified = plane.post("/v1/verifications")
-    with plane.as_bearer(plane.token("operate")) as operator:
+    with plane.as_bearer(plane.token("author")) as operator:
         assert operator.post(f"/v1/operations/{verified['id']}/cancel", json={}).status_code == 403
     eventually(lambda: plane.get(f"/v1/operations/{verified['id']}")["state"] == "succeeded")
     late = plane.client.post(f"/v1/operations/{verified['id']}/cancel", json={})

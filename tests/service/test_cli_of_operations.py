@@ -107,7 +107,7 @@ def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -
     refused(epochal("operations", "cancel", started), 4, "stop the application")
     for verb in ("cancel", "show"):
         refused(epochal("operations", verb, "nothing"), 3, "nothing")
-    refused(epochal("operations", "cancel", started, EPOCHAL_TOKEN=plane.token("read")), 6, "operate")
+    refused(epochal("operations", "cancel", started, EPOCHAL_TOKEN=plane.token("viewer")), 6, "operate")
     failed = epochal("operations", "cancel", done, "--json")
     assert (failed.code, failed.document["error"]["type"]) == (4, "conflict")
 
@@ -159,7 +159,7 @@ def test_a_webhook_that_cannot_be_is_refused(epochal: CommandLine, arguments: li
 
 
 def test_webhooks_are_for_administrators(plane: Plane, epochal: CommandLine) -> None:
-    token = plane.token("operate")
+    token = plane.token("author")
     attempts: list[Callable[[], Answer]] = [
         lambda: epochal("webhooks", "list", EPOCHAL_TOKEN=token),
         lambda: epochal("webhooks", "create", URL, "-k", "epoch.committed", EPOCHAL_TOKEN=token),
@@ -176,7 +176,7 @@ def test_artifacts_are_deleted_unless_a_version_is_made_of_them(plane: Plane, ep
     refused(epochal("artifacts", "delete", used), 4, "version 1 of 'flights'")
     refused(epochal("artifacts", "delete", "nothing"), 3, "epochal artifacts list")
     refused(epochal("artifacts", "delete", ""), 1, "2 artifacts begin with")
-    refused(epochal("artifacts", "delete", unused, EPOCHAL_TOKEN=plane.token("read")), 6)
+    refused(epochal("artifacts", "delete", unused, EPOCHAL_TOKEN=plane.token("viewer")), 6)
     answer = epochal("artifacts", "delete", unused[:10])
     assert (answer.code, answer.output.strip()[:9]) == (0, "Artifact ")
     assert [item["sha256"] for item in epochal("artifacts", "list", "--json").document["items"]] == [used]

@@ -177,7 +177,7 @@ def test_a_second_collection_is_refused_until_the_first_is_over(plane: Plane) ->
 
 
 def test_only_administrators_collect_and_requests_are_checked(plane: Plane) -> None:
-    with plane.as_bearer(plane.token("operate")) as operator:
+    with plane.as_bearer(plane.token("author")) as operator:
         assert operator.post("/v1/collections", json={}).status_code == 403
         assert operator.post("/v1/collections/plan", json={}).status_code == 403
     for wrong in ({"grace_seconds": -1}, {"foreign": ["../x"]}, {"unknown": 1}, {"foreign": [""]}):

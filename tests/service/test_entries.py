@@ -162,7 +162,7 @@ def test_entries_are_listed_with_what_they_take(store: Application) -> None:
 
 
 def test_a_call_needs_the_scope_of_commands_and_is_not_in_the_audit_log(store: Application) -> None:
-    reader = store.plane.as_bearer(store.plane.token("read"))
+    reader = store.plane.as_bearer(store.plane.token("viewer"))
     path = "/v1/applications/store/entries/exchange"
     assert reader.post(path, json={"arguments": {"key": "x"}}).status_code == 403
     assert reader.get("/v1/applications/store/entries").status_code == 200
@@ -179,7 +179,7 @@ def test_an_application_that_lags_takes_no_more_than_may_wait(store: Application
 
 
 def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: Application) -> None:
-    with Client(store.plane.settings.url, store.plane.token("operate")) as client:
+    with Client(store.plane.settings.url, store.plane.token("author")) as client:
         exchange = client.application("store").entries["exchange"]
         assert exchange.call(key="x", value="1", request_id="one", wait_seconds=0).state == "waiting"
         with pytest.raises(NotYetCommitted, match=r"1 of 1 calls .* not answered after 0.1 s.* 'one'"):
@@ -200,7 +200,7 @@ def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: App
 
 
 def test_the_command_line_calls(store: Application) -> None:
-    environment = {"EPOCHAL_URL": store.plane.settings.url, "EPOCHAL_TOKEN": store.plane.token("operate")}
+    environment = {"EPOCHAL_URL": store.plane.settings.url, "EPOCHAL_TOKEN": store.plane.token("author")}
 
     def epochal(*words: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, list(words), env=environment)

@@ -44,7 +44,7 @@ def calls(count: int, **more: Any) -> dict[str, Any]:
 def refused(store: Plane) -> Iterator[httpx.Response]:
     """Answers to what is no call, one for each reason and more."""
     client = store.client
-    yield store.as_bearer(store.token("read")).post(GET, json={"arguments": ARGUMENTS})
+    yield store.as_bearer(store.token("viewer")).post(GET, json={"arguments": ARGUMENTS})
     yield client.post(CALLS.format(name="store", entry="gett"), json={"arguments": ARGUMENTS})
     yield client.get(f"{GET}/calls/order-18")
     assert client.post(f"{GET}?wait=0", json={"request_id": "order-17", "arguments": ARGUMENTS}).status_code == 202

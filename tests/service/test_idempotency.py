@@ -70,14 +70,14 @@ def test_a_key_is_good_for_one_request_of_one_token(plane: Plane) -> None:
     other_path = plane.client.post("/v1/applications/flights/stop", json={}, headers=key)
     check_problem(other_path, 422, "idempotency-key-reused")
 
-    other_token = plane.as_bearer(plane.token("operate"))
+    other_token = plane.as_bearer(plane.token("author"))
     assert other_token.post("/v1/applications/flights/stop", json={}, headers=key).status_code == 202
     assert plane.as_bearer(None).post("/v1/applications/flights/start", headers=key).status_code == 401
     assert plane.client.post("/v1/applications/x/start", headers={"Idempotency-Key": "k" * 201}).status_code == 422
 
 
 def test_a_forbidden_call_leaves_no_trace_of_its_key(plane: Plane) -> None:
-    reader = plane.as_bearer(plane.token("read"))
+    reader = plane.as_bearer(plane.token("viewer"))
     for _ in range(2):
         answer = reader.post("/v1/applications/flights/start", headers={"Idempotency-Key": "k"})
         assert answer.status_code == 403 and "idempotency-replayed" not in answer.headers

@@ -433,5 +433,5 @@ def test_a_control_plane_that_cannot_isolate_says_which_secrets_remain_readable(
         assert isolation.user is None
         warning = isolation.warning(settings)
         assert warning is not None and "\n" not in warning
-        for secret in (str(settings.admin_token_file), "the catalog", "bundles", "EPOCHAL_SECRET_", "scope operate"):
+        for secret in (str(settings.admin_token_file), "the catalog", "bundles", "EPOCHAL_SECRET_", "the role author"):
             assert secret in warning

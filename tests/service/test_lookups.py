@@ -66,7 +66,7 @@ def test_without_a_good_token_nothing_is_answered(plane: Plane, driver: StateDri
         with plane.as_bearer(token) as client:
             assert client.get(KEYS + "JFK,LAX").status_code == 401
             assert client.post("/v1/applications/flights/state/delays/lookup", json={"keys": []}).status_code == 401
-    with plane.as_bearer(plane.token("read")) as client:
+    with plane.as_bearer(plane.token("viewer")) as client:
         assert client.get(KEYS + "JFK,LAX").status_code == 200
 
 
@@ -209,7 +209,7 @@ def test_a_batch_comes_from_one_epoch_in_the_order_asked_for(plane: Plane, drive
     seen: list[tuple[int, set[int]]] = []
 
     def look() -> None:
-        with plane.as_bearer(plane.token("read")) as client:
+        with plane.as_bearer(plane.token("viewer")) as client:
             while not done.is_set():
                 answer = client.post(path, json={"keys": [route(name, "X") for name in names]})
                 if answer.status_code == 200:

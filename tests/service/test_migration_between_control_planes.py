@@ -288,6 +288,6 @@ def test_readers_may_neither_take_away_nor_bring(plane: Plane) -> None:
     with_state(plane, epochs=1)
     exported(plane)
     id = plane.get("/v1/operations")["items"][0]["id"]
-    with plane.as_bearer(plane.token("read")) as reader:
+    with plane.as_bearer(plane.token("viewer")) as reader:
         assert reader.get(f"/v1/applications/flights/exports/{id}").status_code == 403
         assert reader.post("/v1/imports", json={"sha256": "0" * 64, "bytes": 1}).status_code == 403

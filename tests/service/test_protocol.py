@@ -193,7 +193,7 @@ def test_every_list_is_paged_completely_and_in_order(plane: Plane) -> None:
     for name in ("a", "b", "c", "d", "e"):
         plane.artifact(note=name)
         plane.application(name)
-        plane.token("read", f"token-{name}")
+        plane.token("viewer", f"token-{name}")
     driver = plane.driver("a")
     driver.running()
     driver.epochs(5)

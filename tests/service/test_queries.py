@@ -179,7 +179,7 @@ def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypat
 
 @pytest.mark.parametrize("kind", ["drop", "pause", "resume"])
 def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Plane, driver: Driver, kind: str) -> None:
-    ada, bob = (plane.as_bearer(plane.token("operate", name)) for name in ("ada", "bob"))
+    ada, bob = (plane.as_bearer(plane.token("author", name)) for name in ("ada", "bob"))
     with ada, bob:
         assert ada.post(PATH, json={"query": COUNT}).status_code == 202
         carried_out(plane, driver, ActiveQueries())

@@ -131,7 +131,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     assert node.processes()["query_applier"] != before["query_applier"]
 
     # What else it answers, and what it does not.
-    token = plane.token("read")
+    token = plane.token("viewer")
     with Client(node.said["url"], token) as client:
         application = client.application("flights")
         assert application.state("delays").get("JFK", "LAX").value["flights"] == 99

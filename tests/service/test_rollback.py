@@ -256,7 +256,7 @@ def test_one_operation_at_a_time(plane: Plane) -> None:
 
 def test_readers_may_not(plane: Plane) -> None:
     running(plane)
-    with plane.as_bearer(plane.token("read")) as reader:
+    with plane.as_bearer(plane.token("viewer")) as reader:
         assert problem(reader.post(ROLLBACK, json={"epoch": 2, "dry_run": True})) == (403, "forbidden")
 
 

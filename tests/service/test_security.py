@@ -1,4 +1,4 @@
-"""Who may do what: every route, every scope; tokens; binding; the audit log."""
+"""Who may do what: every route, every role; tokens; binding; the audit log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
-from epochal.wire.scopes import Scope
+from epochal.wire.roles import Role
 from tests.catalogs import new_sqlite_catalog
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def test_every_endpoint_says_what_it_needs(app: FastAPI) -> None:
     assert all((access is Access.DRIVER) == path.startswith("/internal/") for _, path, access in found)
     reading = {"/v1/applications/{name}/state/{table}/lookup"}
     for method, path, access in found:
-        if access is not None and access.scope is Scope.READ:
-            assert method == "GET" or path in reading, f"{method} {path} needs read only"
+        if access is not None and access.role is Role.VIEWER:
+            assert method == "GET" or path in reading, f"{method} {path} needs a viewer only"
 
 
 def filled(path: str) -> str:
@@ -71,27 +71,27 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda match: values.get(match[1], "x"), path)
 
 
-def test_the_matrix_of_scopes(plane: Plane, app: FastAPI) -> None:
-    """Without a token, with a wrong one, and with each scope, every endpoint is open or closed as it says."""
-    clients: dict[Scope | str | None, httpx.Client] = {
+def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
+    """Without a token, with a wrong one, and with each role, every endpoint is open or closed as it says."""
+    clients: dict[Role | str | None, httpx.Client] = {
         None: plane.as_bearer(None),
         "wrong": plane.as_bearer(f"ept_{'0' * 32}_{'x' * 43}"),
         "nonsense": plane.as_bearer("nonsense"),
-        **{scope: plane.as_bearer(plane.token(scope.value)) for scope in Scope},
+        **{role: plane.as_bearer(plane.token(role.value)) for role in Role},
     }
     for method, path, access in endpoints(app):
         assert access is not None
         for who, client in clients.items():
-            if path.endswith("/events") and who in tuple(Scope):
+            if path.endswith("/events") and who in tuple(Role):
                 continue  # a stream without end
             answer = client.request(method, filled(path))
             status, where = answer.status_code, f"{method} {path} as {who}"
             if access is Access.PUBLIC:
                 assert status == 200, where
-            elif access is Access.DRIVER or not isinstance(who, Scope):
+            elif access is Access.DRIVER or not isinstance(who, Role):
                 assert (status, answer.json()["type"]) == (401, "urn:epochal:problem:unauthenticated"), where
                 assert answer.headers["www-authenticate"] == "Bearer", where
-            elif not who.includes(access.scope or Scope.ADMIN):
+            elif not who.includes(access.role or Role.ADMIN):
                 assert (status, answer.json()["type"]) == (403, "urn:epochal:problem:forbidden"), where
             else:
                 assert status not in (401, 403), where
@@ -127,7 +127,7 @@ def test_tokens_are_listed_without_their_secrets(plane: Plane) -> None:
 
 
 def test_no_secret_is_stored(plane: Plane) -> None:
-    secrets = [plane.settings.admin_token_file.read_text().strip(), plane.token("operate")]
+    secrets = [plane.settings.admin_token_file.read_text().strip(), plane.token("author")]
     plane.application()
     secrets.append(plane.driver().ticket.token)
 
@@ -360,7 +360,7 @@ def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:
 
 
 def test_every_call_that_changes_something_is_in_the_audit_log(plane: Plane) -> None:
-    reader = plane.as_bearer(plane.token("read", "reader"))
+    reader = plane.as_bearer(plane.token("viewer", "reader"))
     plane.application(start=False)
     assert reader.delete("/v1/applications/flights").status_code == 403
     assert plane.as_bearer(None).post("/v1/applications/flights/start").status_code == 401

@@ -130,7 +130,7 @@ def test_a_store_is_verified_without_its_control_plane(
 def test_only_one_works_on_the_store_and_only_administrators(
     plane: Plane, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EPOCHAL_TOKEN", plane.token("operate"))
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.token("author"))
     assert run("gc")[0] == 6
     assert run("verify")[0] == 6
     assert run("pin", "flights", "5")[0] == 0

@@ -81,7 +81,7 @@ def test_an_order_that_came_too_late_says_so(plane: Plane, driver: Driver) -> No
 
 
 def test_only_an_administrator_decides(plane: Plane, driver: Driver) -> None:
-    with plane.as_bearer(plane.token("operate")) as client:
+    with plane.as_bearer(plane.token("author")) as client:
         assert client.get(PATH).status_code == 200
         assert client.post(f"{PATH}/out/1/abort", json={}).status_code == 403
     assert say(driver, 1, 2) == []

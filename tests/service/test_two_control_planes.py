@@ -110,7 +110,7 @@ def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
     with_state(plane)
     bundle = exported(plane)
     announced = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
-    with here.as_bearer(here.token("operate", "mover")) as client:
+    with here.as_bearer(here.token("author", "mover")) as client:
         upload = client.post("/v1/imports", json=announced).json()["id"]
     part(here, upload, 0, bundle[:1000])
     assert there.get(f"/v1/imports/{upload}")["received"] == 1000

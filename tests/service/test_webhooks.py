@@ -239,7 +239,7 @@ def test_webhooks_are_listed_and_deleted_without_their_secrets(plane: Plane, rec
     assert made["secret"].startswith("whsec_") and again == {**made, "secret": None}
     del again["secret"]
     assert plane.get("/v1/webhooks")["items"] == [again]
-    check_problem(plane.as_bearer(plane.token("operate")).get("/v1/webhooks"), 403, "forbidden")
+    check_problem(plane.as_bearer(plane.token("author")).get("/v1/webhooks"), 403, "forbidden")
 
     assert plane.client.delete(f"/v1/webhooks/{made['id']}").status_code == 204
     check_problem(plane.client.delete(f"/v1/webhooks/{made['id']}"), 404, "not-found")

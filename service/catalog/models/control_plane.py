@@ -167,11 +167,17 @@ class Installation(Base):
 
 
 class Token(Base):
+    """``roles``: by name of project; null: ``scope`` says it, as everything that an earlier version has written.
+
+    ``scope`` allows nothing that ``roles`` do not: a control plane of an earlier version goes by it.
+    """
+
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
+    roles: Mapped[Json | None]
     secret_sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))

@@ -68,12 +68,17 @@ def test_migrate_makes_a_catalog_and_can_be_repeated(alone: CommandLine, tmp_pat
 
 
 def test_tokens_are_made_listed_and_deleted(epochal: CommandLine) -> None:
-    made = epochal("tokens", "create", "ci", "--scope", "operate", "--days", "2", "--json").document
-    assert made["scope"] == "operate"
+    made = epochal("tokens", "create", "ci", "--role", "operator", "--days", "2", "--json").document
+    assert made["roles"] == {"default": "operator"}
+    assert epochal("tokens", "create", "cd", "--scope", "operate", "--json").document["roles"] == {"default": "author"}
     listed = {token["id"]: token for token in epochal("tokens", "list", "--json").document["items"]}
     assert "token" not in listed[made["id"]]
     assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 0
-    assert "ci" in epochal("tokens", "list").output
+    lines = epochal("tokens", "list").output.splitlines()
+    assert [next(line for line in lines if f" {name} " in line).split()[2] for name in ("ci", "cd")] == [
+        "operator",
+        "author",
+    ]
     assert epochal("tokens", "delete", made["id"]).code == 0
     assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 6
 
