@@ -36,8 +36,8 @@ def create(
 ) -> None:
     """Make a token. It is printed once; only its hash is kept."""
     with connected(url, as_json) as session:
-        given = role if scope is None else scope.role
-        token = session.client.tokens.create(name, expires_at=_expiry(days), role=given.value)
+        granted = role if scope is None else scope.role
+        token = session.client.tokens.create(name, expires_at=_expiry(days), role=granted.value)
         session.output.note(f"Keep this token of {name} ({_roles(token)}); it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
 

@@ -77,14 +77,14 @@ def test_a_message_takes_the_place_of_the_one_before(plane: Plane) -> None:
     assert plane.client.get(f"{SNAPSHOTS}/1/message").status_code == 404
 
 
-def test_marks_are_audited_and_need_the_operate_scope(plane: Plane) -> None:
+def test_marks_are_audited_and_need_an_operator(plane: Plane) -> None:
     running(plane, 1)
     with plane.as_bearer(plane.token("viewer")) as reader:
         assert reader.post(f"{SNAPSHOTS}/1/pin", json={}).status_code == 403
     plane.post(f"{SNAPSHOTS}/1/pin", 201)
     audited = [(entry["token"], entry["target"], entry["outcome"]) for entry in plane.get("/v1/audit")["items"]]
     assert ("admin", f"{SNAPSHOTS}/1/pin", 201) in audited
-    assert ("a-read", f"{SNAPSHOTS}/1/pin", 403) in audited
+    assert ("a-viewer", f"{SNAPSHOTS}/1/pin", 403) in audited
 
 
 def test_unknown_epochs_and_fields_are_refused(plane: Plane) -> None:

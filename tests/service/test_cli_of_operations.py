@@ -107,7 +107,7 @@ def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -
     refused(epochal("operations", "cancel", started), 4, "stop the application")
     for verb in ("cancel", "show"):
         refused(epochal("operations", verb, "nothing"), 3, "nothing")
-    refused(epochal("operations", "cancel", started, EPOCHAL_TOKEN=plane.token("viewer")), 6, "operate")
+    refused(epochal("operations", "cancel", started, EPOCHAL_TOKEN=plane.token("viewer")), 6, "operator")
     failed = epochal("operations", "cancel", done, "--json")
     assert (failed.code, failed.document["error"]["type"]) == (4, "conflict")
 

@@ -161,7 +161,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     # A token that was deleted is not accepted for long, by no worker.
     node.headers = {"authorization": f"Bearer {token}"}
     assert node.get().status_code == 200
-    (mine,) = [item for item in plane.get("/v1/tokens")["items"] if item["name"] == "a-read"]
+    (mine,) = [item for item in plane.get("/v1/tokens")["items"] if item["name"] == "a-viewer"]
     assert plane.client.delete(f"/v1/tokens/{mine['id']}").status_code == 204
     eventually(lambda: all(node.get().status_code == 401 for _ in range(6)))
 

@@ -74,7 +74,7 @@ def test_a_wrong_token_is_6(epochal: CommandLine) -> None:
 def test_a_token_that_is_too_weak_is_6(epochal: CommandLine, sensors: Path) -> None:
     token = epochal("tokens", "create", "reader", "--role", "viewer", "--json").document["token"]
     assert epochal("ps", EPOCHAL_TOKEN=token).code == 0
-    refused(epochal("submit", sensors, "--name", "sensors", EPOCHAL_TOKEN=token), 6, "operate")
+    refused(epochal("submit", sensors, "--name", "sensors", EPOCHAL_TOKEN=token), 6, "author")
 
 
 def test_nobody_there_is_5_and_says_how_to_start_one(alone: CommandLine) -> None:
