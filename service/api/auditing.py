@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import EpochalError
 from epochal.service.api.access import changes_something
 from epochal.service.catalog.audit import AuditRepository
-from epochal.service.catalog.audited_calls import AuditedCall, Caller, CallDetails, auditing
+from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import making
 from epochal.service.domain.permissions import Principal

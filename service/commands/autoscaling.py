@@ -11,7 +11,7 @@ from epochal.errors import EpochalError
 from epochal.logs import about
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.audit import AuditRepository
-from epochal.service.catalog.audited_calls import AuditedCall, Caller, CallDetails, auditing
+from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.scaling import ACTOR, ScalingRepository
 from epochal.service.catalog.types import now
