@@ -23,6 +23,7 @@ from epochal.errors import ArtifactError, EnvironmentProblem, NotFound, Snapshot
 from epochal.service.api.access import for_drivers, public
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
+from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber, Sha256
@@ -116,6 +117,7 @@ async def read_epoch(epoch: EpochNumber, call: Guarded) -> EpochRecord:
 
 @router.post("/epochs/{epoch}/prepare", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@answers(ForeignManifest)
 async def prepare_epoch(
     epoch: EpochNumber, body: PrepareEpoch, call: Guarded, calls_through: CallsThrough = None
 ) -> None:

@@ -155,7 +155,7 @@ class WebhookDeliveries:
 
     async def _status(self, url: httpx.URL, headers: dict[str, str], body: bytes) -> int:
         """Posts to an address that was looked at: a name that is asked twice may mean two different ones."""
-        address = await self._address(url)
+        address = await address_of(url, self._local)
         async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=ANSWER_SECONDS) as client:
             request = client.build_request(
                 "POST",
@@ -167,15 +167,6 @@ class WebhookDeliveries:
             response = await client.send(request, stream=True)
             await response.aclose()  # What a receiver says besides its status is not read.
             return response.status_code
-
-    async def _address(self, url: httpx.URL) -> str:
-        port = url.port or (443 if url.scheme == "https" else 80)
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
-        addresses = [str(item[4][0]) for item in found]
-        if not self._local:
-            for address in addresses:
-                check_address(address)
-        return addresses[0]
 
     def _settle(self, claimed: Claimed, taken: list[int], failure: NotTaken | None) -> None:
         with self._database.writing() as session:
@@ -193,6 +184,17 @@ class WebhookDeliveries:
                 log.error("webhook %s is disabled: %s; %d events were given up", claimed.id, failure, row.dropped)
                 return
         log.warning("webhook %s: %s; it is tried again", claimed.id, failure)
+
+
+async def address_of(url: httpx.URL, local: bool) -> str:
+    """Where to deliver. Raises ``InvalidInput`` when one that the host's name means is closed, unless ``local``."""
+    port = url.port or (443 if url.scheme == "https" else 80)
+    found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    addresses = [str(item[4][0]) for item in found]
+    if not local:
+        for address in addresses:
+            check_address(address)
+    return addresses[0]
 
 
 def _pause(failures: int) -> float:
