@@ -29,6 +29,7 @@ from epochal.service.api.entries import router as entries
 from epochal.service.api.epochs import router as epochs
 from epochal.service.api.events import router as events
 from epochal.service.api.executions import router as executions
+from epochal.service.api.following import Followers
 from epochal.service.api.gate import check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
@@ -133,6 +134,7 @@ def create_app(
     )
     app.state.control_plane = control
     app.state.beside = beside
+    app.state.followers = Followers(settings.limits.followers)
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
     for router in ROUTERS:

@@ -9,10 +9,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
-from epochal.errors import EventsExpired
+from epochal.errors import EventsExpired, TooManyRequests
 from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
+from epochal.service.api.following import FollowedResponse, followers_of
 from epochal.service.catalog.events import EventEntry, EventFilter
 from epochal.service.domain.ports import EventKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
@@ -22,6 +23,7 @@ from epochal.wire.roles import Role
 router = APIRouter(tags=["events"])
 
 HEARTBEAT_SECONDS = 10.0
+_MEDIA_TYPE = "text/event-stream"
 _RETRY = b"retry: 1000\n\n"
 _HEARTBEAT = b": still here\n\n"
 
@@ -35,7 +37,7 @@ Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only 
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 @requires(Role.VIEWER)
-@answers(EventsExpired)
+@answers(EventsExpired, TooManyRequests)
 async def events(
     request: Request,
     name: Name,
@@ -46,12 +48,14 @@ async def events(
     event's number, which rises; it is the same at every control plane of a catalog. A client that reconnects with
     `Last-Event-ID` gets what it missed, each event once. Where some of that has expired, the answer is 410
     (`events-expired`): look at what is there now, and listen without the header."""
-    plane = control_plane(request)
+    plane, followers = control_plane(request), followers_of(request)
+    followers.check()
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
     # Decided before the answer begins: what happens after a client has seen its headers is never missed.
     cursor = await asyncio.to_thread(plane.events.begin, name, last_event_id)
-    return _answer(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
+    stream = _stream(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
+    return FollowedResponse(followers, stream, _MEDIA_TYPE)
 
 
 @router.get(
@@ -61,7 +65,7 @@ async def events(
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 @requires(Role.VIEWER)
-@answers(EventsExpired)
+@answers(EventsExpired, TooManyRequests)
 async def all_events(
     request: Request,
     kinds: Kinds = None,
@@ -79,9 +83,10 @@ async def all_events(
     chosen = EventFilter(
         None if applications is None else frozenset(applications), None if kinds is None else frozenset(kinds)
     )
-    hub = control_plane(request).events
+    hub, followers = control_plane(request).events, followers_of(request)
+    followers.check()
     cursor = await asyncio.to_thread(hub.begin_all, None if last_event_id is None else _parsed(last_event_id))
-    return _answer(hub, chosen, cursor, event_id)
+    return FollowedResponse(followers, _stream(hub, chosen, cursor, event_id), _MEDIA_TYPE)
 
 
 def event_id(entry: EventEntry) -> bytes:
@@ -92,14 +97,6 @@ def event_id(entry: EventEntry) -> bytes:
 def _parsed(event_id: str) -> tuple[str, int]:
     application, _, number = event_id.rpartition("/")
     return application, int(number)
-
-
-def _answer(
-    hub: EventHub, chosen: EventFilter, cursor: Cursor, id_of: Callable[[EventEntry], bytes]
-) -> StreamingResponse:
-    return StreamingResponse(
-        _stream(hub, chosen, cursor, id_of), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
 
 
 async def _stream(

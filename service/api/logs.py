@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
-from epochal.errors import NotFound
+from epochal.errors import NotFound, TooManyRequests
 from epochal.service.api.access import requires
+from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
+from epochal.service.api.following import FollowedResponse, followers_of
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
 from epochal.wire.bodies import Name
@@ -26,7 +29,9 @@ _MEDIA_TYPE = "text/plain; charset=utf-8"
 
 @router.get("/v1/applications/{name}/logs", summary="The driver's log", response_class=PlainTextResponse)
 @requires(Role.VIEWER)
+@answers(TooManyRequests)
 async def logs(
+    request: Request,
     control: Control,
     name: Name,
     lines: Annotated[int, Query(ge=0, le=MOST_LINES, alias="tail", description="So many last lines.")] = 200,
@@ -38,14 +43,15 @@ async def logs(
     Of a driver on this control plane's machine all that is there; of one that is gone its last 16 MB, for a month,
     wherever it was. Otherwise `not-found`, which says on which machine the log is.
     """
+    followers = followers_of(request)
+    if follow:
+        followers.check()
     found = await asyncio.to_thread(control.driver_logs.find, name, attempt)
     text, follower = await asyncio.to_thread(_end, found, lines)
     if not follow:
         return Response(text, media_type=_MEDIA_TYPE)
     following = _Following(control.driver_logs, name, only=attempt is not None)
-    return StreamingResponse(
-        following.stream(text, follower, found.attempt), media_type=_MEDIA_TYPE, headers={"cache-control": "no-store"}
-    )
+    return FollowedResponse(followers, following.stream(text, follower, found.attempt), _MEDIA_TYPE)
 
 
 class _Following:

@@ -10,8 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from epochal.service.domain.settings import Limits, Settings
+from epochal.service.runtime.logs.files import log_path
 from epochal.wire.problems import Problem
 from tests.service.conftest import Plane
+from tests.service.problems import check_problem
 from tests.waiting import eventually
 
 IDLE = 1_000
@@ -79,6 +81,37 @@ class TestManyConnections:
             assert "retry-after: 1\r\n" in head
 
 
+class TestFollowers:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(followers=3)
+
+    def test_more_than_are_taken_are_told_to_come_back_and_keep_nobody_waiting(self, plane: Plane) -> None:
+        plane.application()
+        driver = plane.driver()
+        log = log_path(plane.settings.logs_directory, "flights", driver.execution, driver.attempt)
+        log.parent.mkdir(parents=True)
+        log.write_text("a line\n")
+        followed = ("/v1/events", "/v1/applications/flights/events", "/v1/applications/flights/logs?follow=true")
+        token = plane.settings.admin_token_file.read_text().strip()
+        with ExitStack() as held:
+            for path in followed:
+                follower = held.enter_context(connected(plane.settings, get(token, path)))
+                assert follower.recv(12) == b"HTTP/1.1 200"
+            for path in followed:
+                refused = plane.client.get(path)
+                check_problem(refused, 429, "too-many-requests")
+                assert refused.headers["retry-after"] == "5"
+            assert plane.client.get("/v1/applications/flights/logs").text == "a line\n"
+            driver.epoch()
+
+        def is_taken() -> bool:
+            with plane.client.stream("GET", "/v1/events") as answer:
+                return answer.status_code == 200
+
+        eventually(is_taken)
+
+
 class TestSlowRequests:
     @pytest.fixture
     def limits(self) -> Limits:
@@ -110,7 +143,7 @@ class TestSlowRequests:
     @pytest.mark.parametrize("framing", ["Content-Length: 100000", "Transfer-Encoding: chunked"])
     @pytest.mark.parametrize("byte_by_byte", [False, True])
     def test_a_body_that_does_not_come_is_given_up(self, plane: Plane, framing: str, byte_by_byte: bool) -> None:
-        token = plane.token("operate")
+        token = plane.token("author")
         head = f"POST /v1/artifacts?filename=a.py HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{framing}"
         with connected(plane.settings, f"{head}\r\n\r\n".encode()) as connection:
             if byte_by_byte:
