@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TextIO
 
 from epochal.errors import OptionError
+from epochal.secrets import redact
 from epochal.visible import visible, visible_lines
 
 LogFormat = Literal["text", "json"]
@@ -78,7 +79,7 @@ class TextFormatter(logging.Formatter):
         super().__init__(TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible_lines(super().format(record)).replace("\n", "\n    ")
+        return visible_lines(redact(super().format(record))).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -95,7 +96,7 @@ class JsonFormatter(logging.Formatter):
             .replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redact(record.getMessage()),
             **self._always,
             **{name: value for name, value in _about.get().items() if value is not None},
         }
@@ -104,7 +105,7 @@ class JsonFormatter(logging.Formatter):
         if record.name == _ACCESS:
             entry |= _access(record.args)
         if record.exc_info is not None and record.exc_info[0] is not None:
-            entry["exception"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            entry["exception"] = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         # What is escaped here was so by ``dumps``, or is written as JSON writes it.
         return visible(json.dumps(entry, ensure_ascii=False, default=str, separators=(",", ":")))
 
@@ -114,4 +115,4 @@ def _access(args: object) -> dict[str, Any]:
     if not isinstance(args, tuple) or len(args) != 5:
         return {}
     client, method, path, _, status = args
-    return {"client": client, "method": method, "path": path, "status": status}
+    return {"client": client, "method": method, "path": redact(str(path)), "status": status}

@@ -2,17 +2,31 @@
 
 A reference is ``env:NAME`` (an environment variable) or ``file:/path`` (a mounted file, its last line break left out).
 It is looked up in the process that connects: the driver, and the executors where a source's tasks read.
+
+What is a secret all the same gets into texts of others: a server's message has a password in it, a caller has put a
+token into a path. :func:`redact` is the one rule for what people see: logs, failures, problems, the audit log.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from epochal.errors import OptionError
+
+HIDDEN = "***"
+VARIABLES = "EPOCHAL_SECRET_"
+"""With which names of environment variables begin that a control plane hands on to its drivers."""
+_SHORTEST = 4
+"""What is shorter is found in any text, and is no secret."""
+_TOKENS = re.compile(r"ep[td]_[0-9a-f]{32}[._][\w.-]{40,}|whsec_[\w-]{16,}")
+_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
+_revealed: set[str] = set()
+"""What this process has looked up."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,11 @@ class Secret:
 
     def reveal(self) -> str:
         """The secret itself. Raises ``OptionError`` naming the reference when there is none."""
+        found = self._find()
+        _revealed.add(found)
+        return found
+
+    def _find(self) -> str:
         kind, _, name = self.reference.partition(":")
         if kind == "env":
             if name not in os.environ:
@@ -74,4 +93,18 @@ def without_secrets(text: str, options: Mapping[str, Any]) -> str:
                 continue
             if hidden:
                 text = text.replace(hidden, "***")
+    return text
+
+
+def redact(text: str) -> str:
+    """``text`` as people may see it: without tokens, passwords in URLs, the values of ``EPOCHAL_SECRET_..`` variables,
+    and whatever this process has looked up. To be called wherever text of others leaves a process."""
+    if "_" in text:
+        text = _TOKENS.sub(HIDDEN, text)
+    if "://" in text:
+        text = _PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    named = (value for name, value in os.environ.items() if name.startswith(VARIABLES))
+    for secret_value in sorted({*named, *_revealed}, key=len, reverse=True):
+        if len(secret_value) >= _SHORTEST:
+            text = text.replace(secret_value, HIDDEN)
     return text

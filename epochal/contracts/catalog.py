@@ -13,15 +13,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.measurements import DriverReport
 from epochal.contracts.parameters import Parameters
 from epochal.contracts.paths import StorePath
+from epochal.secrets import redact
 
 
 class _Record(BaseModel):
@@ -44,13 +45,16 @@ class ManifestReference(_Record):
         return EpochKey(self.branch, self.epoch)
 
 
+Shown = Annotated[str, AfterValidator(redact)]
+
+
 class Failure(_Record):
     """Why an epoch was aborted or an attempt failed. ``traceback`` is the author's own, where their code raised."""
 
     type: str
-    message: str
+    message: Shown
     step: str | None = None
-    traceback: str | None = None
+    traceback: Shown | None = None
 
 
 class Change(_Record):

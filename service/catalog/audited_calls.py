@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from epochal.secrets import redact
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.catalog.types import now
 from epochal.visible import visible
@@ -46,7 +47,7 @@ class CallDetails:
             token_id=self.caller.token_id,
             address=self.caller.address,
             action=self.action,
-            target=visible(self.target)[:_LONGEST_TARGET],
+            target=visible(redact(self.target))[:_LONGEST_TARGET],
             outcome=outcome,
             request=self.request,
         )
