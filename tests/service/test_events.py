@@ -22,6 +22,7 @@ from sqlalchemy import update
 from epochal.client import Client
 from epochal.errors import EventsExpired
 from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository, record, write_recorded
 from epochal.service.catalog.models import AuditEntry
@@ -375,7 +376,8 @@ def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:
     with database.writing() as session:
         audit = AuditRepository(session)
         for request in ("old", "young"):
-            audit.add(None, "POST /v1/x", "x", 200, request)
+            details = CallDetails(Caller(None, None, None), "POST /v1/x", "x", 200, request)
+            audit.settle(AuditedCall(details), 200)
         session.flush()
         session.execute(update(AuditEntry).where(AuditEntry.request == "old").values(at=old))
     expiry = CatalogExpiry(database, Kept(events=100, events_days=7, audit_days=5))
