@@ -381,6 +381,12 @@ class CatalogUnavailable(EpochalError):
     slug = "catalog-unavailable"
 
 
+class LauncherUnavailable(EpochalError):
+    """Whoever runs drivers does not answer: what became of them is not known now, and none is started."""
+
+    slug = "launcher-unavailable"
+
+
 class CatalogVersion(EpochalError):
     """The catalog was made by another version of Epochal."""
 

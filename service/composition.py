@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
@@ -41,6 +40,7 @@ from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
 from epochal.service.domain.settings import Settings
+from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.domain.topics import EXECUTION, OPERATION
 from epochal.service.queries.administration import AdministrationQueries
 from epochal.service.queries.applications import ApplicationQueries
@@ -187,7 +187,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
-        driver_logs=LogService(settings, database, files, executions),
+        driver_logs=LogService(settings, database, files, executions, supervisor.bring_log),
         log_keeper=LogKeeper(settings.logs_directory, database, files, timedelta(days=settings.log_days)),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
@@ -208,10 +208,14 @@ def threaded_supervisor(
 ) -> ThreadedSupervisor:
     """Supervises from a thread, and launches drivers as the settings say, as ``user``. ``hears``: whether drivers can
     be answered now."""
-    make: Callable[[Path], Launcher] = find(LAUNCHERS, settings.launcher)
-    launcher = make(settings.logs_directory)
+    kind: type[Launcher] = find(LAUNCHERS, settings.launcher)
+    launcher = kind.of(settings)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
     if settings.warm_drivers:
         launcher.keep_spares(settings.warm_drivers, settings.spares_directory)
-    return ThreadedSupervisor(settings, executions, launcher, leadership, hears=hears)
+    supervision = SupervisionSettings()
+    if settings.kubernetes is not None:
+        # Beside its own start a driver waits for a node and an image.
+        supervision = SupervisionSettings(start_seconds=settings.kubernetes.start_seconds)
+    return ThreadedSupervisor(settings, executions, launcher, leadership, supervision, hears)

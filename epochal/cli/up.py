@@ -22,6 +22,7 @@ from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
+from epochal.service.domain.kubernetes.settings import KUBERNETES_VARIABLE, read_kubernetes_settings
 from epochal.service.domain.settings import (
     ADMIN_TOKEN_VARIABLE,
     WARM_DRIVERS_VARIABLE,
@@ -139,6 +140,15 @@ def up(
             show_default=False,
         ),
     ] = None,
+    kubernetes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar=KUBERNETES_VARIABLE,
+            help="Run drivers as pods of a cluster, as this file says (JSON, docs/kubernetes.md).",
+            show_default=False,
+        ),
+    ] = None,
     connections: Annotated[
         int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
     ] = 64,
@@ -180,6 +190,7 @@ def up(
             "A control plane answers from one process. For more look-ups start query nodes beside it: "
             f"epochal up --role query --workers {workers}"
         )
+    pods = None if kubernetes is None else read_kubernetes_settings(kubernetes)
     check_java(os.environ)
     check_kinds(beside or ())
     usual, why_none = usual_warm_drivers(free_bytes())
@@ -204,6 +215,8 @@ def up(
             authentication=authentication,
             given_admin_token=admin_token_file,
             warm_drivers=warm,
+            launcher="local" if pods is None else "kubernetes",
+            kubernetes=pods,
             driver_user=driver_user or default_driver_user(),
             collect_every_seconds=collect_every * 3600 or None,
             log_bytes=int(log_size * (1 << 20)),

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import sys
 
-from epochal.driver.orders import SPARE
+from epochal.driver.orders import FETCH, SPARE
+from epochal.wire.exit_codes import ExitCode
 
 
 def _main() -> int:
     beginning = None
+    document: bytes | ExitCode
     if sys.argv[1:2] != [SPARE]:
         from epochal.driver.beginning import Beginning
 
-        beginning = Beginning(sys.stdin.buffer.read())
+        if sys.argv[1:2] == [FETCH]:
+            from epochal.driver.pod import begin
+
+            document = begin(sys.argv[-1])
+            if isinstance(document, ExitCode):
+                return document
+        else:
+            document = sys.stdin.buffer.read()
+        beginning = Beginning(document)
     # Not before: it is what takes as long to import as a JVM to start.
     from epochal.driver.main import main
 

@@ -7,6 +7,7 @@ and nothing is lost.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import threading
@@ -34,6 +35,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import InboxPage
 from epochal.contracts.measurements import DriverReport
 from epochal.driver.decided import Decided
+from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
 from epochal.wire.driver import (
@@ -44,6 +46,7 @@ from epochal.wire.driver import (
     VERSION_HEADER,
     AbortEpoch,
     CompleteDirective,
+    FetchOrders,
     FinishAttempt,
     NewestDirective,
     OpenEpoch,
@@ -119,6 +122,11 @@ class HttpCatalog(Catalog):
     def artifact(self, sha256: str) -> bytes:
         """Code that a version of this application is made of, unchecked. Raises ``NotFound``, ``ArtifactError``."""
         return self._call("GET", f"artifacts/{sha256}").content
+
+    def orders(self, token: str) -> DriverOrders:
+        """What this driver is to do. ``token``: what it will show from now on, which is a part of them."""
+        body = FetchOrders(token_sha256=hashlib.sha256(token.encode()).hexdigest())
+        return _read(DriverOrders, self._call("POST", "orders", body)).model_copy(update={"token": token})
 
     def begin_attempt(self) -> RecoveryPoint:
         point = _read(RecoveryPoint, self._call("POST", "begin"))

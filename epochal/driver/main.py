@@ -21,6 +21,7 @@ from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.driver.measuring import Reports
 from epochal.driver.orders import SPARE, ArtifactOrder, DriverOrders
+from epochal.driver.rights import check_executor_rights
 from epochal.driver.training import warm
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
@@ -110,6 +111,8 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
         graph = fetched_graph(http.artifact, orders.artifact, orders.parameters, code)
         if beginning is not None:
             beginning.wait_for_jvm()
+        if orders.executor_template is not None:
+            check_executor_rights(orders.configuration.spark["spark.kubernetes.namespace"])
         spark = create_session(orders.application, orders.configuration)
         if beginning is not None:
             start_python_workers(spark)

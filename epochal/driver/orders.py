@@ -4,6 +4,7 @@ spare driver is told before there is an application for it."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +14,14 @@ from epochal.engine.settings import Configuration
 SPARE = "--spare"
 """Last but one argument of a spare driver's command; the last is the file that says whose driver it has become."""
 SPARE_QUESTION, SPARE_ANSWER = b"?\n", b".\n"
+FETCH = "--fetch"
+"""Last but one argument of a driver that fetches its orders from a control plane; the last is its name."""
+CONTROL_PLANES_VARIABLE = "EPOCHAL_CONTROL_PLANES"
+"""Where it fetches them: URLs with blanks in between."""
+TOKEN_FILE_VARIABLE = "EPOCHAL_ORDERS_TOKEN_FILE"
+"""A file with what it shows for them: a token that the cluster has made for its pod."""
+ADDRESS_VARIABLE = "EPOCHAL_POD_ADDRESS"
+"""Where others reach its pod."""
 
 
 class ArtifactOrder(BaseModel):
@@ -49,6 +58,8 @@ class DriverOrders(BaseModel):
     drain: bool = True
     store: str
     work_directory: Path
+    executor_template: dict[str, Any] | None = None
+    """Of a driver in a pod that has executors in pods: the pod template that Spark makes them of."""
 
 
 class SpareOrders(BaseModel):

@@ -3,6 +3,7 @@
 ====================================  =========================  ==================================================
 call                                  body                       answer
 ====================================  =========================  ==================================================
+``POST orders``                       :class:`FetchOrders`       200 the orders of a driver, without a token
 ``POST begin``                        none                       200 :class:`RecoveryPoint`
 ``POST epochs``                       :class:`OpenEpoch`         204
 ``GET  epochs/{e}``                   none                       200 :class:`EpochRecord`, or 404 ``not-found``
@@ -18,6 +19,9 @@ call                                  body                       answer
 ``POST finish``                       :class:`FinishAttempt`     204
 ====================================  =========================  ==================================================
 
+Every call needs the driver's token but ``orders``: that needs the token that a cluster has made for the driver's pod,
+and tells the control plane the token of the others.
+
 Every call may be repeated: a repeated write that had landed answers as the first did. A later attempt makes each answer
 409 ``fenced``; an unknown outcome is 503 ``outcome-unknown`` or ``catalog-unavailable``, and the driver calls again.
 
@@ -31,6 +35,7 @@ stop at an epoch boundary, and started again.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -38,6 +43,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Directive, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.wire.bodies import Sha256
 
 PROTOCOL = 2
 """Of this version. Each change that the other side has to know of raises it by one. Versions of which the protocol is
@@ -53,6 +59,17 @@ def understood(protocol: int) -> bool:
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FetchOrders(_Body):
+    """``token_sha256``: of the token that the driver will show from then on, which it has made itself."""
+
+    token_sha256: Sha256
+
+
+def new_driver_token(execution: str, attempt: int) -> str:
+    """256 random bits, for one attempt."""
+    return f"epd_{execution}.{attempt}_{secrets.token_urlsafe(32)}"
 
 
 class OpenEpoch(_Body):

@@ -35,6 +35,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.Fenced: 409,
     errors.TooManyRequests: 429,
     errors.CatalogUnavailable: 503,
+    errors.LauncherUnavailable: 503,
     errors.OutcomeUnknown: 503,
     errors.NewerFormat: 503,
     errors.CatalogVersion: 503,

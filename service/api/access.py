@@ -57,6 +57,11 @@ def for_drivers(endpoint: Endpoint) -> Endpoint:
     return _marker(Access.DRIVER)(endpoint)
 
 
+def for_pods(endpoint: Endpoint) -> Endpoint:
+    """The endpoint needs the token that a cluster has made for the pod of the driver in its path."""
+    return _marker(Access.POD)(endpoint)
+
+
 def _marker(access: Access) -> Callable[[Endpoint], Endpoint]:
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, access)

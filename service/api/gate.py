@@ -26,7 +26,7 @@ async def gate(request: Request) -> None:
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
-    if access is Access.DRIVER:
+    if access in (Access.DRIVER, Access.POD):
         await driver_gate(request)
         return
     authenticator: Authenticator = request.app.state.control_plane.authenticator
@@ -48,10 +48,13 @@ async def driver_gate(request: Request) -> None:
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
-    if access is not Access.DRIVER:
+    if access not in (Access.DRIVER, Access.POD):
         raise Forbidden("This endpoint does not say what it needs, and is closed therefore.")
     token = bearer(request.headers.get("authorization"))
     path = request.path_params
+    if access is Access.POD:
+        request.state.pod = await drivers_of(request).pod(token)
+        return
     await drivers_of(request).authenticate(token, path["execution"], path["attempt"])
 
 

@@ -19,8 +19,9 @@ from starlette.responses import FileResponse, Response
 
 from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
 from epochal.contracts.measurements import DriverReport
-from epochal.errors import ArtifactError, EnvironmentProblem, NotFound, SnapshotError
-from epochal.service.api.access import for_drivers, public
+from epochal.driver.orders import DriverOrders
+from epochal.errors import ArtifactError, EnvironmentProblem, LauncherUnavailable, NotFound, SnapshotError
+from epochal.service.api.access import for_drivers, for_pods, public
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.catalog.branch_writer import ForeignManifest
@@ -35,6 +36,7 @@ from epochal.wire.driver import (
     AbortEpoch,
     CompleteDirective,
     Directives,
+    FetchOrders,
     FinishAttempt,
     NewestDirective,
     OpenEpoch,
@@ -90,6 +92,18 @@ async def read_artifact(execution: str, sha256: Sha256, call: Guarded) -> FileRe
     # The store may be slow, and the threads for drivers' calls are few: each of them keeps another driver waiting.
     path = await run_in_threadpool(call.drivers.file, artifact)
     return FileResponse(path, media_type="application/octet-stream")
+
+
+@router.post("/orders")
+@for_pods
+@answers(LauncherUnavailable)
+async def fetch_orders(
+    execution: str, attempt: AttemptNumber, body: FetchOrders, connection: HTTPConnection
+) -> DriverOrders:
+    """What the driver in the calling pod is to do, without a token: it has made that itself, and says what is known by
+    it from then on."""
+    drivers = drivers_of(connection)
+    return await drivers.run(drivers.orders, execution, attempt, connection.state.pod, body.token_sha256)
 
 
 @router.post("/begin")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, cast
 
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.errors import Conflict
 from epochal.service.catalog.announcements import announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
@@ -68,7 +68,9 @@ class ExecutionLedger:
             rows = ExecutionRepository(session).attempts_of({driver.execution for driver in drivers})
         found = {DriverName(row.execution, row.number): row for row in rows}
         return {
-            driver: AttemptOver(cast(AttemptState, row.state), (at - (row.ended_at or row.started_at)).total_seconds())
+            driver: AttemptOver(
+                cast(AttemptState, row.state), (at - (row.ended_at or row.started_at)).total_seconds(), row.process
+            )
             for driver in drivers
             if (row := found.get(driver)) is not None and row.state != "running"
         }
@@ -111,6 +113,15 @@ class ExecutionLedger:
             repository = ExecutionRepository(session)
             repository.attempt(repository.get(execution), attempt).process = process
 
+    def waits(self, execution: str, attempt: int, cause: str) -> None:
+        with self._database.writing() as session:
+            repository = ExecutionRepository(session)
+            row = repository.get(execution)
+            found = repository.attempt(row, attempt)
+            if row.attempt == attempt and found.state == "running" and found.begun_at is None:
+                row.status = DriverStatus(phase="starting", detail=cause, epoch=None).model_dump(mode="json")
+                announce_execution(session, repository.application(row).name, row)
+
     def attempt_ended(
         self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None
     ) -> None:
@@ -151,6 +162,7 @@ def _supervised(
         restart=restart,
         heartbeat_at=row.heartbeat_at,
         stop_requested_at=row.stop_requested_at,
+        detail=None if row.status is None else row.status.get("detail"),
         attempts=tuple(
             SupervisedAttempt(
                 number=attempt.number,

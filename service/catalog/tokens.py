@@ -3,7 +3,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.errors import NameTaken, NotFound
+from epochal.errors import Fenced, LauncherUnavailable, NameTaken, NotFound, Unauthenticated
 from epochal.service.catalog.models import Attempt, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
@@ -32,6 +32,23 @@ class TokenRepository:
     def attempt(self, execution: str, number: int) -> Attempt | None:
         """Whose driver has a token of its own."""
         return self._session.get(Attempt, (execution, number))
+
+    def give_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
+        """From now on the attempt's driver is known by this token. ``process``: which it says that it is, proven.
+
+        Raises ``NotFound``; ``Fenced`` when the attempt is over, or its driver has begun with another token;
+        ``Unauthenticated`` when its driver is another one, ``LauncherUnavailable`` while nobody has written down which.
+        """
+        row = self._session.get(Attempt, (execution, number), with_for_update=True)
+        if row is None:
+            raise NotFound("There is no such execution and attempt.")
+        if row.state != "running" or (row.begun_at is not None and row.token_sha256 != token_sha256):
+            raise Fenced(f"Attempt {number} of execution {execution} is over, or another driver has begun it.")
+        if row.process is None:
+            raise LauncherUnavailable("The control plane has not written down yet which driver it launched. Ask again.")
+        if row.process != process:
+            raise Unauthenticated(f"The driver of attempt {number} of execution {execution} is another one.")
+        row.token_sha256 = token_sha256
 
     def get(self, id: str) -> Token:
         """Locked until the transaction ends. Raises ``NotFound``."""

@@ -13,7 +13,8 @@ DEFAULT_PROJECT = "default"
 
 
 class Access(StrEnum):
-    """What an endpoint needs: a role, nothing, or the token of the driver that its path names."""
+    """What an endpoint needs: a role, nothing, the token of the driver that its path names, or what a cluster has made
+    for the pod of that driver."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -21,10 +22,11 @@ class Access(StrEnum):
     ADMIN = "admin"
     PUBLIC = "public"
     DRIVER = "driver"
+    POD = "pod"
 
     @property
     def role(self) -> Role | None:
-        return None if self in (Access.PUBLIC, Access.DRIVER) else Role(self.value)
+        return None if self in (Access.PUBLIC, Access.DRIVER, Access.POD) else Role(self.value)
 
 
 @dataclass(frozen=True, slots=True)

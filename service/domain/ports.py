@@ -183,6 +183,10 @@ class Supervisor(Component, Protocol):
     def spares(self) -> SpareFigures:
         """The spare drivers that this control plane keeps."""
 
+    def bring_log(self, process: str) -> None:
+        """Have the log of a driver in this control plane's folder, as far as it can be had. ``process``: as it was
+        stored by ``launched``. Never raises."""
+
     def wake(self, execution: str | None = None) -> None:
         """This execution's wishes changed, or those of some: look now instead of at the next round. Returns at once,
         never raises."""
@@ -214,6 +218,8 @@ class SupervisedExecution:
     heartbeat_at: datetime | None
     stop_requested_at: datetime | None
     attempts: tuple[SupervisedAttempt, ...]
+    detail: str | None = None
+    """What was said last of the execution, for people."""
 
 
 @dataclass(frozen=True)
@@ -237,10 +243,11 @@ class DriverName:
 
 @dataclass(frozen=True)
 class AttemptOver:
-    """An attempt that is over since so many seconds, by the database's clock."""
+    """An attempt that is over since so many seconds, by the database's clock. ``process``: what ``launched`` stored."""
 
     state: AttemptState
     seconds: float
+    process: str | None = None
 
 
 @dataclass(frozen=True)
@@ -306,6 +313,9 @@ class Executions(Protocol):
 
     def launched(self, execution: str, attempt: int, process: str) -> None:
         """The driver's process exists: how to find it again after a control plane restart (at most 200 characters)."""
+
+    def waits(self, execution: str, attempt: int, cause: str) -> None:
+        """Why the driver of the attempt has not begun: people are shown it until it has. Nothing, when it has begun."""
 
     def attempt_ended(
         self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None

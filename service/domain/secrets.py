@@ -8,6 +8,8 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
+from epochal.wire.driver import new_driver_token
+
 _USER = re.compile(r"ept_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
 _DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")
 
@@ -47,7 +49,7 @@ class DriverToken:
 
     @classmethod
     def make(cls, execution: str, attempt: int) -> DriverToken:
-        return cls(execution, attempt, f"epd_{execution}.{attempt}_{secrets.token_urlsafe(32)}")
+        return cls(execution, attempt, new_driver_token(execution, attempt))
 
     @classmethod
     def parse(cls, text: str) -> DriverToken | None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
+
 HOME_VARIABLE = "EPOCHAL_HOME"
 DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
 WEBHOOKS_LOCAL_VARIABLE = "EPOCHAL_WEBHOOKS_LOCAL"
@@ -134,6 +136,8 @@ class Settings(BaseModel):
     given_admin_token: Path | None = Field(default_factory=default_given_token)
     """A file with the admin token, the same for all control planes of a catalog. ``None``: each makes its own."""
     launcher: str = "local"
+    kubernetes: KubernetesSettings | None = None
+    """Of the launcher ``kubernetes``."""
     driver_user: str | None = Field(default_factory=default_driver_user)
     """The user of builders and drivers, by name or number. ``None``: see ``epochal.service.runtime.isolation``."""
     warm_drivers: int = Field(default=0, ge=0, le=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,8 +31,15 @@ class FoundLog:
 
 class LogService:
     def __init__(
-        self, settings: Settings, database: Database, files: StoredFiles, executions: ExecutionService
+        self,
+        settings: Settings,
+        database: Database,
+        files: StoredFiles,
+        executions: ExecutionService,
+        bring: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``bring``: has the log of a driver that is on no machine of ours brought here, as far as it can be had."""
+        self._bring = bring
         self._settings = settings
         self._database = database
         self._files = files
@@ -66,7 +74,10 @@ class LogService:
             except FileMissing:
                 pass  # it has just expired
         self._check_not_expired(application, execution, number)
-        machine = None if process is None else ProcessReference.parse(process).machine
+        reference = None if process is None else ProcessReference.parse(process)
+        machine = None if reference is None else reference.machine
+        if reference is not None and machine is None:
+            self._bring(str(reference))
         if machine is None or machine.host == this_machine().host:
             return FoundLog(number, path)
         raise NotFound(

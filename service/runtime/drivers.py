@@ -9,23 +9,32 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
+from starlette.concurrency import run_in_threadpool
+
+from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogUnavailable, NotFound, Unauthenticated
 from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.directives import newest_directives
 from epochal.service.catalog.executions import ExecutionRepository
 from epochal.service.catalog.inboxes import NO_CALLS, newest_calls, page_of
+from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.domain.kubernetes.orders import orders_in_a_pod
+from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT
+from epochal.service.domain.kubernetes.tokens import PodIdentity
 from epochal.service.domain.nodes import HEARTBEAT_SECONDS, driver_urls
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.ports import ControlEvent, DriverName
 from epochal.service.domain.secrets import DriverToken, same
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import CALL, OPERATION, Topics
 from epochal.service.runtime.directives import Watch
+from epochal.service.runtime.driver_orders import orders_of
 from epochal.service.runtime.machine import this_machine
+from epochal.service.runtime.pod_tokens import PodTokens
 
 if TYPE_CHECKING:
     from epochal.service.runtime.artifact_cache import ArtifactCache
@@ -57,6 +66,7 @@ class DriverService:
         self._directives = Watch[str](self._newest_directives)
         self._calls = Watch[int](self._newest_calls)
         self._known: dict[str, float] = {}
+        self._pods = None if settings.kubernetes is None else PodTokens(settings.kubernetes.issuer)
         self.finished = wake
 
         @lru_cache(maxsize=_KEPT)
@@ -136,6 +146,33 @@ class DriverService:
             row = TokenRepository(session).attempt(token.execution, token.attempt)
         if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
             raise Unauthenticated("This needs the token that a driver was started with.")
+
+    async def pod(self, token: str) -> PodIdentity:
+        """The pod for which a cluster has made the token. Raises ``Unauthenticated``; ``LauncherUnavailable`` while it
+        cannot be known."""
+        if self._pods is None:
+            raise Unauthenticated("This control plane has no drivers in pods.")
+        # The issuer may be slow, and the threads for drivers' calls are few.
+        return await run_in_threadpool(self._pods.identity, token)
+
+    def orders(self, execution: str, attempt: int, pod: PodIdentity, token_sha256: str) -> DriverOrders:
+        """Those of the driver in ``pod``, which is known by this token afterwards.
+
+        Raises ``NotFound``, ``Fenced``, ``Unauthenticated``; ``LauncherUnavailable``: to be asked again.
+        """
+        kubernetes = self._settings.kubernetes
+        assert kubernetes is not None
+        namespace = kubernetes.namespace(DEFAULT_PROJECT)
+        if pod.name != str(DriverName(execution, attempt)) or (pod.namespace, pod.service_account) != (
+            namespace,
+            kubernetes.service_account,
+        ):
+            raise Unauthenticated(f"The pod {pod.namespace}/{pod.name} is not that of this attempt's driver.")
+        plan = ExecutionLedger(self.database).plan(execution)
+        with self.database.writing() as session:
+            TokenRepository(session).give_to_driver(execution, attempt, pod.reference, token_sha256)
+        orders = orders_of(plan, attempt, "", self._settings, this_machine())
+        return orders_in_a_pod(orders, kubernetes, namespace)
 
     def artifact(self, execution: str, sha256: str) -> Artifact:
         """Raises ``NotFound`` unless a version of the execution's application is made of it."""

@@ -8,10 +8,12 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from epochal.cli import main as command_line
 from epochal.cli import serving, up
 from epochal.service import app, composition
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.launchers import local
 from tests.availability.installation import HOST
 from tests.service.conftest import StandInBuilder
@@ -24,11 +26,17 @@ DRIVER = (
 )
 
 
+class _OfScripts(local.LocalLauncher):
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.logs_directory, DRIVER)
+
+
 def main() -> None:
     socket.gethostname = lambda: os.environ[HOST]
     for module in (up, local):
         module.check_java = lambda environment: None  # type: ignore[attr-defined]
-    composition.find = lambda group, name: partial(local.LocalLauncher, command=DRIVER)  # type: ignore[attr-defined]
+    composition.find = lambda group, name: _OfScripts  # type: ignore[attr-defined]
     serving.create_app = partial(app.create_app, make_builder=lambda *_: StandInBuilder())  # type: ignore[attr-defined]
     command_line.main(sys.argv[1:])
 

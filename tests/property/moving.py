@@ -106,6 +106,8 @@ class _Nobody:
 
     spares = SpareFigures()
 
+    def bring_log(self, process: str) -> None: ...
+
     def wake(self, execution: str | None = None) -> None:
         pass
 

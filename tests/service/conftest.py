@@ -93,6 +93,8 @@ class StandInSupervisor:
     def close(self) -> None:
         pass
 
+    def bring_log(self, process: str) -> None: ...
+
     def wake(self, execution: str | None = None) -> None:
         self.woken.append(execution)
 

@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.driver.orders import DriverOrders
-from epochal.errors import CatalogUnavailable, Conflict
+from epochal.errors import CatalogUnavailable, Conflict, LauncherUnavailable
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Execution
@@ -27,6 +27,7 @@ from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
 from tests.catalogs import new_sqlite_catalog
+from tests.waiting import eventually
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0
@@ -48,6 +49,16 @@ class Processes(Launcher):
     running: dict[DriverName, ProcessReference] = field(default_factory=dict)
     killed: list[str] = field(default_factory=list)
     looking: Callable[[], None] = lambda: None
+    cause: str | None = None
+    """Of every driver that does not run as it should."""
+    away: bool = False
+
+    def check(self) -> None:
+        if self.away:
+            raise LauncherUnavailable("The cluster does not answer.")
+
+    def explain(self, reference: ProcessReference) -> str | None:
+        return self.cause
 
     def launch(self, orders: DriverOrders) -> ProcessReference:
         name = DriverName(orders.execution, orders.attempt)
@@ -59,6 +70,7 @@ class Processes(Launcher):
         return found
 
     def alive(self, reference: ProcessReference) -> bool:
+        self.check()
         return reference.identity in {running.identity for running in self.running.values()}
 
     def exit_code(self, reference: ProcessReference) -> int | None:
@@ -309,3 +321,53 @@ def test_a_driver_that_is_launched_while_what_is_left_is_looked_for_is_spared(su
     subject.remains.clear()
     assert subject.processes.killed == []
     assert (subject.settings.work_directory / subject.execution).exists()
+
+
+def test_people_see_what_a_driver_that_has_not_begun_waits_for(subject: Subject) -> None:
+    subject.launched(ProcessReference(identity="1@1"))
+    subject.processes.cause = "No node takes the pod."
+    subject.rounds.round()
+    assert subject.ledger.supervised().executions[0].detail == "No node takes the pod."
+    subject.heard()
+    subject.processes.cause = "Something else."
+    subject.rounds.round()
+    assert subject.ledger.supervised().executions[0].detail is None  # from here on the driver says it itself
+
+
+def test_why_a_driver_ended_is_what_its_launcher_knows(subject: Subject) -> None:
+    subject.launched(ProcessReference(identity="1@1"), runs=False)
+    subject.processes.cause = "The image 'x' cannot be pulled."
+    subject.rounds.round()
+    failure = subject.ledger.supervised().executions[0].attempts[0].failure
+    assert failure is not None
+    assert (failure.type, failure.message.partition(" Its log")[0]) == ("driver-lost", subject.processes.cause)
+
+
+def test_nothing_is_launched_or_given_up_while_nobody_answers_for_drivers(subject: Subject) -> None:
+    subject.launched(ProcessReference(identity="1@1"), runs=False)
+    subject.processes.away = True
+    subject.rounds.round()
+    assert [state for state, _ in subject.attempts] == ["running"]
+    subject.ledger.attempt_ended(subject.execution, 1, "lost", LOST)
+    for _ in range(3):
+        subject.rounds.round()
+    assert [state for state, _ in subject.attempts] == ["lost"]  # no attempt is used up meanwhile
+    subject.processes.away = False
+
+    def launched() -> bool:
+        subject.rounds.round()
+        return [state for state, _ in subject.attempts] == ["lost", "running"]
+
+    eventually(launched)
+
+
+def test_what_is_left_of_a_driver_that_has_ended_goes_at_once(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod stays until somebody removes it."""
+    subject.driver.begin_attempt()
+    subject.driver.finish(None)
+    subject.processes.running[subject.name] = ProcessReference(identity="1@1", machine=HERE)
+    monkeypatch.setattr(subject.processes, "alive", lambda _: False)
+    subject.remains.clear()
+    assert subject.processes.running == {}

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epochal.cli import serving, up
+from epochal.errors import OptionError
 from epochal.service.domain.settings import Kept, Settings
 
 
@@ -43,3 +44,22 @@ def test_how_long_rows_are_kept(
     result = CliRunner().invoke(up.app, ["--port", "0", "--home", str(tmp_path / "home"), *options])
     assert result.exit_code == 0, result.output
     assert [settings.kept for settings in seen] == [kept]
+
+
+def test_drivers_are_pods_where_a_file_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Settings] = []
+    monkeypatch.setattr(serving, "serve", lambda settings, *_: seen.append(settings))
+    monkeypatch.setattr(up, "InternalServer", NotStarted)
+    path = tmp_path / "kubernetes.json"
+    path.write_text('{"image": "epochal:1"}')
+    home = ["--port", "0", "--home", str(tmp_path / "home")]
+    for options in ([], ["--kubernetes", str(path)]):
+        result = CliRunner().invoke(up.app, [*home, *options])
+        assert result.exit_code == 0, result.output
+    local, pods = seen
+    assert (local.launcher, local.kubernetes) == ("local", None)
+    assert pods.launcher == "kubernetes" and pods.kubernetes is not None and pods.kubernetes.image == "epochal:1"
+    path.write_text('{"image": 1}')
+    result = CliRunner().invoke(up.app, [*home, "--kubernetes", str(path)])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, OptionError) and "image" in result.exception.message

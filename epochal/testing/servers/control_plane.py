@@ -129,13 +129,13 @@ def _stop_applications(client: Client) -> None:
 
 
 def _drivers(client: Client) -> set[int]:
-    """The process ids of drivers that have not ended. Each leads a process group of its own."""
+    """The process ids of drivers on this machine that have not ended. Each leads a process group of its own."""
     return {
         process_id(attempt.process)
         for application in client.applications.list()
         for execution in client.application(application.name).executions.list(limit=None)
         for attempt in execution.attempts
-        if attempt.state == "running" and attempt.process
+        if attempt.state == "running" and attempt.process and attempt.process.startswith("//")
     }
 
 

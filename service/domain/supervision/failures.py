@@ -26,21 +26,23 @@ class DriverLost(EpochalError):
     slug = "driver-lost"
 
 
-def process_gone(exit_code: int | None, last_words: str) -> Failure:
+def process_gone(exit_code: int | None, last_words: str, cause: str | None = None) -> Failure:
     """The driver's process is gone; ``exit_code`` as :class:`subprocess.Popen` has it, ``None`` when not known.
-    ``last_words``: the end of its log."""
-    return Failure(type=DriverLost.slug, message=f"{_how(exit_code)}{_end_of_log(last_words)}")
+    ``last_words``: the end of its log. ``cause``: what its launcher knows, here and below."""
+    return Failure(type=DriverLost.slug, message=f"{cause or _how(exit_code)}{_end_of_log(last_words)}")
 
 
-def not_heard(seconds: float, last_words: str, host: str | None = None) -> Failure:
+def not_heard(seconds: float, last_words: str, host: str | None = None, cause: str | None = None) -> Failure:
     """``host``: the other machine that it runs on, where its log is."""
     end = _end_of_log(last_words) if host is None else _on(host)
-    return Failure(type=DriverLost.slug, message=f"The driver was not heard for {seconds:.0f} s.{end}")
+    message = f"The driver was not heard for {seconds:.0f} s.{_because(cause)}{end}"
+    return Failure(type=DriverLost.slug, message=message)
 
 
-def never_heard(seconds: float, last_words: str, host: str | None = None) -> Failure:
+def never_heard(seconds: float, last_words: str, host: str | None = None, cause: str | None = None) -> Failure:
     end = _end_of_log(last_words) if host is None else _on(host)
-    return Failure(type=DriverLost.slug, message=f"The driver was started and not heard within {seconds:.0f} s.{end}")
+    message = f"The driver was started and not heard within {seconds:.0f} s.{_because(cause)}{end}"
+    return Failure(type=DriverLost.slug, message=message)
 
 
 def not_stopped(seconds: float) -> Failure:
@@ -73,6 +75,10 @@ def _how(exit_code: int | None) -> str:
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"The driver was ended by {name}{hint}."
     return f"The driver ended with exit code {exit_code}."
+
+
+def _because(cause: str | None) -> str:
+    return f" {cause}" if cause else ""
 
 
 def _on(host: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
 from epochal.driver.orders import DriverOrders
 from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.isolation import ProcessUser
 from epochal.service.runtime.machine import Machine
 
@@ -47,8 +49,15 @@ class ProcessReference(BaseModel):
 class Launcher(ABC):
     """Starts drivers that outlive the control plane. All calls may block, and are made from threads.
 
-    A reference with a machine is only ever asked for, and ended, on that machine.
+    A reference with a machine is only ever asked for, and ended, on that machine. What needs an answer of somebody else
+    raises ``LauncherUnavailable`` when there is none.
     """
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The launcher of a control plane, as it is found through its entry point. Raises ``OptionError`` and
+        ``EnvironmentProblem`` where it cannot work."""
+        raise NotImplementedError(f"{cls.__name__} cannot be made of a control plane's settings")
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         """From now on start drivers as ``user``, and say that it is so; ``False`` where none run on this machine."""
@@ -81,14 +90,27 @@ class Launcher(ABC):
     def spares(self) -> SpareFigures:
         return SpareFigures()
 
+    def check(self) -> None:  # noqa: B027 a machine is always there for its own processes
+        """Raises ``LauncherUnavailable`` while whoever runs drivers does not answer: none can be started now."""
+
+    def explain(self, reference: ProcessReference) -> str | None:
+        """Why the driver has not begun, or has ended, as far as whoever runs it says: sentences, with what to do.
+        ``None``: nothing is known beside exit code and log."""
+        return None
+
+    def bring_log(self, reference: ProcessReference) -> None:  # noqa: B027 a process of this machine writes to it
+        """Have the log of a driver that the catalog knows in this control plane's folder from now on, as far as it can
+        be had. Returns at once; asked again, nothing happens."""
+
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:
         """Start the driver ``orders.name``, or find it where it runs already. Raises ``EnvironmentProblem`` with the
-        fix where it cannot be started."""
+        fix where it cannot be started, ``LauncherUnavailable`` where nobody knows whether it was."""
 
     @abstractmethod
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        """The drivers that run and can be reached from here, by name, whoever has launched them."""
+        """The drivers that run and can be reached from here, by name, whoever has launched them; and those that have
+        ended, as long as something is left of them that ``terminate`` removes."""
 
     @abstractmethod
     def alive(self, reference: ProcessReference) -> bool:
@@ -100,4 +122,5 @@ class Launcher(ABC):
 
     @abstractmethod
     def terminate(self, reference: ProcessReference, kill: bool) -> None:
-        """Ask the driver to end, or (``kill``) end it and all that it started now. Nothing happens when it is gone."""
+        """Ask the driver to end, or (``kill``) end it and all that it started now; what is left of one that has ended
+        goes. Nothing happens when it is gone."""

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from epochal import faults
@@ -20,6 +21,7 @@ from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
@@ -87,6 +89,10 @@ class LocalLauncher(Launcher):
         self._home = Path()
         self._spares: SparePool | None = None
         self._ends: ProcessEnds | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.logs_directory)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home

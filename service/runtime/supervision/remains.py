@@ -38,8 +38,11 @@ class Remains:
         directories = self._directories()
         drivers = self._launcher.drivers()
         for driver, over in self._executions.over(drivers.keys()).items():
-            if self._overdue(driver, over):
-                self._launcher.terminate(drivers[driver], kill=True)
+            reference = drivers[driver]
+            if over.process == str(reference):  # not what only looks like it, whose log would be taken for its
+                self._launcher.bring_log(reference)
+            if not self._launcher.alive(reference) or self._overdue(driver, over):
+                self._launcher.terminate(reference, kill=True)
         going_on = self._executions.going_on()
         used = {execution.execution for execution in going_on} | {driver.execution for driver in drivers}
         for directory in directories:

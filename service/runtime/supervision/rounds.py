@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from epochal.contracts.catalog import Failure
-from epochal.driver.orders import ArtifactOrder, DriverOrders
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError, NotFound, OutcomeUnknown
+from epochal.driver.orders import DriverOrders
+from epochal.errors import CatalogUnavailable, Conflict, EpochalError, LauncherUnavailable, NotFound, OutcomeUnknown
 from epochal.logs import about
-from epochal.service.domain.nodes import driver_urls
 from epochal.service.domain.ports import (
     AttemptTicket,
     DriverName,
@@ -35,6 +34,7 @@ from epochal.service.domain.supervision.decisions import (
     decide,
 )
 from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.runtime.driver_orders import orders_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.logs.files import last_lines, log_path
 from epochal.service.runtime.machine import Machine, steady_seconds, this_machine
@@ -100,7 +100,7 @@ class Rounds:
                 with about(application=execution.application, execution=execution.id, attempt=latest):
                     until = self._look(execution, supervised.at, listening_since, leading)
                     pause = pause if until is None else min(pause, until)
-            except (CatalogUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
+            except (CatalogUnavailable, LauncherUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
                 # Somebody else changed it, or nobody can be asked: the next round sees what is there then.
                 log.info("execution %s: %s", execution.id, error)
             except Exception:
@@ -129,6 +129,7 @@ class Rounds:
         process = self._process(execution, at)
         match decide(execution, process, at, listening_since, self._supervision):
             case Wait(seconds):
+                self._say_what_it_waits_for(execution, process)
                 return seconds
             case Launch():
                 return self._launch(execution, leading)
@@ -149,6 +150,7 @@ class Rounds:
             return self._find(execution, attempt)
         reference = ProcessReference.parse(attempt.process)
         if self._is_here(reference):
+            self._launcher.bring_log(reference)
             return Process.ALIVE if self._launcher.alive(reference) else Process.GONE
         assert reference.machine is not None
         earlier = reference.machine.was_before(self._here) and not self._heard_since_start(execution, attempt, at)
@@ -172,12 +174,15 @@ class Rounds:
         return reference.machine is None or reference.machine == self._here
 
     def _launch(self, execution: SupervisedExecution, leading: Leading) -> float | None:
+        self._launcher.check()
         plan = self._executions.plan(execution.id)
         ticket = self._executions.new_attempt(execution.id)
         if not self._still_leads(leading):
             return None  # the attempt is given up as one that was never heard
         try:
             reference = self._launcher.launch(self._orders(plan, ticket))
+        except LauncherUnavailable:
+            raise  # it may run: it is found by its name, or given up as one that was never heard
         except EpochalError as error:
             why = {"decision": "fail", "attempt": ticket.attempt, "reason": error.message}
             log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error, extra=why)
@@ -191,24 +196,16 @@ class Rounds:
         return None
 
     def _orders(self, plan: LaunchPlan, ticket: AttemptTicket) -> DriverOrders:
-        return DriverOrders(
-            control_planes=driver_urls(plan.nodes, self._settings.internal_url, self._here),
-            token=ticket.token,
-            execution=plan.execution,
-            attempt=ticket.attempt,
-            application=plan.application,
-            artifact=ArtifactOrder(sha256=plan.artifact, filename=plan.filename),
-            parameters=plan.parameters,
-            configuration=plan.configuration,
-            version=plan.version,
-            by=plan.by,
-            message=plan.message,
-            shadow=plan.shadow,
-            available_now=plan.available_now,
-            drain=plan.drain,
-            store=self._settings.store_url,
-            work_directory=self._settings.work_directory / plan.execution,
-        )
+        return orders_of(plan, ticket.attempt, ticket.token, self._settings, self._here)
+
+    def _say_what_it_waits_for(self, execution: SupervisedExecution, process: Process) -> None:
+        """Of a driver that has not begun: people see in the meantime why."""
+        attempt = execution.attempts[-1] if execution.attempts else None
+        if attempt is None or attempt.begun or attempt.process is None or process is not Process.ALIVE:
+            return
+        cause = self._launcher.explain(ProcessReference.parse(attempt.process))
+        if cause is not None and cause != execution.detail:
+            self._executions.waits(execution.id, attempt.number, cause)
 
     def _give_up(self, execution: SupervisedExecution, attempt: SupervisedAttempt, loss: Loss, kill: bool) -> None:
         """In the catalog first: there it is decided, and only if it was not heard in the meantime."""
@@ -241,18 +238,28 @@ class Rounds:
         exit_code: int | None,
         reference: ProcessReference | None,
     ) -> Failure:
-        last_words = last_lines(self._log(execution, attempt), LAST_WORDS)
         elsewhere = None if reference is None or self._is_here(reference) else reference.machine
         host = None if elsewhere is None else elsewhere.host
+        cause = self._cause(reference)  # before the log is read, the end of which it may wait for
+        last_words = last_lines(self._log(execution, attempt), LAST_WORDS)
         match loss:
             case Loss.GONE:
-                return failures.process_gone(exit_code, last_words)
+                return failures.process_gone(exit_code, last_words, cause)
             case Loss.NOT_HEARD:
-                return failures.not_heard(self._supervision.lease_seconds, last_words, host)
+                return failures.not_heard(self._supervision.lease_seconds, last_words, host, cause)
             case Loss.NEVER_HEARD:
-                return failures.never_heard(self._supervision.start_seconds, last_words, host)
+                return failures.never_heard(self._supervision.start_seconds, last_words, host, cause)
             case Loss.NOT_STOPPED:
                 return failures.not_stopped(self._supervision.stop_seconds)
+
+    def _cause(self, reference: ProcessReference | None) -> str | None:
+        if reference is None or not self._is_here(reference):
+            return None
+        try:
+            return self._launcher.explain(reference)
+        except EpochalError as error:
+            log.info("why a driver has ended is not known: %s", error)
+            return None
 
     def _log(self, execution: SupervisedExecution, attempt: SupervisedAttempt) -> Path:
         return log_path(self._settings.logs_directory, execution.application, execution.id, attempt.number)

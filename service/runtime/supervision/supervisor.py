@@ -11,7 +11,7 @@ from epochal.errors import EpochalError
 from epochal.service.domain.ports import Executions, Leadership, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
-from epochal.service.runtime.launchers.base import Launcher
+from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import steady_seconds
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
@@ -56,6 +56,12 @@ class ThreadedSupervisor:
     @property
     def spares(self) -> SpareFigures:
         return self._launcher.spares
+
+    def bring_log(self, process: str) -> None:
+        try:
+            self._launcher.bring_log(ProcessReference.parse(process))
+        except EpochalError as error:
+            log.info("the log of driver %s cannot be had now: %s", process, error)
 
     def wake(self, execution: str | None = None) -> None:
         self._wake.set()

@@ -1,0 +1,90 @@
+"""The first moments of a driver in a pod: it fetches its orders from a control plane, which knows it by its pod."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from epochal.driver.http_catalog import HttpCatalog
+from epochal.driver.orders import (
+    ADDRESS_VARIABLE,
+    CONTROL_PLANES_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    DriverOrders,
+)
+from epochal.errors import EnvironmentProblem, EpochalError, Fenced
+from epochal.logs import configure, log_format
+from epochal.wire.driver import new_driver_token
+from epochal.wire.exit_codes import ExitCode
+
+log = logging.getLogger("epochal.driver")
+
+PATIENCE_SECONDS = 600.0
+"""So long orders are asked for while nobody answers. A supervisor that waits for less ends the pod before."""
+
+
+def begin(name: str) -> bytes | ExitCode:
+    """The orders; or how the driver ends without any, which it has said in its log then."""
+    configure(log_format(), logging.INFO, sys.stdout)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return fetched_orders(name)
+    except Fenced as error:
+        log.error("fenced: %s", error)
+        return ExitCode.FENCED
+    except EpochalError as error:
+        log.error("there are no orders: %s", error)
+        return ExitCode.BAD_ORDERS
+
+
+def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> bytes:
+    """The document that other drivers read from standard input. ``name``: ``{execution}-{attempt}``.
+
+    The driver makes the token of its further calls itself, and only says its SHA-256: no answer that is read on its way
+    is worth anything to others. Raises what the control plane answers, such as ``Unauthenticated`` and ``Fenced``;
+    ``CatalogUnavailable``; ``EnvironmentProblem`` where this is no pod of a driver.
+    """
+    execution, _, attempt = name.rpartition("-")
+    try:
+        control_planes = environment[CONTROL_PLANES_VARIABLE].split()
+        pods_token = Path(environment[TOKEN_FILE_VARIABLE]).read_text().strip()
+        number = int(attempt)
+    except (KeyError, ValueError, OSError) as error:
+        raise EnvironmentProblem(
+            f"A driver that fetches its orders needs {CONTROL_PLANES_VARIABLE}, {TOKEN_FILE_VARIABLE} and the name of "
+            f"its attempt, as the launcher of pods gives them: {error!r}."
+        ) from None
+    token = new_driver_token(execution, number)
+    catalog = HttpCatalog(control_planes, pods_token, execution, number, patience_seconds=PATIENCE_SECONDS)
+    try:
+        orders = catalog.orders(token)
+    finally:
+        catalog.close()
+    return in_this_pod(orders, environment).model_dump_json().encode()
+
+
+def in_this_pod(orders: DriverOrders, environment: Mapping[str, str]) -> DriverOrders:
+    """With what only the pod knows; its folder is there then, and what Spark reads of it. Raises
+    ``EnvironmentProblem``."""
+    folder = orders.work_directory
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+        if orders.executor_template is not None:
+            template = Path(orders.configuration.spark["spark.kubernetes.executor.podTemplateFile"])
+            template.write_text(json.dumps(orders.executor_template))
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The driver cannot write to {error.filename or folder}: {error.strerror}. Its pod needs a volume there, "
+            "as the launcher gives it one."
+        ) from error
+    if orders.executor_template is None:
+        return orders
+    address = environment.get(ADDRESS_VARIABLE, "")
+    host = f"[{address}]" if ":" in address else address
+    spark = {**orders.configuration.spark, "spark.driver.host": host, "spark.driver.bindAddress": host}
+    return orders.model_copy(update={"configuration": orders.configuration.model_copy(update={"spark": spark})})

@@ -1,0 +1,25 @@
+"""How pods say whose they are."""
+
+from __future__ import annotations
+
+from epochal.service.domain.ports import DriverName
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+COMPONENT = "app.kubernetes.io/component"
+APPLICATION = "epochal.dev/application"
+EXECUTION = "epochal.dev/execution"
+ATTEMPT = "epochal.dev/attempt"
+DRIVER = "driver"
+"""The component, and the name of its container."""
+SELECTOR = f"{MANAGED_BY}=epochal,{COMPONENT}={DRIVER}"
+"""Which pods are drivers."""
+
+
+def labels_of(name: DriverName, application: str) -> dict[str, str]:
+    """Of an attempt's driver and its executors; the component is beside it."""
+    return {
+        MANAGED_BY: "epochal",
+        APPLICATION: application,
+        EXECUTION: name.execution,
+        ATTEMPT: str(name.attempt),
+    }

@@ -1,0 +1,145 @@
+"""The manifest of a driver's pod, from its orders and the settings. It holds no secret: the driver fetches its orders
+with a token that the cluster makes for its pod and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FETCH, TOKEN_FILE_VARIABLE
+from epochal.errors import OptionError
+from epochal.service.domain.kubernetes.images import driver_image
+from epochal.service.domain.kubernetes.labels import COMPONENT, DRIVER, labels_of
+from epochal.service.domain.kubernetes.settings import AUDIENCE, KubernetesSettings
+from epochal.service.domain.kubernetes.spark import (
+    check_spark_options,
+    driver_memory,
+    executor_image,
+    restricted_container,
+    restricted_pod,
+    scratch_mounts,
+    scratch_variables,
+    scratch_volumes,
+    wants_executors,
+)
+from epochal.service.domain.kubernetes.templates import merged
+from epochal.service.domain.ports import DriverName
+
+TOKEN_FOLDER = "/var/run/secrets/epochal"
+_TOKEN_VOLUME = "epochal-token"
+
+_LABEL: Final = "spark.kubernetes.driver.label."
+_ANNOTATION: Final = "spark.kubernetes.driver.annotation."
+_VARIABLE: Final = "spark.kubernetes.driverEnv."
+_SECRET: Final = "spark.kubernetes.driver.secretKeyRef."
+_NODES: Final = ("spark.kubernetes.node.selector.", "spark.kubernetes.driver.node.selector.")
+
+
+@dataclass(frozen=True)
+class DriverPod:
+    """What a driver's pod depends on. ``control_planes``: where it fetches its orders. ``variables``: further ones of
+    its environment, none of them secret."""
+
+    name: DriverName
+    application: str
+    master: str
+    spark: Mapping[str, str]
+    namespace: str
+    control_planes: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def driver_manifest(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    """Raises ``EnvironmentProblem`` for an image that is not allowed, ``OptionError`` for options of Spark that are
+    not the application's to say."""
+    check_spark_options(pod.spark)
+    if wants_executors(pod.master):
+        executor_image(pod.spark, settings)  # refused now, and not by a driver that has waited for a node
+    return merged(merged(_defaults(pod, settings), settings.template), _required(pod, settings))
+
+
+def _defaults(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    """What a template may change."""
+    spark = pod.spark
+    cpu = spark.get("spark.kubernetes.driver.request.cores") or spark.get("spark.driver.cores") or settings.cpu
+    memory = driver_memory(spark, settings.memory)
+    limit = spark.get("spark.kubernetes.driver.limit.cores")
+    container = {
+        "name": DRIVER,
+        "imagePullPolicy": settings.pull_policy,
+        "resources": {
+            "requests": {"cpu": cpu, "memory": memory},
+            "limits": {"memory": memory} | ({} if limit is None else {"cpu": limit}),
+        },
+        "securityContext": restricted_container(),
+        "volumeMounts": scratch_mounts(),
+        "env": scratch_variables(),
+    }
+    spec = {
+        "securityContext": restricted_pod(),
+        "terminationGracePeriodSeconds": settings.grace_seconds,
+        "containers": [container],
+        "volumes": scratch_volumes(),
+    }
+    return {"spec": spec}
+
+
+def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    """What no template changes."""
+    spark = pod.spark
+    selected = {name: value for nodes in _NODES for name, value in _options(spark, nodes).items()}
+    spec = {
+        "restartPolicy": "Never",  # to start another driver is the supervisor's decision
+        "serviceAccountName": settings.service_account,
+        # Only who starts pods calls the cluster's API.
+        "automountServiceAccountToken": wants_executors(pod.master),
+        "enableServiceLinks": False,
+        "containers": [_driver(pod, settings)],
+        "volumes": [_token_volume(settings)],
+        **({"nodeSelector": selected} if selected else {}),
+    }
+    labels = {**_options(spark, _LABEL), **labels_of(pod.name, pod.application), COMPONENT: DRIVER}
+    metadata = {"name": str(pod.name), "namespace": pod.namespace, "labels": labels}
+    if annotations := _options(spark, _ANNOTATION):
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    variables: dict[str, dict[str, Any]] = {
+        **{name: {"value": value} for name, value in _options(pod.spark, _VARIABLE).items()},
+        **{name: _secret(name, reference) for name, reference in _options(pod.spark, _SECRET).items()},
+        **{name: {"value": value} for name, value in pod.variables.items()},
+        CONTROL_PLANES_VARIABLE: {"value": " ".join(pod.control_planes)},
+        TOKEN_FILE_VARIABLE: {"value": f"{TOKEN_FOLDER}/token"},
+        ADDRESS_VARIABLE: {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    }
+    return {
+        "name": DRIVER,
+        "image": driver_image(pod.spark, settings),
+        "command": ["python", "-m", "epochal.driver"],
+        "args": [FETCH, str(pod.name)],
+        "env": [{"name": name, **value} for name, value in variables.items()],
+        "volumeMounts": [{"name": _TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}],
+    }
+
+
+def _token_volume(settings: KubernetesSettings) -> dict[str, Any]:
+    token = {"audience": AUDIENCE, "expirationSeconds": settings.token_seconds, "path": "token"}
+    return {"name": _TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
+
+
+def _options(spark: Mapping[str, str], beginning: str) -> dict[str, str]:
+    """Those that begin so, by what follows."""
+    return {option.removeprefix(beginning): value for option, value in spark.items() if option.startswith(beginning)}
+
+
+def _secret(variable: str, reference: str) -> dict[str, Any]:
+    name, _, key = reference.partition(":")
+    if not name or not key:
+        raise OptionError(
+            f"configuration.spark: {_SECRET}{variable} is {reference!r}; write the name of a secret of the project's "
+            "namespace, a colon, and the key in it."
+        )
+    return {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}

@@ -1,0 +1,170 @@
+"""What Spark is told in a driver's pod, so that it gets executors in pods: client mode, from the driver's pod."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from epochal.errors import OptionError
+from epochal.service.domain.kubernetes.images import executor_image
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.templates import merged
+from epochal.service.domain.ports import DriverName
+
+MASTER = "k8s://https://kubernetes.default.svc"
+"""The cluster that the driver's pod is in."""
+DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
+"""Where executors reach the driver: always the same, for network policies."""
+WORK_FOLDER = "/var/lib/epochal/work"
+"""Of drivers and executors, their own; it goes with the pod."""
+TEMPLATE_FILE = f"{WORK_FOLDER}/executor-template.json"
+EXECUTOR = "executor"
+
+_EXECUTOR_LABEL: Final = "spark.kubernetes.executor.label."
+_DECIDED_BY_THE_LAUNCHER: Final = (
+    "spark.kubernetes.namespace",
+    "spark.kubernetes.context",
+    "spark.kubernetes.authenticate.",
+    "spark.kubernetes.driver.master",
+    "spark.kubernetes.driver.pod.",
+    "spark.kubernetes.driver.podTemplate",
+    "spark.kubernetes.driver.volumes.",
+    "spark.kubernetes.driver.secrets.",
+    "spark.kubernetes.executor.podTemplate",
+    "spark.kubernetes.executor.podNamePrefix",
+    "spark.kubernetes.executor.disableConfigMap",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.driver.blockManager.port",
+    "spark.authenticate",
+    "spark.network.crypto.",
+    "spark.submit.deployMode",
+)
+_MEMORY: Final = re.compile(r"([0-9]+)([kmgtp]?)b?", re.IGNORECASE)
+_MEBIBYTES: Final = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
+_LEAST_OVERHEAD = 384
+_OVERHEAD_SHARE = 0.4
+
+
+def wants_executors(master: str) -> bool:
+    """Whether the driver starts pods of its own; else Spark is in one process with it, or a cluster somewhere else."""
+    return master.startswith("k8s://")
+
+
+def check_spark_options(spark: Mapping[str, str]) -> None:
+    """Raises ``OptionError`` for what the launcher decides."""
+    for option in sorted(spark):
+        if any(option == decided or option.startswith(decided) for decided in _DECIDED_BY_THE_LAUNCHER):
+            raise OptionError(
+                f"configuration.spark: {option} is decided by the control plane, for drivers as pods. Leave it out; "
+                "what pods are like beside that is in its pod templates."
+            )
+
+
+def executor_settings(
+    name: DriverName, labels: Mapping[str, str], spark: Mapping[str, str], settings: KubernetesSettings, namespace: str
+) -> dict[str, str]:
+    """What goes over the author's options, but for the driver's address, which its pod knows.
+
+    Executors belong to the driver's pod, and go with it. What the driver and they say to each other is encrypted, with
+    a secret that Spark makes for each driver.
+    """
+    return {
+        "spark.submit.deployMode": "client",
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.driver.pod.name": str(name),
+        "spark.kubernetes.executor.podNamePrefix": str(name),
+        "spark.kubernetes.executor.container.image": executor_image(spark, settings),
+        "spark.kubernetes.container.image.pullPolicy": settings.pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": TEMPLATE_FILE,
+        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR,
+        # All that executors need of the configuration comes from the driver: no right on config maps is needed.
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.authenticate.executor.serviceAccountName": settings.executor_service_account,
+        **{_EXECUTOR_LABEL + label: value for label, value in labels.items()},
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+    }
+
+
+def executor_template(settings: KubernetesSettings) -> dict[str, Any]:
+    """The pod template that Spark makes executors of: restricted, and without a token."""
+    below = {"spec": {"securityContext": restricted_pod(), "containers": [_executor()], "volumes": scratch_volumes()}}
+    above = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [{"name": EXECUTOR, "command": ["python", "-m", "epochal.driver.executor"]}],
+        },
+    }
+    return merged(merged(below, settings.executor_template), above)
+
+
+def _executor() -> dict[str, Any]:
+    return {
+        "name": EXECUTOR,
+        "securityContext": restricted_container(),
+        "volumeMounts": scratch_mounts(),
+        "env": scratch_variables(),
+    }
+
+
+def restricted_pod() -> dict[str, Any]:
+    """What Pod Security asks of a pod at the level ``restricted``."""
+    return {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def restricted_container() -> dict[str, Any]:
+    """What it asks of a container; and its image's files stay as they are."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def scratch_volumes() -> list[dict[str, Any]]:
+    return [{"name": "work", "emptyDir": {}}, {"name": "temporary", "emptyDir": {}}]
+
+
+def scratch_mounts() -> list[dict[str, Any]]:
+    return [{"name": "work", "mountPath": WORK_FOLDER}, {"name": "temporary", "mountPath": "/tmp"}]
+
+
+def scratch_variables() -> list[dict[str, Any]]:
+    """The image's files cannot be written to, and its user may have no home."""
+    variables = {"HOME": WORK_FOLDER, "SPARK_LOCAL_DIRS": f"{WORK_FOLDER}/spark", "PYTHONUNBUFFERED": "1"}
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def mebibytes(text: str) -> int:
+    """An amount of memory as Spark's options have it: ``2g``, ``512m``, ``1024`` (MiB). Raises ``OptionError``."""
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(f"configuration.spark: {text!r} is no amount of memory; write 2g or 512m.")
+    return int(int(found[1]) * _MEBIBYTES[found[2].lower()])
+
+
+def driver_memory(spark: Mapping[str, str], default: str) -> str:
+    """What a driver's pod has: the heap of the JVM and, for Python and what else is outside of it, as much again as
+    Spark leaves for programs in Python."""
+    heap = spark.get("spark.driver.memory")
+    if heap is None:
+        return default
+    overhead = spark.get("spark.driver.memoryOverhead")
+    if overhead is not None:
+        return f"{mebibytes(heap) + mebibytes(overhead)}Mi"
+    share = _share(spark.get("spark.driver.memoryOverheadFactor") or spark.get("spark.kubernetes.memoryOverheadFactor"))
+    return f"{mebibytes(heap) + max(int(mebibytes(heap) * share), _LEAST_OVERHEAD)}Mi"
+
+
+def _share(text: str | None) -> float:
+    try:
+        return _OVERHEAD_SHARE if text is None else float(text)
+    except ValueError:
+        raise OptionError(f"configuration.spark: {text!r} is no share of memory; write 0.4.") from None

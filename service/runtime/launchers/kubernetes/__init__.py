@@ -1,0 +1,1 @@
+"""Drivers as pods of a Kubernetes cluster. Needs the extra ``kubernetes``."""

@@ -1,0 +1,260 @@
+"""Drivers as pods: one for each attempt, by its name, in the namespace of the application's project.
+
+A reference is ``{namespace}/{name}/{uid}``: it means the same to every control plane, whatever machine that is on, and
+never another pod.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Self
+
+from epochal import faults
+from epochal.driver.orders import DriverOrders
+from epochal.errors import EnvironmentProblem
+from epochal.logs import FORMAT_VARIABLE
+from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
+from epochal.service.domain.kubernetes.labels import ATTEMPT, EXECUTION
+from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
+from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT, KubernetesSettings
+from epochal.service.domain.ports import DriverName
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.launchers.base import Launcher, ProcessReference
+from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused, own_namespace
+from epochal.service.runtime.launchers.kubernetes.logs import PodLogs
+from epochal.service.runtime.launchers.kubernetes.watching import WatchedPods
+from epochal.service.runtime.machine import steady_seconds
+
+log = logging.getLogger("epochal.launcher")
+
+KILL_SECONDS = 1
+"""So long a driver that is ended has; nobody waits for what it still says."""
+FORCED_AFTER = timedelta(seconds=15)
+"""A pod that is being deleted since so long is on a node that does not answer: it is struck off the cluster's list."""
+LOG_SECONDS = 3.0
+"""So long the end of a log is waited for before it is told why its driver ended."""
+EVENTS_SECONDS = 5.0
+_MANY = 1000
+UNREAD_LOG = timedelta(seconds=60)
+"""So long a pod that has ended stays, while its log cannot be read."""
+
+
+@dataclass(frozen=True)
+class _PodName:
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, pod: Json) -> Self:
+        metadata = pod["metadata"]
+        return cls(metadata["namespace"], metadata["name"], metadata["uid"])
+
+    @classmethod
+    def parse(cls, reference: ProcessReference) -> Self:
+        namespace, name, uid = reference.identity.split("/")
+        return cls(namespace, name, uid)
+
+    @property
+    def reference(self) -> ProcessReference:
+        return ProcessReference(identity=f"{self.namespace}/{self.name}/{self.uid}")
+
+
+class KubernetesLauncher(Launcher):
+    """Looks cost the cluster nothing, since its pods are watched; that one is gone is asked for. Authors may start pods
+    and label them as they like: logs are brought to the folder ``logs`` only of those that the catalog knows."""
+
+    def __init__(self, settings: KubernetesSettings, logs: Path) -> None:
+        """Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` where it is
+        not known which cluster is meant."""
+        settings.check_apart(own_namespace(settings))
+        self._settings = settings
+        self._api = ClusterApi(settings)
+        self._logs = PodLogs(self._api, logs)
+        self._events_asked: dict[str, float] = {}
+        """When they were last, by the pod's uid."""
+        self._tell: Callable[[], None] = lambda: None
+        self._watched = {
+            namespace: WatchedPods(self._api, namespace, self._changed)
+            for namespace in sorted(set(settings.namespaces.values()))
+        }
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        if settings.kubernetes is None:
+            raise EnvironmentProblem(
+                "To launch drivers as pods, the control plane has to know where and as what: start it with "
+                "`epochal up --kubernetes FILE` (docs/kubernetes.md)."
+            )
+        return cls(settings.kubernetes, settings.logs_directory)
+
+    def tell_of_ends(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def open(self) -> None:
+        for watched in self._watched.values():
+            watched.open()
+
+    def close(self) -> None:
+        self._logs.close()
+        for watched in self._watched.values():
+            watched.close()
+
+    def check(self) -> None:
+        for watched in self._watched.values():
+            watched.check()
+
+    def launch(self, orders: DriverOrders) -> ProcessReference:
+        namespace = self._settings.namespace(DEFAULT_PROJECT)
+        pod = DriverPod(
+            name=DriverName(orders.execution, orders.attempt),
+            application=orders.application,
+            master=orders.configuration.master,
+            spark=orders.configuration.spark,
+            namespace=namespace,
+            control_planes=orders.control_planes,
+            variables=_passed_on(os.environ),
+        )
+        manifest = driver_manifest(pod, self._settings)
+        try:
+            found = self._api.create_pod(namespace, manifest)
+        except Refused as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise refusal(error.status, error.message, namespace) from error
+            found = self._there_already(namespace, str(pod.name), manifest)
+        self._watched[namespace].note(found)
+        return _PodName.of(found).reference
+
+    def _there_already(self, namespace: str, name: str, manifest: Json) -> Json:
+        """Launched before, and nobody has written it down. Raises ``EnvironmentProblem`` when it is somebody else's."""
+        found = self._api.pod(namespace, name)
+        if found is None:
+            return self._api.create_pod(namespace, manifest)
+        labels = found["metadata"].get("labels") or {}
+        if any(labels.get(label) != value for label, value in manifest["metadata"]["labels"].items()):
+            raise EnvironmentProblem(
+                f"There is a pod {name} in {namespace!r} already, which is no driver of this attempt. Delete it, and "
+                "start the application again."
+            )
+        return found
+
+    def drivers(self) -> Mapping[DriverName, ProcessReference]:
+        found = {}
+        for watched in self._watched.values():
+            for name, pod in watched.all().items():
+                driver = _driver_of(name, pod)
+                if driver is not None:
+                    found[driver] = _PodName.of(pod).reference
+        return found
+
+    def alive(self, reference: ProcessReference) -> bool:
+        pod = self._pod(_PodName.parse(reference))
+        return pod is not None and condition_of(pod).phase is not Phase.ENDED
+
+    def exit_code(self, reference: ProcessReference) -> int | None:
+        return self._condition(_PodName.parse(reference)).exit_code
+
+    def explain(self, reference: ProcessReference) -> str | None:
+        name = _PodName.parse(reference)
+        pod = self._pod(name)
+        if pod is None:
+            last = self._watched[name.namespace].last(name.uid) if name.namespace in self._watched else None
+            cause = None if last is None else condition_of(last).cause
+            return cause or gone(name.namespace, name.name)
+        condition = condition_of(pod)
+        if condition.phase is Phase.ENDED:
+            self._logs.wait(pod, LOG_SECONDS)
+        if condition.phase is Phase.WAITING and condition.cause is None and self._events_are_due(name.uid):
+            condition = condition_of(pod, self._api.events(name.namespace, name.uid))
+        return condition.cause
+
+    def bring_log(self, reference: ProcessReference) -> None:
+        pod = self._pod(_PodName.parse(reference))
+        if pod is not None:
+            self._logs.follow(pod)
+
+    def terminate(self, reference: ProcessReference, kill: bool) -> None:
+        name = _PodName.parse(reference)
+        pod = self._pod(name)
+        if pod is None:
+            self._logs.forget(name.uid)
+            return
+        if not kill:
+            self._api.delete_pod(name.namespace, name.name, name.uid, None)
+        elif condition_of(pod).phase is not Phase.ENDED:
+            force = _deleted_for(pod) > FORCED_AFTER
+            self._api.delete_pod(name.namespace, name.name, name.uid, 0 if force else KILL_SECONDS)
+        elif self._logs.wait(pod, 0) or _ended_for(pod) > UNREAD_LOG:
+            self._api.delete_pod(name.namespace, name.name, name.uid, 0)
+            self._logs.forget(name.uid)
+
+    def _events_are_due(self, uid: str) -> bool:
+        """They are asked for now and then only: a supervisor looks twice in a second."""
+        due = steady_seconds() >= self._events_asked.get(uid, 0.0) + EVENTS_SECONDS
+        if due:
+            if len(self._events_asked) > _MANY:
+                self._events_asked.clear()
+            self._events_asked[uid] = steady_seconds()
+        return due
+
+    def _pod(self, name: _PodName) -> Json | None:
+        """``None``: it is gone, by what the cluster says now."""
+        watched = self._watched.get(name.namespace)
+        found = None if watched is None else watched.find(name.name, name.uid)
+        if found is not None:
+            return found
+        pod = self._api.pod(name.namespace, name.name)
+        return pod if pod is not None and pod["metadata"]["uid"] == name.uid else None
+
+    def _condition(self, name: _PodName) -> PodCondition:
+        pod = self._pod(name)
+        watched = self._watched.get(name.namespace)
+        if pod is None and watched is not None:
+            pod = watched.last(name.uid)
+        return PodCondition(Phase.ENDED) if pod is None else condition_of(pod)
+
+    def _changed(self, pod: Json) -> None:
+        watched = self._watched[pod["metadata"]["namespace"]]
+        is_gone = watched.find(pod["metadata"]["name"], pod["metadata"]["uid"]) is None
+        if is_gone or condition_of(pod).phase is Phase.ENDED:
+            self._tell()
+
+
+def _driver_of(name: str, pod: Json) -> DriverName | None:
+    """Whose driver a pod is; ``None``: it only looks like one."""
+    labels = pod["metadata"].get("labels") or {}
+    execution, attempt = labels.get(EXECUTION, ""), labels.get(ATTEMPT, "")
+    if not attempt.isdecimal() or name != f"{execution}-{attempt}":
+        return None
+    return DriverName(execution, int(attempt))
+
+
+def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What drivers see of the control plane's environment."""
+    passed = {name: environment[name] for name in (FORMAT_VARIABLE,) if environment.get(name)}
+    if faults.switched_on(environment):
+        passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
+    return passed
+
+
+def _deleted_for(pod: Json) -> timedelta:
+    """How long it should have been gone."""
+    return _since(pod["metadata"].get("deletionTimestamp"))
+
+
+def _ended_for(pod: Json) -> timedelta:
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("finishedAt"):
+            return _since(ended["finishedAt"])
+    return _since(pod["metadata"].get("creationTimestamp"))
+
+
+def _since(moment: str | None) -> timedelta:
+    return timedelta(0) if moment is None else datetime.now(UTC) - datetime.fromisoformat(moment)

@@ -1,0 +1,143 @@
+"""Drivers' logs, brought from the cluster into the folder in which all drivers' logs are, while their pods are there.
+
+From there on nothing is special of them: they are rotated, followed, and kept when the driver is gone. Which pods are
+followed is the caller's to say, by what the catalog knows: labels alone prove nothing, since authors may start pods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from epochal.errors import LauncherUnavailable
+from epochal.service.domain.kubernetes.conditions import Json, Phase, condition_of
+from epochal.service.domain.kubernetes.labels import APPLICATION, ATTEMPT, DRIVER, EXECUTION
+from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
+from epochal.service.runtime.logs.files import log_path, read_end
+
+log = logging.getLogger("epochal.launcher")
+
+_TAIL_BYTES = 4096
+_PAUSE_SECONDS = 1.0
+
+
+class PodLogs:
+    """``folder``: of ``{application}/{execution}-{attempt}.log``."""
+
+    def __init__(self, api: ClusterApi, folder: Path) -> None:
+        self._api = api
+        self._folder = folder
+        self._followed: dict[str, _Following] = {}
+        """By the uid of the pod."""
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def follow(self, pod: Json) -> None:
+        """Bring its log here from now on, once it has begun. Asked again, nothing happens."""
+        if not _has_begun(pod) or self._closing.is_set():
+            return
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            if uid in self._followed:
+                return
+            following = self._followed[uid] = _Following(self._api, pod, _path(self._folder, pod), self._closing)
+        following.begin()
+
+    def wait(self, pod: Json, seconds: float) -> bool:
+        """Whether all that a pod that has ended wrote is here, after so many seconds at most."""
+        with self._lock:
+            following = self._followed.get(pod["metadata"]["uid"])
+        return following is None or following.complete.wait(seconds)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone; what was read of its log stays."""
+        with self._lock:
+            self._followed.pop(uid, None)
+
+    def close(self) -> None:
+        self._closing.set()
+
+
+class _Following:
+    """One log, until its end."""
+
+    def __init__(self, api: ClusterApi, pod: Json, path: Path, closing: threading.Event) -> None:
+        self.complete = threading.Event()
+        self._api = api
+        self._namespace, self._name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        self._uid = pod["metadata"]["uid"]
+        self._path = path
+        self._closing = closing
+        self._thread = threading.Thread(target=self._run, name=f"log-{self._name}", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended and not self._closing.is_set():
+            try:
+                # What it wrote is read once more after it has ended: whoever passed it on may have stopped before.
+                ended = self._has_ended()
+                self._read_on(follow=not ended)
+            except LauncherUnavailable as error:
+                ended = False
+                log.info("the log of pod %s has to wait: %s", self._name, error)
+            except Refused as error:
+                log.info("the cluster has no log of pod %s: %s", self._name, error)
+            except OSError as error:
+                log.warning("the log %s cannot be written: %s", self._path, error)
+            if not ended:
+                self._closing.wait(_PAUSE_SECONDS)
+        self.complete.set()
+
+    def _has_ended(self) -> bool:
+        pod = self._api.pod(self._namespace, self._name)
+        return pod is None or pod["metadata"]["uid"] != self._uid or condition_of(pod).phase is Phase.ENDED
+
+    def _read_on(self, follow: bool) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        known = self._known_bytes()
+        with self._path.open("ab") as file:
+            for part in _after(self._api.log(self._namespace, self._name, DRIVER, follow), known):
+                file.write(part)
+                file.flush()
+                if self._closing.is_set():
+                    return
+
+    def _known_bytes(self) -> int:
+        """How much of the log, as the cluster has it now, is here already: up to where the file's end is found in it.
+
+        The node may have rotated the log meanwhile; then that is found nowhere, and all that it has is new.
+        """
+        tail = read_end(self._path, _TAIL_BYTES)
+        if not tail:
+            return 0
+        there = b"".join(self._api.log(self._namespace, self._name, DRIVER, follow=False))
+        at = there.rfind(tail)
+        return 0 if at < 0 else at + len(tail)
+
+
+def _after(parts: Iterator[bytes], known: int) -> Iterator[bytes]:
+    for part in parts:
+        if known >= len(part):
+            known -= len(part)
+            continue
+        yield part[known:]
+        known = 0
+
+
+def _has_begun(pod: Json) -> bool:
+    """Whether its driver's container may have written something."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        if container.get("name") == DRIVER:
+            state = container.get("state") or {}
+            return "running" in state or "terminated" in state
+    return False
+
+
+def _path(folder: Path, pod: Json) -> Path:
+    labels = pod["metadata"]["labels"]
+    return log_path(folder, labels[APPLICATION], labels[EXECUTION], int(labels[ATTEMPT]))

@@ -1,0 +1,115 @@
+"""Namespaces as an installation makes them: of control planes, and of a project's pods, with the least rights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from epochal.service.domain.kubernetes.settings import KubernetesSettings, TokenIssuer
+from epochal.testing.servers.kubernetes import KubernetesCluster
+from epochal.testing.servers.kubernetes.cluster import ISSUER
+
+CONTROL, DRIVER, EXECUTOR = "epochal-control", "epochal-driver", "epochal-executor"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+OF_CONTROL_PLANES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+]
+OF_DRIVERS = [
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
+    }
+]
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Project:
+    """``namespace`` has the service accounts of drivers and executors; in ``control`` is that of control planes."""
+
+    cluster: KubernetesCluster
+    namespace: str
+    control: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    def settings(self, image: str, **more: Any) -> KubernetesSettings:
+        """Of a control plane that has its own rights and no others, outside of the cluster."""
+        token = self.cluster.account_token(self.control, CONTROL)
+        token_file = self.cluster.folder / f"token-{self.control}"
+        token_file.write_text(token)
+        issuer = TokenIssuer(
+            issuer=ISSUER,
+            keys=f"{self.cluster.url}/openid/v1/jwks",
+            authority=self.cluster.authority,
+            token=token_file,
+        )
+        defaults: dict[str, Any] = {
+            "namespaces": {"default": self.namespace},
+            "own_namespace": self.control,
+            "kubeconfig": self.cluster.kubeconfig(token, self.control),
+            "issuer": issuer,
+            "image": image,
+            "cpu": "100m",
+            "memory": "64Mi",
+        }
+        return KubernetesSettings.model_validate({**defaults, **more})
+
+    def pods(self) -> Mapping[str, Any]:
+        return {item["metadata"]["name"]: item for item in self.cluster.get(f"{self.path}/pods")["items"]}
+
+    def forbid(self, account: str) -> None:
+        """Take away what this account may do here."""
+        self.cluster.delete(f"{_rbac(self.namespace)}/rolebindings/{account}")
+
+    def end(self) -> None:
+        for name in self.pods():
+            self.cluster.delete(f"{self.path}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+def make_project(cluster: KubernetesCluster) -> Project:
+    number = next(_numbers)
+    project = Project(cluster, f"project-{number}", f"epochal-{number}")
+    cluster.make_namespace(project.control)
+    cluster.make_namespace(project.namespace, RESTRICTED)
+    for namespace, account in (
+        (project.control, CONTROL),
+        (project.namespace, DRIVER),
+        (project.namespace, EXECUTOR),
+    ):
+        cluster.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
+    _allow(project, CONTROL, project.control, OF_CONTROL_PLANES)
+    _allow(project, DRIVER, project.namespace, OF_DRIVERS)
+    return project
+
+
+def _allow(project: Project, account: str, of: str, rules: list[dict[str, Any]]) -> None:
+    metadata = {"metadata": {"name": account}}
+    project.cluster.create(f"{_rbac(project.namespace)}/roles", {**metadata, "rules": rules})
+    binding = {
+        **metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+    }
+    project.cluster.create(f"{_rbac(project.namespace)}/rolebindings", binding)
+
+
+def _rbac(namespace: str) -> str:
+    return f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+
+
+def scripted_python(folder: Path, python: str) -> Path:
+    """A folder whose ``python`` runs what the variable ``PROGRAM`` says, whatever it is asked for."""
+    folder.mkdir()
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nexec {python} -c "$PROGRAM"\n')
+    program.chmod(0o755)
+    return folder

@@ -1,0 +1,250 @@
+"""Drivers as pods of a real cluster: what every launcher does, and what only pods meet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.driver.orders import DriverOrders
+from epochal.errors import EnvironmentProblem, LauncherUnavailable, OptionError
+from epochal.service.domain.kubernetes.conditions import PodRefused
+from epochal.service.domain.ports import DriverName
+from epochal.service.runtime.launchers.base import Launcher, ProcessReference
+from epochal.service.runtime.launchers.kubernetes.launcher import KubernetesLauncher
+from epochal.testing.servers.kubernetes import KubernetesCluster
+from epochal.testing.servers.kubernetes.containers import Image
+from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kubernetes.projects import CONTROL, Project, make_project, scripted_python
+from tests.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.server, pytest.mark.long]
+
+NAME = f"{EXECUTION}-1"
+
+
+@pytest.fixture(scope="module")
+def image(kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One whose ``python`` runs the program of the test."""
+    folder = scripted_python(tmp_path_factory.mktemp("image") / "bin", sys.executable)
+    kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"})
+    return "scripted:1"
+
+
+@pytest.fixture
+def project(cluster: KubernetesCluster, kubelet: Kubelet) -> Iterator[Project]:
+    project = make_project(cluster)
+    yield project
+    project.end()
+
+
+Make = Callable[..., KubernetesLauncher]
+
+
+@pytest.fixture
+def make(project: Project, image: str, tmp_path: Path) -> Iterator[Make]:
+    """A launcher as a control plane has it; further settings may be given."""
+    launchers: list[KubernetesLauncher] = []
+
+    def make(**settings: Any) -> KubernetesLauncher:
+        launchers.append(KubernetesLauncher(project.settings(image, **settings), tmp_path / "logs"))
+        launchers[-1].open()
+        return launchers[-1]
+
+    yield make
+    for launcher in launchers:
+        launcher.close()
+
+
+@pytest.fixture
+def launching(make: Make, tmp_path: Path) -> Launching:
+    def launcher(_: str) -> Launcher:
+        return make()
+
+    return Launching(
+        launcher,
+        lambda attempt, program: orders_of(tmp_path, attempt, {"spark.kubernetes.driverEnv.PROGRAM": program}),
+        tmp_path / "logs",
+    )
+
+
+class TestKubernetesLauncher(LauncherContract):
+    pass
+
+
+def explained(launcher: Launcher, reference: ProcessReference, words: str) -> None:
+    eventually(lambda: words in (launcher.explain(reference) or ""), 60)
+
+
+def test_a_pod_of_the_same_name_is_never_taken_for_the_driver(launching: Launching, project: Project) -> None:
+    launcher, reference = launching.launch(SLEEP)
+    launching.up(launcher, reference)
+    project.cluster.delete(f"{project.path}/pods/{NAME}", {"gracePeriodSeconds": 0})
+    assert launching.ended(launcher, reference) in (None, -9)
+    explained(launcher, reference, "was deleted")
+    again = launcher.launch(launching.orders(1, SLEEP))
+    assert again != reference
+    launcher.terminate(reference, kill=True)
+    launching.up(launcher, again)
+    assert not launcher.alive(reference) and launcher.alive(again)
+
+
+def test_a_strangers_pod_of_that_name_is_left_alone(launching: Launching, project: Project, image: str) -> None:
+    container = {"name": "main", "image": image, "command": ["sleep", "600"]}
+    container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    body = {"metadata": {"name": NAME}, "spec": {"containers": [container], "securityContext": restricted}}
+    project.cluster.create(f"{project.path}/pods", body)
+    launcher = launching.make(SLEEP)
+    with pytest.raises(EnvironmentProblem, match="no driver of this attempt"):
+        launcher.launch(launching.orders(1, SLEEP))
+    assert launcher.drivers() == {}
+    assert NAME in project.pods()
+
+
+def test_a_killed_driver_says_what_it_was_killed_for(launching: Launching, project: Project, kubelet: Kubelet) -> None:
+    launcher, reference = launching.launch(SLEEP)
+    launching.up(launcher, reference)
+    pod = kubelet.pod(project.namespace, NAME)
+    assert pod is not None
+    pod.kill_for_memory("driver")
+    assert launching.ended(launcher, reference) == -9
+    explained(launcher, reference, "limit of 64Mi")
+
+
+def test_an_image_that_cannot_be_pulled_is_no_driver_that_is_waited_for(
+    launching: Launching, make: Make, project: Project
+) -> None:
+    launcher = make(image="nobody/has:it")
+    reference = launcher.launch(launching.orders(1, SLEEP))
+    assert launching.ended(launcher, reference) is None
+    explained(launcher, reference, "'nobody/has:it' cannot be pulled")
+    launcher.terminate(reference, kill=True)
+    eventually(lambda: project.pods() == {}, 60)
+
+
+def test_an_image_that_is_not_allowed_is_refused(launching: Launching, make: Make, project: Project) -> None:
+    orders = orders_of(Path("/"), 1, {"spark.kubernetes.container.image": "evil:1"})
+    with pytest.raises(EnvironmentProblem, match="evil:1"):
+        make().launch(orders)
+    assert project.pods() == {}
+
+
+def test_a_pod_that_no_node_takes_is_waited_for_and_says_why(launching: Launching, make: Make) -> None:
+    launcher = make(cpu="1000")
+    reference = launcher.launch(launching.orders(1, SLEEP))
+    explained(launcher, reference, "Insufficient cpu")
+    assert launcher.alive(reference)
+
+
+def test_a_volume_that_is_not_there_is_named(launching: Launching, make: Make) -> None:
+    volume = {"name": "site", "configMap": {"name": "none-such"}}
+    launcher = make(template={"spec": {"volumes": [volume]}})
+    reference = launcher.launch(launching.orders(1, SLEEP))
+    explained(launcher, reference, "none-such")
+    assert launcher.alive(reference)
+
+
+def test_a_quota_that_is_used_up_is_met_again_later(launching: Launching, project: Project) -> None:
+    quota = {"metadata": {"name": "small"}, "spec": {"hard": {"requests.memory": "1Mi"}}}
+    project.cluster.create(f"{project.path}/resourcequotas", quota)
+    eventually(lambda: "hard" in project.cluster.get(f"{project.path}/resourcequotas/small").get("status", {}), 60)
+    launcher = launching.make(SLEEP)
+    with pytest.raises(PodRefused, match=r"quota.*small"):
+        launcher.launch(launching.orders(1, SLEEP))
+    project.cluster.delete(f"{project.path}/resourcequotas/small")
+    reference = launcher.launch(launching.orders(2, SLEEP))
+    assert launcher.alive(reference)
+
+
+def test_what_the_control_plane_may_not_do_is_said(launching: Launching, project: Project) -> None:
+    launcher = launching.make(SLEEP)
+    assert launcher.drivers() == {}
+    project.forbid(CONTROL)
+    with pytest.raises(PodRefused, match="may not start pods"):
+        launcher.launch(launching.orders(1, SLEEP))
+    later = launching.make(SLEEP)
+    eventually(lambda: "may not" in _why(later) or "forbidden" in _why(later), 60)
+
+
+def _why(launcher: Launcher) -> str:
+    try:
+        launcher.check()
+    except LauncherUnavailable as error:
+        return error.message
+    return ""
+
+
+def test_a_template_that_takes_away_what_the_namespace_asks_for_is_refused(launching: Launching, make: Make) -> None:
+    launcher = make(template={"spec": {"hostNetwork": True}})
+    with pytest.raises(EnvironmentProblem, match=r"does not admit.*hostNetwork"):
+        launcher.launch(launching.orders(1, SLEEP))
+
+
+def test_no_driver_runs_in_the_control_planes_namespace(project: Project, image: str, tmp_path: Path) -> None:
+    settings = project.settings(image, own_namespace=project.namespace)
+    with pytest.raises(OptionError, match="the control plane's own"):
+        KubernetesLauncher(settings, tmp_path)
+
+
+def test_a_cluster_that_does_not_answer_says_nothing_of_drivers(
+    launching: Launching, make: Make, tmp_path: Path, cluster: KubernetesCluster
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(cluster.kubeconfig().read_text().replace(cluster.url, "https://127.0.0.1:1"))
+    launcher = make(kubeconfig=kubeconfig)
+    with pytest.raises(LauncherUnavailable):
+        launcher.check()
+    with pytest.raises(LauncherUnavailable):
+        launcher.launch(launching.orders(1, SLEEP))
+    with pytest.raises(LauncherUnavailable):
+        launcher.alive(ProcessReference(identity="a/b/c"))
+
+
+def test_the_pod_of_a_lost_node_is_struck_off_and_not_waited_for(
+    cluster: KubernetesCluster, launching: Launching, project: Project, image: str, kubelet: Kubelet
+) -> None:
+    def on(node: str, attempt: int) -> DriverOrders:
+        selector = {
+            "spark.kubernetes.node.selector.kubernetes.io/hostname": node,
+            "spark.kubernetes.driverEnv.PROGRAM": SLEEP,
+        }
+        return orders_of(Path("/"), attempt, selector)
+
+    with Kubelet(cluster, kubelet.images, "node-lost", number=7) as lost:
+        launcher = launching.make(SLEEP)
+        reference = launcher.launch(on("node-lost", 1))
+        launching.up(launcher, reference)
+        lost.lose(end=False)
+        launcher.terminate(reference, kill=True)
+        second = launcher.launch(on("node-1", 2))
+        launching.up(launcher, second, 2)
+
+        def is_gone() -> bool:
+            launcher.terminate(reference, kill=True)
+            return DriverName(EXECUTION, 1) not in launcher.drivers()
+
+        eventually(is_gone, 90)
+        assert not launcher.alive(reference) and launcher.alive(second)
+
+
+def test_a_log_is_brought_once_by_whoever_asks_however_often(launching: Launching, make: Make, tmp_path: Path) -> None:
+    program = "import time\nfor number in range(40): print('line', number, flush=True); time.sleep(0.1)\nprint('end')"
+    launcher = make()
+    reference = launcher.launch(launching.orders(1, program))
+
+    def has_come() -> bool:
+        launcher.bring_log(reference)
+        return "line 3" in launching.log()
+
+    eventually(has_come, 60)
+    launcher.close()
+    successor = make()
+    assert launching.ended(successor, reference) == 0
+    successor.explain(reference)
+    assert launching.log().splitlines() == [*(f"line {number}" for number in range(40)), "end"]

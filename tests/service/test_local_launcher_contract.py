@@ -1,0 +1,34 @@
+"""The local launcher does what every launcher does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from epochal.service.runtime.launchers.base import Launcher
+from epochal.service.runtime.launchers.local import LocalLauncher
+from tests.launching import LauncherContract, Launching, orders_of
+
+
+@pytest.fixture
+def launching(tmp_path: Path) -> Iterator[Launching]:
+    made: list[LocalLauncher] = []
+
+    def make(program: str) -> Launcher:
+        # The folder tells this test's drivers from others': they are found by their command.
+        command = (sys.executable, "-c", f"{program}\n# {tmp_path}")
+        made.append(LocalLauncher(tmp_path / "logs", command))
+        return made[-1]
+
+    yield Launching(make, lambda attempt, _: orders_of(tmp_path, attempt), tmp_path / "logs")
+    for launcher in made:
+        for reference in launcher.drivers().values():
+            launcher.terminate(reference, kill=True)
+        launcher.close()
+
+
+class TestLocalLauncher(LauncherContract):
+    pass

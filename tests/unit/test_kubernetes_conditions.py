@@ -1,0 +1,143 @@
+"""What a pod's status means: statuses as clusters have them, and what people are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.errors import EnvironmentProblem
+from epochal.service.domain.kubernetes.conditions import Phase, PodRefused, condition_of, refusal
+from epochal.service.domain.supervision.failures import of_error, permanent
+
+RESOURCES = {"limits": {"memory": "2Gi"}}
+SPEC = {"containers": [{"name": "mesh"}, {"name": "driver", "image": "epochal:1", "resources": RESOURCES}]}
+
+
+def pod(phase: str, state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    """``state``: of the driver's container, beside which there is another one."""
+    containers = [{"name": "mesh", "state": {"running": {}}}, {"name": "driver", "image": "epochal:1", "state": state}]
+    if state is not None:
+        status["containerStatuses"] = containers
+    return {"metadata": {"name": "e-1"}, "spec": SPEC, "status": {"phase": phase, **status}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+UNSCHEDULABLE = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available: 3 Insufficient memory")
+PREEMPTED = condition("DisruptionTarget", "True", "PreemptionByScheduler")
+TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute")
+
+
+@pytest.mark.parametrize(
+    ("found", "phase", "words"),
+    [
+        (pod("Pending"), Phase.WAITING, None),
+        (pod("Pending", waiting("ContainerCreating")), Phase.WAITING, None),
+        (pod("Pending", waiting("PodInitializing")), Phase.WAITING, None),
+        (pod("Pending", conditions=[UNSCHEDULABLE]), Phase.WAITING, "3 Insufficient memory. Make the driver smaller"),
+        (pod("Pending", waiting("ErrImagePull", "not found")), Phase.WAITING, "cannot be pulled"),
+        (pod("Pending", waiting("ImagePullBackOff", "Back-off")), Phase.ENDED, "'epochal:1' cannot be pulled"),
+        (pod("Pending", waiting("InvalidImageName")), Phase.ENDED, "no name of an image"),
+        (
+            pod("Pending", waiting("CreateContainerConfigError", 'secret "store" not found')),
+            Phase.ENDED,
+            'secret "store" not found',
+        ),
+        (
+            pod(
+                "Pending",
+                waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            ),
+            Phase.ENDED,
+            "a user that is not root",
+        ),
+        (pod("Running", {"running": {}}), Phase.RUNNING, None),
+        (pod("Running", {"running": {}}, conditions=[TAINTED]), Phase.RUNNING, "does not let it stay"),
+        (pod("Unknown"), Phase.RUNNING, "not heard any more"),
+        (pod("Running", ended(0, "Completed")), Phase.ENDED, None),
+        (pod("Failed", ended(137, "OOMKilled")), Phase.ENDED, "limit of 2Gi"),
+        (pod("Failed", ended(137)), Phase.ENDED, "killed (SIGKILL)"),
+        (pod("Failed", ended(137), conditions=[PREEMPTED]), Phase.ENDED, "higher priority"),
+        (pod("Failed", ended(1, message="its log says why")), Phase.ENDED, None),
+        (pod("Failed", ended(128, "StartError", "exec: python: not found")), Phase.ENDED, "cannot be started"),
+        (pod("Failed", reason="Evicted", message="low on memory"), Phase.ENDED, "low on memory."),
+        (pod("Failed", reason="OutOfcpu", message="no cpu"), Phase.ENDED, "(OutOfcpu): no cpu."),
+        (pod("Failed", reason="Terminated"), Phase.ENDED, "shut down"),
+        (pod("Failed"), Phase.ENDED, None),
+        ({}, Phase.WAITING, None),
+    ],
+)
+def test_a_status_says_where_a_pod_stands_and_why(found: dict[str, Any], phase: Phase, words: str | None) -> None:
+    seen = condition_of(found)
+    assert seen.phase is phase
+    if words is None:
+        assert seen.cause is None
+    else:
+        assert seen.cause is not None and words in seen.cause
+        assert seen.cause.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("code", "as_of_a_process"), [(0, 0), (1, 1), (3, 3), (137, -9), (143, -15), (128, 128), (None, None)]
+)
+def test_exit_codes_are_those_of_processes(code: int | None, as_of_a_process: int | None) -> None:
+    assert condition_of(pod("Failed", {"terminated": {"exitCode": code}})).exit_code == as_of_a_process
+
+
+def test_a_volume_that_is_not_there_is_known_by_events() -> None:
+    events = [
+        {"reason": "Scheduled", "message": "Successfully assigned"},
+        {"reason": "FailedMount", "message": 'MountVolume.SetUp failed: secret "keys" not found'},
+    ]
+    found = condition_of(pod("Pending", waiting("ContainerCreating")), events)
+    assert found.phase is Phase.WAITING
+    assert found.cause is not None and 'secret "keys" not found' in found.cause
+
+
+def test_a_failing_container_before_the_driver_is_no_driver_that_has_ended() -> None:
+    found = pod("Pending", waiting("PodInitializing"))
+    found["status"]["initContainerStatuses"] = [
+        {"name": "fetch", "image": "none:1", "state": waiting("ImagePullBackOff")}
+    ]
+    seen = condition_of(found)
+    assert (seen.phase, seen.exit_code) == (Phase.ENDED, None)
+    assert seen.cause is not None and "'none:1'" in seen.cause
+
+
+REFUSALS = [
+    (403, 'pods "e-1" is forbidden: exceeded quota: small, requested: memory=2Gi', "quota", False),
+    (403, 'pods is forbidden: User "system:serviceaccount:a:b" cannot create resource "pods"', "may not start", False),
+    (403, 'pods "e-1" is forbidden: violates PodSecurity "restricted:latest": ..', "pod template", True),
+    (
+        403,
+        'pods "e-1" is forbidden: error looking up service account a/b: serviceaccount "b" not found',
+        "missing",
+        False,
+    ),
+    (403, "unable to create new content in namespace a because it is being terminated", "being deleted", False),
+    (404, 'namespaces "a" not found', "no namespace", False),
+    (401, "Unauthorized", "may not start", False),
+    (422, 'Pod "e-1" is invalid: spec.containers[0].image: Required value', "pod template", True),
+    (500, "etcdserver: request timed out", "HTTP status 500", False),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "words", "again"), REFUSALS)
+def test_a_refusal_says_what_to_do_and_whether_another_attempt_meets_it(
+    status: int, message: str, words: str, again: bool
+) -> None:
+    error = refusal(status, message, "team-a")
+    assert isinstance(error, EnvironmentProblem if again else PodRefused)
+    assert words in error.message
+    assert permanent(of_error(error)) is again
