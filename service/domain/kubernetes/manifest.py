@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FETCH, TOKEN_FILE_VARIABLE
 from epochal.errors import OptionError
-from epochal.service.domain.kubernetes.images import driver_image
+from epochal.service.domain.kubernetes.images import driver_image, executor_image
 from epochal.service.domain.kubernetes.labels import COMPONENT, DRIVER, labels_of
 from epochal.service.domain.kubernetes.settings import AUDIENCE, KubernetesSettings
 from epochal.service.domain.kubernetes.spark import (
     check_spark_options,
     driver_memory,
-    executor_image,
     restricted_container,
     restricted_pod,
     scratch_mounts,

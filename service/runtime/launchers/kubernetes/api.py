@@ -40,7 +40,8 @@ class ClusterApi:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         """Raises ``EnvironmentProblem`` where it is not known which cluster is meant."""
-        self._api = client.CoreV1Api(client.ApiClient(_configuration(settings)))
+        # Its types know only of answers that it has decoded itself.
+        self._api: Any = client.CoreV1Api(client.ApiClient(_configuration(settings)))
 
     def create_pod(self, namespace: str, manifest: Json) -> Json:
         with _answering():
@@ -159,19 +160,20 @@ def _answering() -> Iterator[None]:
 
 def _message(error: ApiException) -> str:
     try:
-        return str(json.loads(error.body)["message"])
+        return str(json.loads(error.body or "")["message"])
     except (ValueError, TypeError, KeyError):
         return str(error.body or error.reason)
 
 
 def _configuration(settings: KubernetesSettings) -> Any:
-    found = client.Configuration()
+    found: Any = client.Configuration()
+    reading: Any = config
     try:
         if settings.kubeconfig is None and (MOUNTED / "token").exists():
-            config.load_incluster_config(client_configuration=found)
+            reading.load_incluster_config(client_configuration=found)
         else:
             path = None if settings.kubeconfig is None else str(settings.kubeconfig)
-            config.load_kube_config(path, settings.context, client_configuration=found)
+            reading.load_kube_config(path, settings.context, client_configuration=found)
     except (ConfigException, OSError) as error:
         raise EnvironmentProblem(
             f"Which cluster drivers run on is not known: {error}. A control plane in a pod needs a service account; "
