@@ -90,7 +90,9 @@ def installation(
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if "JAVA_HOME" in os.environ:
         environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    kubelet.images["epochal:test"] = Image(environment=environment)
+    kubelet.images["epochal:test"] = Image(
+        environment=environment, places=[Path(sys.prefix), Path(__file__).parents[2]]
+    )
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     # Of what the control plane has there, drivers see the store alone.
     folder = shared / "plane"

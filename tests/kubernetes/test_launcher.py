@@ -32,7 +32,7 @@ NAME = f"{EXECUTION}-1"
 def image(kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory) -> str:
     """One whose ``python`` runs the program of the test."""
     folder = scripted_python(tmp_path_factory.mktemp("image") / "bin", sys.executable)
-    kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"})
+    kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"}, places=[folder])
     return "scripted:1"
 
 
@@ -52,7 +52,8 @@ def make(project: Project, image: str, tmp_path: Path) -> Iterator[Make]:
     launchers: list[KubernetesLauncher] = []
 
     def make(**settings: Any) -> KubernetesLauncher:
-        launchers.append(KubernetesLauncher(project.settings(image, **settings), tmp_path / "logs"))
+        own = project.settings(**{"image": image, **settings})
+        launchers.append(KubernetesLauncher(own, tmp_path / "logs"))
         launchers[-1].open()
         return launchers[-1]
 

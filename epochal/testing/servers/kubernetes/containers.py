@@ -48,12 +48,15 @@ mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mn
 
 @dataclass(frozen=True)
 class Image:
-    """What an image of this name would hold: the program that it starts, its arguments, variables, working folder."""
+    """What an image of this name would hold: the program that it starts, its arguments, variables, working folder.
+
+    ``places``: folders of this machine that containers see, read-only, also where a volume is mounted above them."""
 
     entrypoint: Sequence[str] = ()
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = "/"
+    places: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class Container:
             place.mkdir(parents=True)
         self._message.touch()
         message = Mount(self._message, str(manifest.get("terminationMessagePath") or _TERMINATION_LOG))
-        script = _ROOT + "".join(mount.script() for mount in [*mounts, message])
+        own = [Mount(place, str(place), read_only=True) for place in image.places]
+        script = _ROOT + "".join(mount.script() for mount in [*mounts, *own, message])
         if (manifest.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             script += 'mount -o remount,ro "$root"\n'
         script += f"hostname {shlex.quote(host[:63])}\nshift 4\n"
