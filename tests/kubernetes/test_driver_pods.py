@@ -61,7 +61,7 @@ class Installation:
         client.applications.create(name, artifact.sha256, parameters=parameters, configuration=configuration)
 
     def attempt(self, client: Client, name: str) -> int:
-        return client.applications.get(name).attempt or 0
+        return client.application(name).executions.list()[0].attempts[-1].number
 
     def epoch(self, client: Client, name: str) -> int:
         head = client.applications.get(name).head
