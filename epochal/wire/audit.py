@@ -12,9 +12,9 @@ class AuditAnswer(Answer):
 
     at: datetime
     token: str | None
-    token_id: str | None
-    address: str | None
-    request: str
+    token_id: str | None = None
+    address: str | None = None
+    request: str = ""
     action: str
     target: str
     outcome: int

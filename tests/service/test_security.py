@@ -59,7 +59,8 @@ def test_every_endpoint_says_what_it_needs(app: FastAPI) -> None:
     assert len(found) > 40
     assert [(method, path) for method, path, access in found if access is None] == []
     assert {path for _, path, access in found if access is Access.PUBLIC} == PUBLIC
-    assert all((access is Access.DRIVER) == path.startswith("/internal/") for _, path, access in found)
+    internal = (Access.DRIVER, Access.POD)
+    assert all((access in internal) == path.startswith("/internal/") for _, path, access in found)
     reading = {"/v1/applications/{name}/state/{table}/lookup"}
     for method, path, access in found:
         if access is not None and access.role is Role.VIEWER:
@@ -88,7 +89,7 @@ def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
             status, where = answer.status_code, f"{method} {path} as {who}"
             if access is Access.PUBLIC:
                 assert status == 200, where
-            elif access is Access.DRIVER or not isinstance(who, Role):
+            elif access in (Access.DRIVER, Access.POD) or not isinstance(who, Role):
                 assert (status, answer.json()["type"]) == (401, "urn:epochal:problem:unauthenticated"), where
                 assert answer.headers["www-authenticate"] == "Bearer", where
             elif not who.includes(access.role or Role.ADMIN):
