@@ -15,6 +15,7 @@ from rich.text import Text
 from epochal import __version__
 from epochal.cli import (
     applications,
+    apply,
     artifacts,
     backup,
     calls,
@@ -74,6 +75,7 @@ for group in (
     dev,
     check,
     submit,
+    apply,
     applications,
     versions,
     rollback,

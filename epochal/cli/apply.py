@@ -1,0 +1,214 @@
+"""``apply``: applications as a file says that they are to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel, Field
+from rich.text import Text
+
+from epochal.cli import words
+from epochal.cli.desired import Desired, read_desired, schema
+from epochal.cli.failures import ExitCode, exit_code, sentence
+from epochal.cli.options import Json, LineageNote, Url, Wait
+from epochal.cli.output import encode
+from epochal.cli.session import Session, connected
+from epochal.cli.steps import Change, Steps, Verb, steps
+from epochal.client import Application, Operation
+from epochal.errors import CatalogUnavailable, EpochalError, NotFound, Unauthenticated
+
+app = typer.Typer()
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", "-f", metavar="FILE", help="What applications are to be (YAML); -: standard input."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; a token that reads is enough.")]
+PrintSchema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a document; do nothing.")]
+
+_DONE: dict[Verb, str] = {
+    "create": "created",
+    "upgrade": "upgraded",
+    "rescale": "rescaled",
+    "start": "started",
+    "stop": "stopped",
+}
+
+
+class Applied(BaseModel):
+    """What was done for one application; in a dry run, what would be. ``version``: what it has now."""
+
+    name: str
+    actions: list[str] = Field(default_factory=list)
+    version: int | None = None
+    changes: list[Change] = Field(default_factory=list)
+    error: str | None = None
+    exit_code: int = int(ExitCode.OK)
+
+
+@app.command()
+def apply(
+    file: Files = None,
+    dry_run: DryRun = False,
+    message: LineageNote = None,
+    print_schema: PrintSchema = False,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make applications what files say: create, upgrade, rescale, start, stop them. A second time nothing is changed.
+
+    All files are checked before anything is done. Nothing is ever deleted.
+    """
+    if print_schema:
+        typer.echo(encode(schema()))
+        return
+    if not file:
+        raise typer.BadParameter("name a file, or - for standard input.", param_hint="--file")
+    desired = read_desired(file)
+    with connected(url, as_json) as session:
+        applying = Applying(session, message, dry_run=dry_run, wait=wait)
+        _answer(session, [applying.apply(each) for each in desired])
+
+
+def _answer(session: Session, applied: Sequence[Applied]) -> None:
+    if session.output.as_json:
+        session.output.document(applied)
+    for each in applied:
+        if each.exit_code:
+            raise typer.Exit(each.exit_code)
+
+
+@dataclass(frozen=True)
+class Applying:
+    """Carries steps out, by the verbs that there are, with their checks. ``wait``: until they have taken effect."""
+
+    session: Session
+    message: str | None
+    dry_run: bool
+    wait: bool
+
+    def apply(self, desired: Desired) -> Applied:
+        """What goes wrong with one application is in the answer, and the next one has its turn.
+
+        Raises what would be the same for all: ``CatalogUnavailable``, ``Unauthenticated``.
+        """
+        applied = Applied(name=desired.application.name)
+        try:
+            self._apply(desired, applied)
+        except (CatalogUnavailable, Unauthenticated):
+            raise
+        except EpochalError as error:
+            applied.error, applied.exit_code = sentence(error), int(exit_code(error))
+        self._print(applied)
+        return applied
+
+    def _apply(self, desired: Desired, applied: Applied) -> None:
+        now, artifact = self._now(applied.name), desired.sha256()
+        plan = steps(now, desired.application, artifact)
+        applied.changes, applied.version = list(plan.changes), None if now is None else now.version
+        if self.dry_run:
+            applied.actions = [_DONE[verb] for verb in plan.verbs]
+            return
+        if now is None:
+            self._create(desired, applied)
+            return
+        if now.artifact != artifact and desired.code is not None:
+            self.session.client.artifacts.upload(desired.code)
+        if now.state == "stopping" and plan.verbs:
+            now = self.session.client.applications.wait_until_ended(now.name)
+            plan = steps(now, desired.application, artifact)
+        for number, verb in enumerate(plan.verbs):
+            # What follows a verb needs its effect; and who comes between is not run over.
+            if number:
+                now = self.session.client.applications.get(now.name)
+            operation = self._do(verb, now, desired, plan, artifact, applied)
+            if operation is not None and (self.wait or number + 1 < len(plan.verbs)):
+                self.session.wait(operation, f"Applying {now.name}")
+            applied.actions.append(_DONE[verb])
+
+    def _now(self, name: str) -> Application | None:
+        try:
+            return self.session.client.applications.get(name)
+        except NotFound:
+            return None
+
+    def _create(self, desired: Desired, applied: Applied) -> None:
+        client, application = self.session.client, desired.application
+        if desired.code is not None:
+            client.artifacts.upload(desired.code)
+        created = client.applications.create(
+            application.name,
+            desired.sha256(),
+            parameters=application.parameters,
+            configuration=application.configuration.stored(),
+            start=application.state == "running",
+        )
+        applied.actions.append("created")
+        applied.version = created.version
+        if application.state == "running":
+            if self.wait:
+                self.session.wait_until_running(application.name)
+            applied.actions.append("started")
+
+    def _do(
+        self, verb: Verb, now: Application, desired: Desired, plan: Steps, artifact: str, applied: Applied
+    ) -> Operation | None:
+        """Of the application as it was seen: whoever changes it meanwhile is not run over. ``None``: it is done."""
+        applications, versions = self.session.client.applications, self.session.client.application(now.name).versions
+        seen, operation = now.revision or None, None
+        match verb:
+            case "upgrade":
+                version = versions.create(
+                    artifact,
+                    parameters=desired.application.parameters,
+                    configuration=plan.configuration.stored(),
+                    message=self.message,
+                    if_match=seen,
+                )
+                applied.version = version.number
+                operation = None if version.operation is None else self.session.client.operations.get(version.operation)
+            case "rescale":
+                operation = versions.rescale(plan.configuration.parallelism, message=self.message, if_match=seen)
+                applied.version = versions.list(limit=1)[0].number
+            case "start":
+                operation = applications.start(now.name, if_match=seen)
+            case "stop":
+                operation = applications.stop(now.name, if_match=seen)
+        return operation
+
+    def _print(self, applied: Applied) -> None:
+        """A line for each application, as soon as it is done with."""
+        if self.session.output.as_json:
+            return
+        said = [self._in_words(action, applied) for action in applied.actions]
+        if said or not applied.error:
+            line = f"{applied.name}: {', '.join(said) or 'unchanged'}"
+            self.session.output.results.print(Text(f"{line} (dry run)" if self.dry_run else line), soft_wrap=True)
+        for change in applied.changes:
+            self.session.output.results.print(Text(f"  {_shown(change)}", style="dim"), soft_wrap=True)
+        if applied.error:
+            error = Text.assemble(("error: ", "bold red"), f"{applied.name}: {applied.error}")
+            self.session.output.notes.print(error, soft_wrap=True)
+
+    def _in_words(self, action: str, applied: Applied) -> str:
+        """``upgraded to version 3``, ``rescaled to 4``."""
+        if action == "rescaled":
+            return f"rescaled to {applied.changes[0].after}"
+        numbered = action == "upgraded" and not self.dry_run
+        return f"upgraded to version {applied.version}" if numbered else action
+
+
+def _shown(change: Change) -> str:
+    """``parameters.limit 10 → 15``."""
+    if change.path == "code":
+        return f"code {words.code(change.before)} → {words.code(change.after)}"
+    return f"{change.path} {_value(change.before)} → {_value(change.after)}"
+
+
+def _value(value: object) -> str:
+    return "unset" if value is None else json.dumps(value, ensure_ascii=False)

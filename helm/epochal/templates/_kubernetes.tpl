@@ -1,0 +1,22 @@
+{{- /* The file that `epochal up --kubernetes` reads: all that the launcher of pods is told, in one place. */ -}}
+{{- define "epochal.kubernetesSettings" -}}
+{{- $kubernetes := .Values.kubernetes -}}
+{{- $namespaces := dict -}}
+{{- range $kubernetes.projects -}}{{- $_ := set $namespaces .project .namespace -}}{{- end -}}
+{{- dict
+  "namespaces" $namespaces
+  "own_namespace" .Release.Namespace
+  "image" ($kubernetes.image | default (include "epochal.image" .))
+  "images" $kubernetes.images
+  "pull_policy" .Values.image.pullPolicy
+  "service_account" $kubernetes.driver.serviceAccount
+  "executor_service_account" $kubernetes.executor.serviceAccount
+  "cpu" $kubernetes.driver.cpu
+  "memory" $kubernetes.driver.memory
+  "template" $kubernetes.driver.template
+  "executor_template" $kubernetes.executor.template
+  "token_seconds" (int $kubernetes.tokenSeconds)
+  "start_seconds" (int $kubernetes.startSeconds)
+  "grace_seconds" (int $kubernetes.graceSeconds)
+| toPrettyJson -}}
+{{- end }}

@@ -1,0 +1,114 @@
+{{- define "epochal.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "epochal.podSecurity" -}}
+runAsNonRoot: true
+{{- /* What is set to null is not there any more. */ -}}
+{{- range $name, $id := .Values.securityContext }}
+{{ $name }}: {{ int64 $id }}
+{{- end }}
+{{- if hasKey .Values.securityContext "fsGroup" }}
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "epochal.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the pods of a component may run: (list root component values-of-the-component) */ -}}
+{{- define "epochal.placement" -}}
+{{- $root := index . 0 -}}
+{{- $values := index . 2 -}}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.topologySpread }}
+topologySpreadConstraints:
+  {{- range $topology := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ $topology }}
+    whenUnsatisfiable: {{ $root.Values.topologySpread }}
+    labelSelector:
+      matchLabels: {{- include "epochal.componentSelector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Labels and annotations of a component's pods: (list root component values-of-the-component further-annotations) */ -}}
+{{- define "epochal.podMetadata" -}}
+{{- $root := index . 0 -}}
+{{- $values := index . 2 -}}
+labels:
+  {{- include "epochal.labels" $root | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 1 }}
+  {{- if has (index . 1) (list "control" "query") }}
+  epochal.dev/serves: http
+  {{- end }}
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (index . 3) $values.podAnnotations $root.Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Variables of whoever uses the catalog. */ -}}
+{{- define "epochal.catalogEnvironment" -}}
+- {name: HOME, value: /tmp}
+- {name: EPOCHAL_LOG_FORMAT, value: {{ .Values.logFormat }}}
+{{- if eq (include "epochal.postgresql" .) "true" }}
+# Never among the arguments, which every process of the node can read.
+- name: EPOCHAL_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "epochal.databaseSecret" . }}
+      key: {{ .Values.database.key }}
+{{- end }}
+{{- end }}
+
+{{- /* Probes of what answers on the port http. */ -}}
+{{- define "epochal.probes" -}}
+startupProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 150
+livenessProbe:
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
+{{- /* So that no balancer sends anything to a pod that has begun to end. */ -}}
+{{- define "epochal.drain" -}}
+lifecycle:
+  preStop:
+    exec:
+      command: [sleep, {{ .drainSeconds | int | quote }}]
+{{- end }}

@@ -1,0 +1,188 @@
+"""``epochal apply`` against a control plane over HTTP, with scripted drivers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from epochal.cli.main import app
+from tests.service.conftest import Driver, Plane
+
+Apply = Callable[..., Result]
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    file = tmp_path / "flights.py"
+    write_code(file)
+    return file
+
+
+def write_code(file: Path, **content: Any) -> None:
+    file.write_text("# " + json.dumps({"sinks": {"out": "files:{out}"}, **content}))
+
+
+@pytest.fixture
+def apply(plane: Plane, tmp_path: Path) -> Apply:
+    """The command over documents, as JSON, which is YAML too; it does not wait unless it is asked to."""
+
+    def run(*documents: dict[str, Any], options: tuple[str, ...] = ("--no-wait",), token: str | None = None) -> Result:
+        file = tmp_path / "applications.yaml"
+        file.write_text("\n---\n".join(map(json.dumps, documents)))
+        found = token or plane.settings.admin_token_file.read_text().strip()
+        environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": found, "COLUMNS": "160"}
+        return CliRunner().invoke(app, ["apply", "-f", str(file), *options], env=environment)
+
+    return run
+
+
+def flights(**fields: Any) -> dict[str, Any]:
+    return {"name": "flights", "code": "flights.py", "parameters": {"out": "/data/flights"}, **fields}
+
+
+def done(result: Result, *said: str) -> None:
+    assert result.exit_code == 0, result.output
+    for part in said:
+        assert part in result.stdout
+
+
+def test_an_application_is_made_and_a_second_time_nothing_changes(plane: Plane, apply: Apply, code: Path) -> None:
+    done(apply(flights(configuration={"parallelism": 3})), "flights: created, started")
+    first = plane.get("/v1/applications/flights")
+    assert (first["state"], first["configuration"]["parallelism"], first["version"]) == ("starting", 3, 1)
+    before = plane.get("/v1/audit")["items"]
+    done(apply(flights(configuration={"parallelism": 3})), "flights: unchanged")
+    assert plane.get("/v1/applications/flights") == first
+    assert plane.get("/v1/audit")["items"] == before
+
+
+def test_what_changes_is_an_upgrade_with_its_check(plane: Plane, apply: Apply, code: Path) -> None:
+    done(apply(flights()))
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    result = apply(flights(parameters={"out": "/data/flights", "limit": 15}), options=("--no-wait", "-m", "busier"))
+    done(result, "flights: upgraded to version 2", "parameters.limit unset → 15")
+    [directive] = driver.running()
+    assert (directive.kind, directive.arguments["parameters"]["limit"]) == ("reconfigure", 15)
+    assert plane.get("/v1/applications/flights/versions")["items"][0]["message"] == "busier"
+
+    waits = apply(flights(parameters={"out": "/data/flights", "limit": 16}))
+    assert waits.exit_code == 4 and "flights: " in waits.stderr and "upgrade" in waits.stderr
+
+
+def test_a_state_that_would_be_lost_refuses_the_upgrade(plane: Plane, apply: Apply, code: Path) -> None:
+    table = {"id": "delays", "operator": "delays", "kind": "value"}
+    key, value = [{"name": "origin", "type": "string"}], [{"name": "flights", "type": "bigint"}]
+    write_code(code, tables=[{**table, "key": key, "value": value}])
+    done(apply(flights()))
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    write_code(code, tables=[])
+    refused = apply(flights())
+    assert refused.exit_code == 1 and "delays" in refused.stderr
+    assert plane.get("/v1/applications/flights")["version"] == 1 and driver.running() == []
+
+
+def test_other_parallelism_alone_is_a_rescale(plane: Plane, apply: Apply, code: Path) -> None:
+    done(apply(flights()))
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    done(apply(flights(configuration={"parallelism": 4})), "flights: rescaled to 4")
+    [operation] = [each for each in plane.get("/v1/operations")["items"] if each["kind"] == "rescale"]
+    assert operation["state"] == "running"
+
+
+def test_it_is_stopped_and_started(plane: Plane, apply: Apply, code: Path) -> None:
+    done(apply(flights(state="stopped")), "flights: created")
+    assert plane.get("/v1/applications/flights")["state"] == "created"
+    done(apply(flights(configuration={"parallelism": 4})), "flights: rescaled to 4, started")
+    driver = plane.driver()
+    driver.running()
+    done(apply(flights(state="stopped", configuration={"parallelism": 4})), "flights: stopped")
+    driver.stop()
+    stopped = plane.get("/v1/applications/flights")
+    assert (stopped["state"], stopped["version"], stopped["configuration"]["parallelism"]) == ("stopped", 2, 4)
+    done(apply(flights(state="stopped", configuration={"parallelism": 4})), "flights: unchanged")
+
+
+def test_a_dry_run_reads_only(plane: Plane, apply: Apply, code: Path) -> None:
+    reader = plane.token("read")
+    new = apply(flights(), options=("--dry-run",), token=reader)
+    done(new, "flights: created, started (dry run)")
+    assert plane.get("/v1/applications")["items"] == [] and plane.get("/v1/artifacts")["items"] == []
+    done(apply(flights()))
+    write_code(code, nodes=[])
+    changed = apply(flights(state="stopped"), options=("--dry-run",), token=reader)
+    done(changed, "flights: stopped, upgraded (dry run)", "code ")
+    assert plane.get("/v1/applications/flights")["version"] == 1
+    assert len(plane.get("/v1/artifacts")["items"]) == 1
+    assert apply(flights(state="stopped"), token=reader).exit_code == 6
+
+
+def test_one_that_fails_leaves_the_others_and_its_exit_code(plane: Plane, apply: Apply, code: Path) -> None:
+    wrong = {"name": "wrong", "artifact": "0" * 64}
+    delays = {**flights(), "name": "delays", "parameters": {"out": "/data/delays"}}
+    result = apply(wrong, flights(), delays)
+    assert result.exit_code == 1
+    assert "error: wrong: " in result.stderr and "Traceback" not in result.output
+    done(apply(flights(), delays), "flights: unchanged", "delays: unchanged")
+
+    answer = json.loads(apply(wrong, flights(), options=("--no-wait", "--json")).stdout)["items"]
+    assert [(each["name"], each["actions"], each["exit_code"]) for each in answer] == [
+        ("wrong", [], 1),
+        ("flights", [], 0),
+    ]
+
+
+def test_nothing_is_done_when_a_document_is_wrong(plane: Plane, apply: Apply, code: Path) -> None:
+    result = apply(flights(), {"name": "other", "code": "flights.py", "colour": "red"})
+    assert "colour: there is no such field" in str(result.exception)
+    assert plane.get("/v1/applications")["items"] == []
+
+
+def test_what_is_not_in_the_file_stays(plane: Plane, apply: Apply, code: Path) -> None:
+    """Nothing is ever deleted or stopped because a file does not name it."""
+    plane.application("other")
+    done(apply(flights()))
+    assert {each["name"] for each in plane.get("/v1/applications")["items"]} == {"flights", "other"}
+
+
+def test_a_failed_upgrade_is_an_error_of_the_command(plane: Plane, apply: Apply, code: Path) -> None:
+    """With --wait, and nothing is said to be done."""
+    done(apply(flights(state="stopped")))
+    write_code(code, wrong="no such column: delay")
+    result = apply(flights(state="stopped"), options=())
+    assert result.exit_code == 1
+    assert "no such column: delay" in result.stderr and "upgraded" not in result.stdout
+
+
+def test_documents_come_from_standard_input(plane: Plane, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(code.parent)
+    environment = {
+        "EPOCHAL_URL": plane.settings.url,
+        "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
+    }
+    text = "name: flights\ncode: flights.py\nparameters: {out: /data/flights}\nstate: stopped\n"
+    result = CliRunner().invoke(app, ["apply", "-f", "-"], env=environment, input=text)
+    done(result, "flights: created")
+    assert CliRunner().invoke(app, ["apply"], env=environment).exit_code == 2
+
+
+def test_a_driver_is_stopped_before_its_next_version_is_put_in_place(plane: Plane, apply: Apply, code: Path) -> None:
+    done(apply(flights()))
+    driver: Driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    plane.post("/v1/applications/flights/stop")
+    driver.stop()
+    done(apply(flights(state="stopped", parameters={"out": "/data/other"})), "flights: upgraded to version 2")
+    assert plane.get("/v1/applications/flights")["state"] == "stopped"

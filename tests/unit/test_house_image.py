@@ -1,0 +1,122 @@
+"""The image's Dockerfile keeps what helm/README.md promises of it. To build it takes a container runtime, which tests lack."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.unneeded_packages import needed, unneeded
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "helm" / "Dockerfile").read_text()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each as its word and the rest, continued lines joined."""
+    lines = [line for line in DOCKERFILE.splitlines() if line.strip() and not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in joined.splitlines()]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = []
+    for word, rest in instructions():
+        if word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((word, rest))
+    return found
+
+
+def test_what_is_built_with_does_not_come_along() -> None:
+    build, final = stages()
+    assert [stage[0][1].partition(" ")[0] for stage in (build, final)] == ["${BASE}", "${BASE}"]
+    copied = [rest for word, rest in final if word == "COPY"]
+    assert copied == ["--from=build /opt/epochal /opt/epochal", "--chmod=0755 helm/java /usr/local/bin/java"]
+    assert not any("pip" in rest for word, rest in final if word == "RUN")
+
+
+def test_python_packages_are_those_of_the_lock_file() -> None:
+    installs = [part for word, rest in stages()[0] if word == "RUN" for part in re.findall(r"pip install [^&]*", rest)]
+    locked, own = installs
+    assert "--require-hashes" in locked and locked.split()[-2:] == ["-r", "requirements.lock"]
+    assert "--no-index" in own and "--no-deps" in own, "nothing else comes from an index"
+
+
+def test_nobody_is_root_and_any_user_may_run_it() -> None:
+    final = stages()[1]
+    users = [rest for word, rest in final if word == "USER"]
+    assert users == ["10001"] and final.index(("USER", "10001")) > max(
+        number for number, (word, _) in enumerate(final) if word == "RUN"
+    )
+    accounts = " ".join(rest for word, rest in final if word == "RUN" and "useradd" in rest)
+    assert "--uid 10001 --gid 0" in accounts and "--group=0 --mode=0775 /data" in accounts
+
+
+def test_signals_and_children_are_looked_after() -> None:
+    final = dict(stages()[1])
+    assert final["ENTRYPOINT"] == '["tini", "-g", "--", "epochal"]'
+    packages = next(rest for word, rest in stages()[1] if word == "RUN" and "apt-get" in rest)
+    for package in ("tini", "procps", "libnss-wrapper", "openjdk-17-jre-headless"):
+        assert f" {package} " in packages
+
+
+def test_whatever_is_copied_is_there() -> None:
+    for word, rest in stages()[0] + stages()[1]:
+        if word == "COPY" and "--from=" not in rest:
+            *sources, _ = [part for part in rest.split() if not part.startswith("--")]
+            assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_packages_of_development_are_removed_and_no_others() -> None:
+    here, gone = needed("epochal[postgresql]"), set(unneeded("epochal[postgresql]"))
+    assert {"pyspark", "py4j", "fastapi", "starlette", "psycopg", "psycopg-binary", "pydantic-core"} <= here
+    assert {"pytest", "mypy", "hypothesis", "scikit-learn"} <= gone
+    assert here.isdisjoint(gone) and "psycopg" not in needed("epochal")
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Path:
+    """The script of the image, with a Java that says its user and what is preloaded for it."""
+    real = tmp_path / "java"
+    real.write_text(
+        '#!/bin/sh\necho "$@"\necho "$LD_PRELOAD"\nif [ -n "$NSS_WRAPPER_PASSWD" ]; then cat "$NSS_WRAPPER_PASSWD"; fi\n'
+    )
+    script = tmp_path / "script"
+    script.write_text((ROOT / "helm" / "java").read_text().replace("/usr/bin/java", str(real)))
+    for file in (real, script):
+        file.chmod(0o755)
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == os.getuid() and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    return script
+
+
+def test_java_runs_as_a_user_with_a_name(java: Path) -> None:
+    said = subprocess.run(
+        [java, "-version", "two words"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert said.stdout.splitlines() == ["-version two words", ""]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can run a program as a user without a name")
+def test_java_gets_a_name_for_a_user_who_has_none(java: Path) -> None:
+    """No library of that name is here, which the loader says, and goes on."""
+    said = subprocess.run(
+        [java, "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        user=1_000_640_000,
+        group=0,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp"},
+        cwd="/",
+    )
+    arguments, preloaded, account = said.stdout.splitlines()
+    assert (arguments, preloaded) == ("-version", "libnss_wrapper.so")
+    assert account == "epochal:x:1000640000:0::/tmp:/bin/sh"
