@@ -123,7 +123,7 @@ ALLOWED_VOLUMES = {
 
 
 def unrestricted(spec: Manifest) -> Iterator[str]:
-    """What Pod Security at the level ``restricted`` refuses in a pod, each as a phrase; nothing for one that it admits."""
+    """What Pod Security at the level ``restricted`` refuses in a pod, each as a phrase."""
     yield from (name for name in ("hostNetwork", "hostPID", "hostIPC", "hostUsers") if spec.get(name))
     for volume in spec.get("volumes", ()):
         yield from (f"volume {kind}" for kind in set(volume) - {"name"} - ALLOWED_VOLUMES)

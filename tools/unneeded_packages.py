@@ -16,7 +16,7 @@ KEPT = {"pip"}
 
 
 def needed(root: str) -> set[str]:
-    """The names of ``root`` and all that it is made of here. Raises ``PackageNotFoundError`` where it is not installed."""
+    """The names of ``root`` and all that it is made of here. Raises ``PackageNotFoundError``."""
     distribution(Requirement(root).name)
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()

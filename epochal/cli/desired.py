@@ -69,7 +69,7 @@ class Desired:
 
 
 def read_desired(files: Sequence[str]) -> list[Desired]:
-    """All documents of all files, ``-`` being standard input. Raises ``InvalidInput`` with all that is wrong with any."""
+    """All documents of all files, ``-`` being standard input. Raises ``InvalidInput`` with all that is wrong."""
     found: list[Desired] = []
     wrong: list[str] = []
     for file in files:
@@ -151,7 +151,7 @@ def _fields(path: Sequence[str | int]) -> list[str]:
     return list(model.model_fields)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """YAML whose plain words are those of JSON: ``no`` and ``2026-01-01`` are text, and so are ``010`` and ``1:30``.
 
     A key that is there twice is refused.
@@ -160,7 +160,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as in its base
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 mark = node.value[index][0].start_mark

@@ -1,4 +1,4 @@
-"""What there is to do so that an application becomes what it is to be: verbs in their order. Asks and changes nothing."""
+"""What there is to do so that an application becomes what it is to be: verbs in their order. Changes nothing."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_it_is_stopped_and_started(plane: Plane, apply: Apply, code: Path) -> No
 
 
 def test_a_dry_run_reads_only(plane: Plane, apply: Apply, code: Path) -> None:
-    reader = plane.token("read")
+    reader = plane.token("viewer")
     new = apply(flights(), options=("--dry-run",), token=reader)
     done(new, "flights: created, started (dry run)")
     assert plane.get("/v1/applications")["items"] == [] and plane.get("/v1/artifacts")["items"] == []

@@ -21,7 +21,6 @@ from tests.charts import (
     CHART,
     NAMESPACE,
     VALUES,
-    Manifest,
     helm,
     named,
     namespace_of,

@@ -1,4 +1,4 @@
-"""The image's Dockerfile keeps what helm/README.md promises of it. To build it takes a container runtime, which tests lack."""
+"""The image's Dockerfile keeps what helm/README.md promises of it. To build it takes a container runtime."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def java(tmp_path: Path) -> Path:
     """The script of the image, with a Java that says its user and what is preloaded for it."""
     real = tmp_path / "java"
     real.write_text(
-        '#!/bin/sh\necho "$@"\necho "$LD_PRELOAD"\nif [ -n "$NSS_WRAPPER_PASSWD" ]; then cat "$NSS_WRAPPER_PASSWD"; fi\n'
+        '#!/bin/sh\necho "$@"\necho "$LD_PRELOAD"\n'
+        'if [ -n "$NSS_WRAPPER_PASSWD" ]; then cat "$NSS_WRAPPER_PASSWD"; fi\n'
     )
     script = tmp_path / "script"
     script.write_text((ROOT / "helm" / "java").read_text().replace("/usr/bin/java", str(real)))

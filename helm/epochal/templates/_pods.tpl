@@ -68,7 +68,7 @@ labels:
   {{- with $values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with merge (dict) (index . 3) $values.podAnnotations $root.Values.commonAnnotations }}
+{{- with merge (dict) (index . 3) (default (dict) $values.podAnnotations) $root.Values.commonAnnotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
