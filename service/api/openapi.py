@@ -85,7 +85,7 @@ def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
     operation["responses"] |= problem_responses(endpoint, method, operation)
     if access is not None and access is not Access.PUBLIC:
         operation["security"] = [{"token": []}]
-        operation["x-scope"] = access.value
+        operation["x-role"] = access.value
     operation.setdefault("parameters", []).append(_REQUEST_ID)
     for response in operation["responses"].values():
         response.setdefault("headers", {})["X-Request-Id"] = {"$ref": "#/components/headers/RequestId"}
