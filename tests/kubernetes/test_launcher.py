@@ -32,7 +32,9 @@ NAME = f"{EXECUTION}-1"
 def image(kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory) -> str:
     """One whose ``python`` runs the program of the test."""
     folder = scripted_python(tmp_path_factory.mktemp("image") / "bin", sys.executable)
-    kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"}, places=[folder])
+    # Also where a volume hides it: a pod has one at /tmp, and a checkout may be there.
+    places = [folder, Path(sys.prefix)]
+    kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"}, places=places)
     return "scripted:1"
 
 
