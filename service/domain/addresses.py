@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from typing import Final
+from urllib.parse import urlsplit
 
 from epochal.errors import InvalidInput
 
@@ -68,3 +69,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def check_encrypted(url: str) -> None:
+    """Raises ``ValueError`` for a URL where somebody on the way could answer: any but of https, or of this machine."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not a URL ({error})") from None
+    if not host or parts.scheme not in ("http", "https"):
+        raise ValueError(f"{url!r} is not an https URL")
+    if parts.username is not None or parts.fragment:
+        raise ValueError(f"{host}: a URL of an issuer has neither user nor fragment")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ValueError(f"{url!r} is not https: whoever is on the way to {host} could answer in its place")

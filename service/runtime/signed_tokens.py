@@ -10,51 +10,91 @@ from typing import Any
 
 import jwt
 
-from epochal.errors import Unauthenticated
+from epochal.errors import EpochalError, Unauthenticated
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+ALGORITHMS = (*_RSA, "ES256", "ES384", "ES512", "EdDSA")
 """With a public key nobody can sign by these. None of them takes a secret, as which a public key could be used."""
 _KINDS = ("RSA", "EC", "OKP")
 KEPT_SECONDS = 300.0
 """So long a key that the issuer has withdrawn is still believed."""
+OUTAGE_SECONDS = 3600.0
+"""So long its keys are believed while the issuer cannot be asked."""
 AGAIN_SECONDS = 10.0
-"""A key that is not known is asked for so often at most: anybody may send tokens that name one."""
+"""The issuer is asked so often at most: anybody may send tokens that name keys that are not known, and an issuer that
+did not answer is not better for being asked by each call."""
 LEEWAY_SECONDS = 10.0
 LONGEST_TOKEN = 16_384
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What an issuer has published: its name, and its keys as JSON (RFC 7517)."""
+    """What an issuer has published: its name, and its keys by name and algorithm."""
 
     issuer: str
-    document: Mapping[str, Any]
+    by_name: Mapping[str, Mapping[str, jwt.PyJWK]]
+
+    @classmethod
+    def of(cls, issuer: str, document: Mapping[str, Any]) -> Keys:
+        """``document``: RFC 7517. Keys that are not for signatures, or of a kind that is not known, are left out: who
+        is signed with one is refused. Raises ``ValueError`` for a document that holds no list of keys."""
+        items = document.get("keys")
+        if not isinstance(items, list):
+            raise ValueError("the document of its keys has no list `keys`")
+        found: dict[str, dict[str, jwt.PyJWK]] = {}
+        for item in items:
+            if (
+                isinstance(item, dict)
+                and item.get("kty") in _KINDS
+                and item.get("use", "sig") == "sig"
+                and isinstance(item.get("kid"), str)
+                and isinstance(item.get("alg", ""), str)
+            ):
+                found.setdefault(item["kid"], {}).update(_by_algorithm(item))
+        return cls(issuer, found)
+
+
+def _by_algorithm(item: dict[str, Any]) -> dict[str, jwt.PyJWK]:
+    # A key that names no algorithm is for all of its kind; of a curve there is one only.
+    names = _RSA if item["kty"] == "RSA" and not item.get("alg") else (None,)
+    found = {}
+    for name in names:
+        try:
+            key = jwt.PyJWK(item, algorithm=name)
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+        if key.algorithm_name in ALGORITHMS:
+            found[key.algorithm_name] = key
+    return found
 
 
 class SignedTokens:
-    """``keys`` asks the issuer, and may block and raise what says that it does not answer. Safe from any thread."""
+    """``keys`` asks the issuer; it may block for seconds, and raises the ``EpochalError`` that says that the issuer
+    does not answer. Safe from any thread: one asks, and the others wait only where they need what it gets."""
 
     def __init__(self, audience: str, keys: Callable[[], Keys], clock: Callable[[], float] = time.monotonic) -> None:
         self._audience = audience
         self._ask = keys
         self._clock = clock
         self._lock = threading.Lock()
-        self._issuer = ""
-        self._keys: dict[str, jwt.PyJWK] = {}
+        self._keys = Keys("", {})
+        self._taken: float | None = None
         self._asked: float | None = None
+        self._asking: threading.Event | None = None
+        self._failure: EpochalError | None = None
 
     def claims(self, token: str) -> dict[str, Any]:
         """What a good token says. Raises ``Unauthenticated`` for any other one, and what ``keys`` raises."""
         if len(token) > LONGEST_TOKEN:
             raise Unauthenticated("The token is longer than any that is good.")
         try:
-            name = jwt.get_unverified_header(token).get("kid")
-            issuer, key = self._key(name)
+            header = jwt.get_unverified_header(token)
+            issuer, key = self._key(header.get("kid"), header.get("alg"))
             return dict(
                 jwt.decode(
                     token,
                     key,
-                    algorithms=ALGORITHMS,
+                    algorithms=[key.algorithm_name],
                     audience=self._audience,
                     issuer=issuer,
                     leeway=LEEWAY_SECONDS,
@@ -65,27 +105,58 @@ class SignedTokens:
             raise Unauthenticated("The token has expired; fetch a new one.") from None
         except jwt.InvalidAudienceError:
             raise Unauthenticated(f"The token was not made for {self._audience!r}.") from None
-        except (jwt.PyJWTError, ValueError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            # The library trusts the shape of some claims.
             raise Unauthenticated(f"The token is not valid ({type(error).__name__}).") from None
 
-    def _key(self, name: object) -> tuple[str, jwt.PyJWK]:
+    def _key(self, name: object, algorithm: object) -> tuple[str, jwt.PyJWK]:
         if not isinstance(name, str):
             raise Unauthenticated("The token does not say which key it was signed with.")
-        with self._lock:  # of many callers one asks, and the others wait for what it gets
-            age = None if self._asked is None else self._clock() - self._asked
-            if age is None or age > KEPT_SECONDS or (name not in self._keys and age > AGAIN_SECONDS):
-                self._take(self._ask())
-            key = self._keys.get(name)
-        if key is None:
-            raise Unauthenticated("The token was signed with a key that its issuer does not publish.")
-        return self._issuer, key
+        with self._lock:
+            asking, own = self._asking, False
+            if asking is None and self._is_to_be_asked(name):
+                asking, own = threading.Event(), True
+                self._asking = asking
+            usable = name in self._keys.by_name and self._is_believed()
+        if asking is not None and own:
+            self._put_the_question(asking)
+        elif asking is not None and not usable:
+            asking.wait()
+        with self._lock:
+            return self._found(name, algorithm)
 
-    def _take(self, found: Keys) -> None:
-        self._issuer, self._asked = found.issuer, self._clock()
-        self._keys = {}
-        for item in found.document.get("keys", ()):
-            if item.get("kty") in _KINDS and item.get("use", "sig") == "sig" and isinstance(item.get("kid"), str):
-                try:
-                    self._keys[item["kid"]] = jwt.PyJWK.from_dict(item)
-                except jwt.PyJWTError:
-                    continue  # of a kind that this version does not know: who is signed with it is refused
+    def _is_to_be_asked(self, name: str) -> bool:
+        now = self._clock()
+        if self._asked is not None and now - self._asked <= AGAIN_SECONDS:
+            return False
+        return self._taken is None or now - self._taken > KEPT_SECONDS or name not in self._keys.by_name
+
+    def _is_believed(self) -> bool:
+        return self._taken is not None and self._clock() - self._taken <= OUTAGE_SECONDS
+
+    def _put_the_question(self, asking: threading.Event) -> None:
+        """Outside the lock: nobody who does not need the answer waits for it."""
+        found: Keys | None = None
+        failure: EpochalError | None = None
+        try:
+            found = self._ask()
+        except EpochalError as error:
+            failure = error
+        finally:
+            with self._lock:
+                self._asked, self._failure, self._asking = self._clock(), failure, None
+                if found is not None:
+                    self._keys, self._taken = found, self._asked
+            asking.set()
+
+    def _found(self, name: str, algorithm: object) -> tuple[str, jwt.PyJWK]:
+        named = self._keys.by_name.get(name)
+        if self._failure is not None and (named is None or not self._is_believed()):
+            # It may be a new key: whether the token is good is not known, and that is what is said.
+            raise type(self._failure)(self._failure.message)
+        if named is None:
+            raise Unauthenticated("The token was signed with a key that its issuer does not publish.")
+        key = named.get(algorithm) if isinstance(algorithm, str) else None
+        if key is None:
+            raise Unauthenticated("The token is not valid (its key is not for the algorithm that it names).")
+        return self._keys.issuer, key

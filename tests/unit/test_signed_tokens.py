@@ -6,8 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +21,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from epochal.errors import LauncherUnavailable, Unauthenticated
 from epochal.service.domain.kubernetes.tokens import PodIdentity, pod_of
-from epochal.service.runtime.signed_tokens import AGAIN_SECONDS, KEPT_SECONDS, LONGEST_TOKEN, Keys, SignedTokens
+from epochal.service.runtime.signed_tokens import (
+    AGAIN_SECONDS,
+    KEPT_SECONDS,
+    LONGEST_TOKEN,
+    OUTAGE_SECONDS,
+    Keys,
+    SignedTokens,
+)
 
 ISSUER, AUDIENCE = "https://cluster.example", "epochal"
 SIGNERS: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -45,7 +55,7 @@ class Issuer:
         self.asked += 1
         if not self.answers:
             raise LauncherUnavailable("nobody there")
-        return Keys(ISSUER, {"keys": [self.public(name) for name in self.keys]})
+        return Keys.of(ISSUER, {"keys": [self.public(name) for name in self.keys]})
 
     def public(self, name: str) -> dict[str, Any]:
         algorithm, key = self.keys[name]
@@ -166,18 +176,108 @@ def test_tokens_that_name_unknown_keys_do_not_flood_the_issuer(issuer: Issuer) -
     assert issuer.asked == 1
 
 
-def test_an_issuer_that_is_away_lets_nobody_in_who_is_not_known(issuer: Issuer) -> None:
+def test_an_issuer_that_is_away_lets_nobody_in_who_is_not_known_and_is_not_asked_by_each_call(issuer: Issuer) -> None:
     verifier, token = issuer.verifier(), issuer.sign()
     issuer.answers = False
+    for _ in range(100):
+        with pytest.raises(LauncherUnavailable, match="nobody there"):
+            verifier.claims(token)
+    assert issuer.asked == 1
+    issuer.answers = True
+    issuer.now += AGAIN_SECONDS + 1
+    verifier.claims(token)
+    assert issuer.asked == 2
+
+
+def test_known_keys_are_good_through_an_outage_but_not_for_ever(issuer: Issuer) -> None:
+    verifier, token = issuer.verifier(), issuer.sign()
+    verifier.claims(token)
+    issuer.answers = False
+    for _ in range(10):
+        issuer.now += OUTAGE_SECONDS / 10
+        verifier.claims(token)
+    with pytest.raises(LauncherUnavailable):  # it may have become known since
+        verifier.claims(issuer.sign(headers={"kid": "another"}))
+    issuer.now += 1
     with pytest.raises(LauncherUnavailable):
         verifier.claims(token)
     issuer.answers = True
+    issuer.now += AGAIN_SECONDS + 1
     verifier.claims(token)
+
+
+def test_who_has_a_known_key_does_not_wait_for_an_issuer_that_hangs(issuer: Issuer) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+    verifier = issuer.verifier()
+    verifier.claims(issuer.sign())
+    publish = issuer.publish
+
+    def hanging() -> Keys:
+        asked.set()
+        assert goes_on.wait(60)
+        return publish()
+
+    issuer.now += KEPT_SECONDS + 1
+    issuer.add("second")
+    with patched(verifier, hanging), ThreadPoolExecutor(2) as others:
+        first = others.submit(verifier.claims, issuer.sign())
+        assert asked.wait(60)
+        new = others.submit(verifier.claims, issuer.sign("second"))
+        assert verifier.claims(issuer.sign())["sub"] == "somebody"  # here it would hang
+        assert not first.done()
+        assert not new.done()
+        goes_on.set()
+        assert new.result(60)["sub"] == first.result(60)["sub"] == "somebody"
+    assert issuer.asked == 2
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256"])
+def test_a_key_that_names_no_algorithm_is_for_all_of_its_kind(issuer: Issuer, algorithm: str) -> None:
+    issuer.add("own", "rsa")
+    public = issuer.public("own")
+    public.pop("alg", None)
+    verifier = SignedTokens(AUDIENCE, lambda: Keys.of(ISSUER, {"keys": [public]}))
+    assert verifier.claims(jwt.encode(said(), issuer.keys["own"][1], algorithm, {"kid": "own"}))["sub"] == "somebody"
+
+
+def test_a_key_that_names_its_algorithm_is_for_no_other(issuer: Issuer) -> None:
+    issuer.add("own", "rsa")
+    verifier = SignedTokens(AUDIENCE, lambda: Keys.of(ISSUER, {"keys": [{**issuer.public("own"), "alg": "RS256"}]}))
+    with pytest.raises(Unauthenticated, match="not for the algorithm"):
+        verifier.claims(jwt.encode(said(), issuer.keys["own"][1], "PS256", {"kid": "own"}))
+
+
+@pytest.mark.parametrize("document", [{}, {"keys": None}, {"keys": {"a": 1}}, {"keys": "text"}])
+def test_a_document_without_a_list_of_keys_is_none(document: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no list"):
+        Keys.of(ISSUER, document)
+
+
+def test_keys_of_an_odd_shape_are_left_out(issuer: Issuer) -> None:
+    good = issuer.public("first")
+    odd: list[Any] = [None, 7, "key", [], {}, {"kty": "RSA", "kid": "a"}, {"kty": "RSA", "kid": "a", "n": 1, "e": []}]
+    odd += [{**good, "kid": "b", "x": None}, {**good, "kid": ["c"]}, {**good, "kid": "d", "alg": {}}, {"kty": ["EC"]}]
+    odd += [
+        {**good, "kid": "e", "alg": "HS256"},
+        {**good, "kid": "f", "crv": "P-1"},
+        {**good, "kid": "g", "use": "enc"},
+    ]
+    keys = Keys.of(ISSUER, {"keys": [*odd, good]}).by_name
+    assert [name for name, by_algorithm in keys.items() if by_algorithm] == ["first"]
+    verifier = SignedTokens(AUDIENCE, lambda: Keys.of(ISSUER, {"keys": [*odd, good]}))
+    assert verifier.claims(issuer.sign())["sub"] == "somebody"
+
+
+@pytest.mark.parametrize("claims", [{"aud": 7}, {"aud": [7]}, {"exp": "x"}, {"exp": []}, {"iss": {}}, {"sub": 7}])
+def test_claims_of_an_odd_shape_are_refused(issuer: Issuer, claims: dict[str, Any]) -> None:
+    token = sign_anything(issuer, said(**claims))
+    with pytest.raises(Unauthenticated):
+        issuer.verifier().claims(token)
 
 
 def test_keys_of_a_kind_that_has_secrets_are_not_taken() -> None:
     secret = {"kty": "oct", "kid": "own", "k": encoded(b"secret" * 8), "alg": "HS256"}
-    verifier = SignedTokens(AUDIENCE, lambda: Keys(ISSUER, {"keys": [secret]}))
+    verifier = SignedTokens(AUDIENCE, lambda: Keys.of(ISSUER, {"keys": [secret]}))
     with pytest.raises(Unauthenticated, match="does not publish"):
         verifier.claims(jwt.encode(said(), b"secret" * 8, "HS256", {"kid": "own"}))
 
@@ -209,6 +309,19 @@ def test_a_token_that_is_bound_to_a_pod_says_whose_it_is() -> None:
 def test_a_token_that_is_bound_to_no_pod_is_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(Unauthenticated):
         pod_of(claims)
+
+
+@contextmanager
+def patched(verifier: SignedTokens, ask: Callable[[], Keys]) -> Iterator[None]:
+    before, verifier._ask = verifier._ask, ask
+    yield
+    verifier._ask = before
+
+
+def sign_anything(issuer: Issuer, claims: dict[str, Any]) -> str:
+    """The library refuses to sign claims of another shape than theirs."""
+    algorithm, key = issuer.keys["first"]
+    return jwt.PyJWS().encode(json.dumps(claims).encode(), key, algorithm, {"kid": "first"})
 
 
 def part(document: dict[str, Any]) -> str:

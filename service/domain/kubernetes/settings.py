@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from epochal.errors import OptionError
+from epochal.service.domain.addresses import check_encrypted
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 """What Kubernetes calls a DNS label."""
@@ -36,6 +37,13 @@ class TokenIssuer(_Section):
     keys: str | None = None
     authority: Path | None = MOUNTED / "ca.crt"
     token: Path | None = MOUNTED / "token"
+
+    @field_validator("keys")
+    @classmethod
+    def _nobody_else_answers(cls, keys: str | None) -> str | None:
+        if keys is not None:
+            check_encrypted(keys)
+        return keys
 
 
 class KubernetesSettings(_Section):

@@ -1,0 +1,114 @@
+"""What an issuer of tokens publishes, as JSON over HTTPS: within a time and a size, from nowhere else than where it was
+asked for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from epochal.service.domain.addresses import check_encrypted
+
+ANSWER_SECONDS = 5.0
+"""So long one document may take, from the name of its server to its last byte."""
+MOST_BYTES = 1 << 20
+_PIECE = 1 << 16
+
+
+class IssuerDocuments:
+    """``authority``: a file with the certificates to trust, if there is one; the system's otherwise. ``token``: a file
+    with the bearer token to show. Both are read each time, since they are replaced."""
+
+    def __init__(
+        self, authority: Path | None = None, token: Path | None = None, seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self._authority = authority
+        self._token = token
+        self._seconds = seconds
+
+    def document(self, url: str) -> dict[str, Any]:
+        """A JSON object. Raises ``OSError`` and ``ValueError``, which say what was wrong with it or the way to it.
+
+        No proxy is asked, and no redirect followed: one would carry the control plane's own token elsewhere.
+        """
+        check_encrypted(url)
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        headers = {"Accept": "application/json", "Connection": "close", **self._authorization()}
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        with closing(self._connection(parts.scheme, parts.hostname, parts.port)) as connection:
+            data = _within(self._seconds, connection, lambda until: _read(connection, path, headers, until))
+        try:
+            document = json.loads(data)
+        except RecursionError:
+            raise ValueError(f"{url} is nested without end") from None
+        if not isinstance(document, dict):
+            raise ValueError(f"{url} is no JSON object")
+        return document
+
+    def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
+        if scheme == "http":
+            return HTTPConnection(host, port, timeout=self._seconds)
+        authority = self._authority
+        there = authority is not None and authority.exists()
+        trust = ssl.create_default_context(cafile=str(authority) if there else None)
+        return HTTPSConnection(host, port, timeout=self._seconds, context=trust)
+
+    def _authorization(self) -> Mapping[str, str]:
+        if self._token is None or not self._token.exists():
+            return {}
+        return {"Authorization": f"Bearer {self._token.read_text().strip()}"}
+
+
+def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], until: float) -> bytes:
+    try:
+        connection.request("GET", path, headers=dict(headers))
+        answer = connection.getresponse()
+        if answer.status != HTTPStatus.OK:
+            raise OSError(f"{connection.host} has answered {answer.status} for {path}")
+        data = bytearray()
+        while time.monotonic() < until:
+            piece = answer.read(_PIECE)
+            if not piece and answer.length:
+                raise OSError(f"{connection.host} has ended half-way")
+            if not piece:
+                return bytes(data)
+            data += piece
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"what {connection.host} has at {path} is larger than {MOST_BYTES} bytes")
+    except HTTPException as error:
+        raise OSError(f"{connection.host} has not answered in HTTP: {error!r}") from error
+    raise TimeoutError(f"{connection.host} has not answered in time")
+
+
+def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], bytes]) -> bytes:
+    """What ``work`` returns or raises. A time-out of the socket is for each read of it, and a server that sends a byte
+    now and then would keep us for ever: so another thread reads, and loses its connection."""
+    done: list[bytes] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            done.append(work(time.monotonic() + seconds))
+        except Exception as error:  # noqa: BLE001 (raised below, where somebody waits for it)
+            failed.append(error)
+
+    reader = threading.Thread(target=run, name="issuer", daemon=True)
+    reader.start()
+    reader.join(seconds)
+    if done:
+        return done[0]
+    if failed:
+        raise failed[0]
+    with suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    raise TimeoutError(f"{connection.host} has not answered within {seconds:g} s")

@@ -1,0 +1,104 @@
+"""What an issuer publishes: from a real server on a loopback socket, which answers badly in many ways."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import LauncherUnavailable, OptionError
+from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
+from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
+from epochal.service.runtime.pod_tokens import PodTokens
+
+Answer = Callable[[socket.socket], None]
+
+
+@contextmanager
+def answering(answer: Answer | bytes) -> Iterator[str]:
+    """The URL of a server that answers its connections so, one at a time."""
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    request = b""
+                    while b"\r\n\r\n" not in request:
+                        request += connection.recv(1 << 16)
+                    connection.sendall(answer) if isinstance(answer, bytes) else answer(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/keys"
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def dripping(connection: socket.socket) -> None:
+    """A byte now and then: no single read of it takes long."""
+    with suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while True:
+            connection.sendall(b"x")
+            threading.Event().wait(0.02)
+
+
+def test_a_document_is_read(tmp_path: Path) -> None:
+    with answering(http(b'{"keys": []}')) as url:
+        assert IssuerDocuments().document(url) == {"keys": []}
+
+
+BAD: dict[str, Answer | bytes] = {
+    "a list": http(b"[]"),
+    "no JSON": http(b"<html>"),
+    "nested without end": http(b"[" * 500_000),
+    "no characters": http(b"\xff"),
+    "too large": http(json.dumps({"keys": "x" * MOST_BYTES}).encode()),
+    "another status": http(b"{}", "404 Not Found"),
+    "a redirect": http(b"{}", "302 Found", "Location: http://127.0.0.1:1/elsewhere"),
+    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "half of it": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+    "a head without end": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
+    "nothing": b"",
+    "drips": dripping,
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_whatever_else_is_answered_is_an_error_that_is_foreseen(bad: str) -> None:
+    with answering(BAD[bad]) as url:
+        with pytest.raises((OSError, ValueError)):
+            IssuerDocuments(seconds=0.5).document(url)
+        pods = PodTokens(TokenIssuer(issuer="https://cluster.example", keys=url, authority=None, token=None))
+        pods._documents = IssuerDocuments(seconds=0.5)
+        with pytest.raises(LauncherUnavailable, match="cannot be had"):
+            pods._published()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://cluster.example/keys", "ftp://127.0.0.1/keys", "file:///etc/passwd", "keys", "http://[", "https://a:b/"],
+)
+def test_keys_come_encrypted_or_from_this_machine(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"URL|https"):
+        IssuerDocuments().document(url)
+    file = tmp_path / "kubernetes.json"
+    file.write_text(json.dumps({"image": "epochal", "issuer": {"keys": url}}))
+    with pytest.raises(OptionError, match=r"issuer\.keys"):
+        read_kubernetes_settings(file)
