@@ -387,6 +387,12 @@ class LauncherUnavailable(EpochalError):
     slug = "launcher-unavailable"
 
 
+class IssuerUnavailable(EpochalError):
+    """The identity provider does not give the keys by which tokens are verified: whether one is good is not known."""
+
+    slug = "issuer-unavailable"
+
+
 class CatalogVersion(EpochalError):
     """The catalog was made by another version of Epochal."""
 

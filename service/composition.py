@@ -92,7 +92,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     store = LineageStore(settings.store_url, CatalogLineages(database))
     files = StoredFiles(database, store)
     code = ArtifactCache(settings.artifact_cache_directory, files)
-    authenticator = Authenticator(database, settings.authentication)
+    authenticator = Authenticator(database, settings.authentication, settings.oidc)
     isolation = isolation_of(settings)
     events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
     for writer in (database, supervision):

@@ -102,7 +102,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         settings=settings,
         database=database,
         store=store,
-        authenticator=Authenticator(database, settings.authentication),
+        authenticator=Authenticator(database, settings.authentication, settings.oidc),
         metrics=Metrics(node=Node(replicas=ReplicaLags(database, replicas))),
         snapshots=directory,
         replicas=replicas,

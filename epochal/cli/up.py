@@ -22,6 +22,7 @@ from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
+from epochal.service.domain.identity import OIDC_VARIABLE, read_oidc_settings
 from epochal.service.domain.kubernetes.settings import KUBERNETES_VARIABLE, read_kubernetes_settings
 from epochal.service.domain.settings import (
     ADMIN_TOKEN_VARIABLE,
@@ -149,6 +150,15 @@ def up(
             show_default=False,
         ),
     ] = None,
+    oidc: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar=OIDC_VARIABLE,
+            help="Take tokens of people, too, of the identity provider in this file (JSON, docs/identity.md).",
+            show_default=False,
+        ),
+    ] = None,
     connections: Annotated[
         int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
     ] = 64,
@@ -170,6 +180,7 @@ def up(
     output = Output.make(as_json)
     os.environ[FORMAT_VARIABLE] = log_format  # drivers and workers see it there
     database = catalog_url(database_url)
+    people = None if oidc is None else read_oidc_settings(oidc)
     data = writable(home or default_data_directory(), "--home", 0o700)
     if role is Role.QUERY:
         if beside:
@@ -182,6 +193,7 @@ def up(
             database=database,
             store=store,
             authentication=authentication,
+            oidc=people,
         )
         _up_query_node(output, query_node, workers)
         return
@@ -213,6 +225,7 @@ def up(
             database=database,
             store=store,
             authentication=authentication,
+            oidc=people,
             given_admin_token=admin_token_file,
             warm_drivers=warm,
             launcher="local" if pods is None else "kubernetes",

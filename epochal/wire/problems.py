@@ -36,6 +36,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.TooManyRequests: 429,
     errors.CatalogUnavailable: 503,
     errors.LauncherUnavailable: 503,
+    errors.IssuerUnavailable: 503,
     errors.OutcomeUnknown: 503,
     errors.NewerFormat: 503,
     errors.CatalogVersion: 503,

@@ -104,6 +104,8 @@ def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
         yield errors.Unauthenticated
         yield errors.Forbidden
         yield errors.CatalogUnavailable
+    if access is not None and access.role is not None:
+        yield errors.IssuerUnavailable
     if access in (Access.DRIVER, Access.POD):
         yield from (errors.Fenced, errors.Conflict, errors.OutcomeUnknown)
     if any(parameter["in"] == "path" for parameter in parameters):

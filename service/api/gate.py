@@ -38,7 +38,8 @@ async def gate(request: Request) -> None:
     if access is None or access.role is None:
         raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
     if not principal.may(access.role):
-        raise Forbidden(f"{principal.described}; this needs {access.role}. Ask an administrator for another token.")
+        remedy = "for that role" if principal.person else "for another token"
+        raise Forbidden(f"{principal.described}; this needs {access.role}. Ask an administrator {remedy}.")
     note_caller(request.scope)
     check_parameters(request)
 

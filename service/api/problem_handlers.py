@@ -15,6 +15,7 @@ from epochal.errors import (
     CallInProgress,
     CatalogUnavailable,
     EpochalError,
+    IssuerUnavailable,
     OutcomeUnknown,
     QueryRefused,
     TooManyRequests,
@@ -52,6 +53,9 @@ async def epochal_problem(request: Request, error: Exception) -> Response:
         logger.error("request %s: %s", problem.request, error.message)
         problem = problem.model_copy(update={"detail": f"{type(error)().message} Try again in a moment."})
         headers["retry-after"] = "1"
+    elif isinstance(error, IssuerUnavailable):
+        headers["retry-after"] = "10"
+        logger.warning("request %s: %s", problem.request, error.message)
     elif status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.error("request %s: %s: %s", problem.request, type(error).__name__, error.message)
     return problem_answer(problem, headers)

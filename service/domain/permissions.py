@@ -31,12 +31,13 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling. ``id`` is the token's; ``name`` stands in ``created_by`` and in the audit log; ``roles`` are by
-    name of project."""
+    """Who is calling. ``id`` is the token's, or made of what a person is at their identity provider; ``name`` stands in
+    ``created_by`` and in the audit log; ``roles`` are by name of project. ``person``: it is one, and not a token."""
 
     id: str
     name: str
     roles: Mapping[str, Role]
+    person: bool = False
 
     def may(self, role: Role, project: str = DEFAULT_PROJECT) -> bool:
         own = self.roles.get(project)
@@ -47,7 +48,8 @@ class Principal:
         """As it stands in a sentence: who it is, and what it may."""
         own = self.roles.get(DEFAULT_PROJECT)
         has = "no role" if own is None else f"the role {own}"
-        return f"The token {self.name!r} has {has} in the project {DEFAULT_PROJECT!r}"
+        who = self.name if self.person else f"The token {self.name!r}"
+        return f"{who} has {has} in the project {DEFAULT_PROJECT!r}"
 
 
 ANONYMOUS = Principal(id="anonymous", name="anonymous", roles={DEFAULT_PROJECT: Role.ADMIN})

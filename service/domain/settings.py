@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 
 HOME_VARIABLE = "EPOCHAL_HOME"
@@ -135,6 +136,8 @@ class Settings(BaseModel):
     authentication: bool = True
     given_admin_token: Path | None = Field(default_factory=default_given_token)
     """A file with the admin token, the same for all control planes of a catalog. ``None``: each makes its own."""
+    oidc: OidcSettings | None = None
+    """The identity provider of people; ``None``: there are tokens of ``/v1/tokens`` only."""
     launcher: str = "local"
     kubernetes: KubernetesSettings | None = None
     """Of the launcher ``kubernetes``."""

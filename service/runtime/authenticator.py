@@ -1,10 +1,14 @@
-"""Who is calling? Tokens are looked up in the catalog, and remembered for seconds: look-ups should not pay for it."""
+"""Who is calling? Tokens are looked up in the catalog, or verified by the keys of the identity provider that has signed
+them, and remembered for seconds: look-ups should not pay for it."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
@@ -12,15 +16,21 @@ from epochal.errors import Unauthenticated
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.tokens import TokenRepository, roles_of
 from epochal.service.catalog.types import now
+from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.permissions import ANONYMOUS, Principal
 from epochal.service.domain.secrets import UserToken, same
 from epochal.wire.roles import Role
+
+if TYPE_CHECKING:
+    from epochal.service.runtime.person_tokens import PersonTokens
 
 REMEMBERED_SECONDS = 3.0
 """A token that was deleted through another control plane process is good for so long at most."""
 _RENEWED_SECONDS = 1.0
 """So long before it would be forgotten, a token that is in use is asked for again, by one request of many."""
 _REMEMBERED_AT_MOST = 10_000
+_VERIFIED_AT_ONCE = 4
+"""Tokens of people, which may have to wait for whoever has signed them: not with the threads that all else needs."""
 
 _MISSING = "A token is needed; send it as 'Authorization: Bearer <token>'."
 _WRONG = "The token is not valid, or has expired; ask for a new one (epochal tokens create)."
@@ -36,22 +46,27 @@ class _Remembered:
 class Authenticator:
     """Maps an ``Authorization`` header to a :class:`Principal`. Raises ``Unauthenticated``."""
 
-    def __init__(self, database: Database, enabled: bool = True) -> None:
+    def __init__(self, database: Database, enabled: bool = True, oidc: OidcSettings | None = None) -> None:
         self._database = database
+        self._people = None if oidc is None else _people(oidc)
+        self._verifying = ThreadPoolExecutor(_VERIFIED_AT_ONCE, "people")
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
         self._headers: dict[bytes, _Remembered] = {}
         self._to_renew: set[str] = set()
 
     async def user(self, authorization: str | None) -> Principal:
-        """The bearer of a token that was made through ``/v1/tokens``."""
+        """The bearer of a token that was made through ``/v1/tokens``, or by the identity provider for a person.
+
+        Raises ``IssuerUnavailable`` while it cannot be known who that is.
+        """
         if not self.enabled:
             return ANONYMOUS
         text, users = bearer(authorization), self._users
         remembered = users.get(text)
         if remembered is None or remembered.until < time.monotonic() or text in self._to_renew:
             self._to_renew.discard(text)
-            remembered = await run_in_threadpool(self._look_up, text)
+            remembered = await self._find(text)
             if len(users) >= _REMEMBERED_AT_MOST:
                 users.clear()
             users[text] = remembered
@@ -92,6 +107,14 @@ class Authenticator:
         self._headers = {}
         self._to_renew = set()
 
+    async def _find(self, text: str) -> _Remembered:
+        # A token of our own has no dot, and one that an issuer has signed two.
+        if self._people is None or text.count(".") != 2:
+            return await run_in_threadpool(self._look_up, text)
+        loop = asyncio.get_running_loop()
+        principal, expires_at = await loop.run_in_executor(self._verifying, self._people.identity, text)
+        return _Remembered(principal, expires_at, time.monotonic() + REMEMBERED_SECONDS)
+
     def _look_up(self, text: str) -> _Remembered:
         token = UserToken.parse(text)
         if token is None:
@@ -102,6 +125,13 @@ class Authenticator:
             raise Unauthenticated(_WRONG)
         principal = Principal(id=row.id, name=row.name, roles=roles_of(row))
         return _Remembered(principal, row.expires_at, time.monotonic() + REMEMBERED_SECONDS)
+
+
+def _people(oidc: OidcSettings) -> PersonTokens:
+    # What verifies signatures is loaded only where there are some.
+    from epochal.service.runtime.person_tokens import PersonTokens
+
+    return PersonTokens(oidc)
 
 
 def bearer(authorization: str | None) -> str:

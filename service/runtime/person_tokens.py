@@ -1,0 +1,49 @@
+"""Who is calling, by a token of an identity provider (OpenID Connect)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from epochal.errors import IssuerUnavailable
+from epochal.service.domain.identity import OidcSettings, person_of
+from epochal.service.domain.permissions import Principal
+from epochal.service.runtime.issuer_documents import IssuerDocuments
+from epochal.service.runtime.signed_tokens import Keys, SignedTokens
+
+_DISCOVERY = "/.well-known/openid-configuration"
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
+class PersonTokens:
+    """Safe from any thread; the first call, and some later ones, ask the provider."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        self._settings = settings
+        self._documents = IssuerDocuments(settings.authority)
+        self._tokens = SignedTokens(settings.audience, self._published)
+
+    def identity(self, token: str) -> tuple[Principal, datetime]:
+        """Who it is, and until when the token is good. Raises ``Unauthenticated``; ``IssuerUnavailable`` while the
+        provider does not give its keys."""
+        claims = self._tokens.claims(token)
+        return person_of(claims, self._settings), datetime.fromtimestamp(min(int(claims["exp"]), _LAST), UTC)
+
+    def _published(self) -> Keys:
+        issuer = self._settings.issuer
+        try:
+            return Keys.of(issuer, self._documents.document(self._settings.keys or self._discovered(issuer)))
+        except (OSError, ValueError) as error:
+            raise IssuerUnavailable(
+                f"Tokens of people cannot be verified now: the keys of the identity provider {issuer} cannot be had "
+                f"({error}). It has to be reachable from the control plane."
+            ) from error
+
+    def _discovered(self, issuer: str) -> str:
+        """Raises ``OSError`` and ``ValueError``."""
+        document = self._documents.document(issuer.rstrip("/") + _DISCOVERY)
+        if document.get("issuer") != issuer:
+            raise ValueError(f"its discovery document is of another issuer, {document.get('issuer')!r}")
+        keys = document.get("jwks_uri")
+        if not isinstance(keys, str):
+            raise ValueError("its discovery document has no `jwks_uri`")
+        return keys

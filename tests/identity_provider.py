@@ -1,0 +1,100 @@
+"""An identity provider on a loopback socket: it signs real tokens, and publishes its keys."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from epochal.service.domain.identity import OidcSettings
+
+AUDIENCE = "epochal"
+_MADE: dict[str, Callable[[], Any]] = {
+    "RS256": lambda: rsa.generate_private_key(65537, 2048),
+    "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+}
+
+
+@dataclass
+class IdentityProvider:
+    """``keys``: by name, the algorithm and the private key; ``published``: the names of those that it shows."""
+
+    url: str = ""
+    keys: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    published: list[str] = field(default_factory=list)
+    answers: bool = True
+    asked: list[str] = field(default_factory=list)
+
+    def add(self, name: str, algorithm: str = "ES256") -> None:
+        self.keys[name] = algorithm, _MADE[algorithm]()
+        self.published.append(name)
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        """Of a token that is good; what is changed to ``None`` is left out."""
+        now = time.time()
+        usual = {"iss": self.url, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 600, "groups": ["readers"]}
+        return {name: value for name, value in {**usual, **changed}.items() if value is not None}
+
+    def token(self, key: str = "first", **changed: Any) -> str:
+        """Also of claims that the library would refuse to write."""
+        algorithm, private = self.keys[key]
+        return jwt.PyJWS().encode(json.dumps(self.claims(**changed)).encode(), private, algorithm, {"kid": key})
+
+    def settings(self, **changed: Any) -> OidcSettings:
+        roles = {
+            "readers": {"default": "viewer"},
+            "builders": {"default": "author", "other": "viewer"},
+            "owners": {"default": "admin"},
+        }
+        return OidcSettings.model_validate({"issuer": self.url, "audience": AUDIENCE, "roles": roles, **changed})
+
+    def documents(self) -> dict[str, Any]:
+        return {
+            "/.well-known/openid-configuration": {"issuer": self.url, "jwks_uri": f"{self.url}/keys"},
+            "/keys": {"keys": [self._public(name) for name in self.published]},
+        }
+
+    def _public(self, name: str) -> dict[str, Any]:
+        algorithm, private = self.keys[name]
+        shown = jwt.get_algorithm_by_name(algorithm).to_jwk(private.public_key(), as_dict=True)
+        return {**shown, "kid": name, "alg": algorithm, "use": "sig"}
+
+
+@contextmanager
+def identity_provider() -> Iterator[IdentityProvider]:
+    provider = IdentityProvider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            provider.asked.append(self.path)
+            document = provider.documents().get(self.path)
+            self._answer(503 if not provider.answers else 404 if document is None else 200, document)
+
+        def _answer(self, status: int, document: object) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        provider.url = f"http://127.0.0.1:{server.server_port}"
+        provider.add("first")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield provider
+        finally:
+            server.shutdown()
+            thread.join(60)
