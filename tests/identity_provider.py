@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -17,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from epochal.service.domain.identity import OidcSettings
 
 AUDIENCE = "epochal"
+CLIENT = "epochal-command-line"
 _MADE: dict[str, Callable[[], Any]] = {
     "RS256": lambda: rsa.generate_private_key(65537, 2048),
     "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
@@ -32,6 +35,11 @@ class IdentityProvider:
     published: list[str] = field(default_factory=list)
     answers: bool = True
     asked: list[str] = field(default_factory=list)
+    polls: list[str] = field(default_factory=list)
+    """What is said to who asks whether the person has logged in: errors, one for each time, before the tokens."""
+    lifetime_seconds: int = 600
+    refresh_tokens: set[str] = field(default_factory=set)
+    """Those that are good, for one use each."""
 
     def add(self, name: str, algorithm: str = "ES256") -> None:
         self.keys[name] = algorithm, _MADE[algorithm]()
@@ -58,9 +66,41 @@ class IdentityProvider:
 
     def documents(self) -> dict[str, Any]:
         return {
-            "/.well-known/openid-configuration": {"issuer": self.url, "jwks_uri": f"{self.url}/keys"},
+            "/.well-known/openid-configuration": {
+                "issuer": self.url,
+                "jwks_uri": f"{self.url}/keys",
+                "device_authorization_endpoint": f"{self.url}/device",
+                "token_endpoint": f"{self.url}/token",
+                "revocation_endpoint": f"{self.url}/revoke",
+            },
             "/keys": {"keys": [self._public(name) for name in self.published]},
         }
+
+    def answer(self, path: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """To a POST: the endpoints of RFC 8628, 6749 and 7009."""
+        if form.get("client_id") != CLIENT:
+            return 401, {"error": "invalid_client"}
+        if path == "/device":
+            uri = f"{self.url}/enter"
+            code = {"device_code": "device", "user_code": "ABCD-EFGH", "verification_uri": uri}
+            return 200, {**code, "interval": 0, "expires_in": 60}
+        if path == "/revoke":
+            self.refresh_tokens.discard(form["token"])
+            return 200, {}
+        if path != "/token":
+            return 404, {}
+        if form["grant_type"] == "refresh_token":
+            if form["refresh_token"] not in self.refresh_tokens:
+                return 400, {"error": "invalid_grant"}
+            self.refresh_tokens.remove(form["refresh_token"])
+        elif form.get("device_code") != "device":
+            return 400, {"error": "invalid_grant"}
+        elif self.polls:
+            return 400, {"error": self.polls.pop(0)}
+        again = secrets.token_hex(8)
+        self.refresh_tokens.add(again)
+        token = self.token(jti=again, exp=time.time() + self.lifetime_seconds)
+        return 200, {"access_token": token, "refresh_token": again, "expires_in": self.lifetime_seconds}
 
     def _public(self, name: str) -> dict[str, Any]:
         algorithm, private = self.keys[name]
@@ -77,6 +117,11 @@ def identity_provider() -> Iterator[IdentityProvider]:
             provider.asked.append(self.path)
             document = provider.documents().get(self.path)
             self._answer(503 if not provider.answers else 404 if document is None else 200, document)
+
+        def do_POST(self) -> None:
+            provider.asked.append(self.path)
+            form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self._answer(*(provider.answer(self.path, form) if provider.answers else (503, None)))
 
         def _answer(self, status: int, document: object) -> None:
             body = json.dumps(document).encode()

@@ -24,6 +24,7 @@ from epochal.cli import (
     doctor,
     export_import,
     history,
+    login,
     logs,
     migrate,
     nodes,
@@ -90,10 +91,12 @@ for group in (
     nodes,
     migrate,
     doctor,
+    login,
 ):
     app.add_typer(group.app)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(backup.app, name="backup")
+app.add_typer(login.context_app, name="context")
 app.add_typer(operations.app, name="operations")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(sdg.app, name="sdg")

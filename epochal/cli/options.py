@@ -17,7 +17,10 @@ from epochal.errors import OptionError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
 Url = Annotated[
-    str | None, typer.Option("--url", help="The control plane.  [default: EPOCHAL_URL or http://127.0.0.1:8765]")
+    str | None,
+    typer.Option(
+        "--url", help="The control plane.  [default: EPOCHAL_URL, the current context, or http://127.0.0.1:8765]"
+    ),
 ]
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)

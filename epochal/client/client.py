@@ -29,8 +29,9 @@ class Client:
             client.applications.create("flights", artifact.sha256)
             client.application("flights").state("delays").get("JFK", "LAX").value
 
-    ``url`` defaults to ``EPOCHAL_URL`` or http://127.0.0.1:8765; ``token`` to ``EPOCHAL_TOKEN`` or, for a loopback URL,
-    the ``admin.token`` of the local data directory (``EPOCHAL_HOME``).
+    ``url`` defaults to ``EPOCHAL_URL``, to the current context of ``epochal login``, or to http://127.0.0.1:8765;
+    ``token`` to ``EPOCHAL_TOKEN``, to that of who has logged in there or, for a loopback URL, to the ``admin.token`` of
+    the local data directory (``EPOCHAL_HOME``).
 
     Every call raises the :class:`epochal.errors.EpochalError` that the control plane met, and ``CatalogUnavailable``
     when none answers.

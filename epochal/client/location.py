@@ -33,19 +33,39 @@ def home() -> Path:
     return Path(configured) if configured else Path.home() / ".local" / "share" / "epochal"
 
 
-def locate(url: str | None = None, token: str | None = None) -> Location:
-    """Arguments first, then EPOCHAL_URL and EPOCHAL_TOKEN, then the local defaults. Raises ``OptionError``.
+def address_of(url: str | None = None) -> str:
+    """The control plane's URL: the argument first, then EPOCHAL_URL, then the current context of ``epochal login``,
+    then the local default. Raises ``OptionError``."""
+    from epochal.client.contexts import read_contexts  # it knows this module
 
-    The local admin token is for the control plane of this machine: it is never sent to another host.
-    """
-    address = (url or os.environ.get("EPOCHAL_URL") or DEFAULT_URL).rstrip("/")
+    address = url or os.environ.get("EPOCHAL_URL")
+    if not address:
+        known = read_contexts()
+        context = known.contexts.get(known.current or "")
+        address = DEFAULT_URL if context is None else context.url
+    address = address.rstrip("/")
     try:
         parsed = httpx.URL(address)
     except httpx.InvalidURL as error:
         raise OptionError(f"{address!r} is not a URL ({error}); give one such as {DEFAULT_URL}.") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise OptionError(f"{address!r} is not an http or https URL; give one such as {DEFAULT_URL}.")
-    return Location(address, token or os.environ.get("EPOCHAL_TOKEN") or _local_token(parsed.host))
+    return address
+
+
+def locate(url: str | None = None, token: str | None = None) -> Location:
+    """Where the control plane is, and the token for it: the argument first, then EPOCHAL_TOKEN, then who has logged in
+    there, then the local admin token. Raises ``OptionError``; ``Unauthenticated`` and ``IssuerUnavailable`` for a login
+    that has expired and is not renewed.
+
+    The local admin token is for the control plane of this machine, and a login for the one it was made for: neither is
+    ever sent to another.
+    """
+    from epochal.client.contexts import token_for  # it knows this module
+
+    address = address_of(url)
+    known = token or os.environ.get("EPOCHAL_TOKEN") or token_for(address)
+    return Location(address, known or _local_token(httpx.URL(address).host))
 
 
 def _local_token(host: str) -> str | None:
