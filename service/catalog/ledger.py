@@ -131,7 +131,9 @@ class ExecutionLedger:
             if end_attempt(session, row, attempt, state, failure):
                 announce_execution(session, repository.application(row).name, row)
 
-    def attempt_not_heard(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure) -> None:
+    def attempt_not_heard(
+        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
+    ) -> None:
         with self._database.writing() as session:
             repository = ExecutionRepository(session)
             row = repository.get(execution)

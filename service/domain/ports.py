@@ -322,7 +322,9 @@ class Executions(Protocol):
     ) -> None:
         """The process is gone. What the driver said by itself (``finish``) stays; then this does nothing."""
 
-    def attempt_not_heard(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure) -> None:
+    def attempt_not_heard(
+        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
+    ) -> None:
         """Lost, since it was not heard after ``heard_at``. ``Conflict`` when it was heard in the meantime."""
 
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:

@@ -203,9 +203,12 @@ def test_an_image_that_cannot_be_pulled_is_shown(installation: Installation, cli
 
 def test_a_pod_that_waits_for_a_node_says_so_meanwhile(installation: Installation, client: Client) -> None:
     installation.submit(client, "large", spark={"spark.kubernetes.driver.request.cores": "1000"})
-    eventually(lambda: "Insufficient cpu" in installation.show("large"), 60)
+    eventually(lambda: "Insufficient cpu" in " ".join(installation.show("large").split()), 60)
     assert client.applications.get("large").state == "starting"
-    client.operations.wait(client.applications.stop("large"), timeout_seconds=180)
+    name = installation.pod_of(client, "large")
+    client.operations.wait(client.applications.stop("large"), timeout_seconds=60)  # a driver has 120 s to stop
+    assert client.applications.get("large").failure is None
+    eventually(lambda: name not in installation.project.pods(), 60)
 
 
 def test_a_control_plane_that_is_asked_to_end_leaves_drivers_alone(installation: Installation, client: Client) -> None:

@@ -30,8 +30,8 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def running(started: float = 0, process: str | None = "1@1") -> SupervisedAttempt:
-    return SupervisedAttempt(1, "running", process, True, at(started), None, None)
+def running(started: float = 0, process: str | None = "1@1", begun: bool = True) -> SupervisedAttempt:
+    return SupervisedAttempt(1, "running", process, begun, at(started), None, None)
 
 
 def ended(number: int, when: float, failure: Failure = CRASH) -> SupervisedAttempt:
@@ -186,3 +186,16 @@ def test_a_driver_that_does_not_stop_is_killed() -> None:
     subject = execution(running(), state="stopping", heard=100, stop_requested=71)
     assert decision(subject, 100) == Wait()
     assert decision(subject, 102) == GiveUpAttempt(subject.attempts[0], Loss.NOT_STOPPED, kill=True)
+
+
+def test_a_driver_that_is_to_stop_and_has_not_begun_is_not_waited_for() -> None:
+    subject = execution(running(begun=False), state="stopping", stop_requested=20)
+    assert decision(subject, 20) == GiveUpAttempt(subject.attempts[0], Loss.NOT_BEGUN, kill=True)
+    assert decision(execution(running(begun=False), state="starting"), 20) == Wait()
+    assert decision(execution(running(), state="stopping", stop_requested=20), 20) == Wait()
+
+
+def test_a_driver_that_takes_over_has_a_lease_to_begin_and_finish_what_is_prepared() -> None:
+    subject = execution(ended(1, 10), running(started=12, begun=False), state="stopping", stop_requested=20)
+    assert decision(subject, 29) == Wait()
+    assert decision(subject, 30) == GiveUpAttempt(subject.attempts[1], Loss.NOT_BEGUN, kill=True)

@@ -31,6 +31,7 @@ class Loss(Enum):
     NOT_HEARD = "its heartbeats ended"
     NEVER_HEARD = "it never sent a heartbeat"
     NOT_STOPPED = "it did not stop in time"
+    NOT_BEGUN = "it is to stop, and its driver has not begun"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def _while_running(
     if process is Process.GONE:
         return GiveUpAttempt(attempt, Loss.GONE, kill=True)
     if execution.stop_requested_at is not None and execution.state == "stopping":
+        if not attempt.begun and now >= execution.stop_requested_at + _allowed_to_begin(execution, settings):
+            return GiveUpAttempt(attempt, Loss.NOT_BEGUN, kill=True)
         allowed_until = max(execution.stop_requested_at, listening_since) + timedelta(seconds=settings.stop_seconds)
         if now > allowed_until:
             return GiveUpAttempt(attempt, Loss.NOT_STOPPED, kill=True)
@@ -110,6 +113,13 @@ def _while_running(
         if now - max(attempt.started_at, listening_since) > timedelta(seconds=allowed):
             return GiveUpAttempt(attempt, Loss.NEVER_HEARD, kill=True)
     return Wait()
+
+
+def _allowed_to_begin(execution: SupervisedExecution, settings: SupervisionSettings) -> timedelta:
+    """Once a stop was asked for. A driver that takes over from another may have epochs to commit that this one has
+    prepared, so it gets a lease to begin in; the first one has nothing to finish."""
+    takes_over = any(attempt.begun for attempt in execution.attempts)
+    return timedelta(seconds=settings.lease_seconds if takes_over else 0)
 
 
 def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now: datetime) -> Decision:

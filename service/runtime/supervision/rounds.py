@@ -215,7 +215,7 @@ class Rounds:
         failure = self._failure(execution, attempt, loss, exit_code, reference)
         why = {"decision": "give-up", "attempt": attempt.number, "reason": loss.value}
         log.warning("execution %s attempt %d is given up: %s", execution.id, attempt.number, loss.value, extra=why)
-        if loss in (Loss.NOT_HEARD, Loss.NEVER_HEARD):
+        if loss in (Loss.NOT_HEARD, Loss.NEVER_HEARD, Loss.NOT_BEGUN):
             self._executions.attempt_not_heard(execution.id, attempt.number, execution.heartbeat_at, failure)
         else:
             ended_by_itself = exit_code is not None and exit_code >= 0
@@ -237,7 +237,10 @@ class Rounds:
         loss: Loss,
         exit_code: int | None,
         reference: ProcessReference | None,
-    ) -> Failure:
+    ) -> Failure | None:
+        """``None``: nothing has failed."""
+        if loss is Loss.NOT_BEGUN:
+            return None
         elsewhere = None if reference is None or self._is_here(reference) else reference.machine
         host = None if elsewhere is None else elsewhere.host
         cause = self._cause(reference)  # before the log is read, the end of which it may wait for
