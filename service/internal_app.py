@@ -25,6 +25,7 @@ from epochal.service.api.transport import Transport
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import topics_of
+from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of
 from epochal.service.runtime.internal_server import InternalOrders
@@ -93,8 +94,9 @@ def main() -> None:
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        **encrypted_by(orders.settings.internal_tls),
     )
-    server = KeptServer(config, keeper)
+    server = KeptServer(config, keeper, orders.settings.internal_tls)
     gc.collect()
     gc.freeze()
     server.run(sockets=[socket.socket(fileno=orders.descriptor)])

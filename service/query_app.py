@@ -54,6 +54,7 @@ from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.query_composition import QueryOrders
 from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.metrics import Metrics, Node
@@ -176,9 +177,14 @@ def main() -> None:
         keeper.failed(error)
         return
     config = uvicorn.Config(
-        app, http=protocol_of(app), log_config=None, access_log=access_log, timeout_graceful_shutdown=GRACE_SECONDS
+        app,
+        http=protocol_of(app),
+        log_config=None,
+        access_log=access_log,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **encrypted_by(orders.settings.tls),
     )
-    server = KeptServer(config, keeper)
+    server = KeptServer(config, keeper, orders.settings.tls)
     Thread(target=_look_after, args=[replicas, server], name="index", daemon=True).start()
     server.run(sockets=[listener])
 

@@ -17,8 +17,10 @@ from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.app import create_app
 from epochal.service.composition import threaded_supervisor
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.service_logs import configure_logs
+from epochal.service.runtime.tls_server import TlsServer
 from epochal.service.runtime.undumpable import close_process
 
 # Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
@@ -40,12 +42,13 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
         log_config=None,
         access_log=configure_logs(),
         timeout_graceful_shutdown=GRACE_SECONDS,
+        **encrypted_by(settings.tls),
     )
     # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _signals_end_quietly():
         try:
-            _Server(config, ready).run(sockets=[listener])
+            _Server(config, settings, ready).run(sockets=[listener])
         except SystemExit:
             # uvicorn's way to say that the app could not start.
             if not failures:
@@ -54,9 +57,9 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
         raise failures[0]
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
+class _Server(TlsServer):
+    def __init__(self, config: uvicorn.Config, settings: Settings, ready: Callable[[], None]) -> None:
+        super().__init__(config, settings.tls)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -29,9 +29,11 @@ from epochal.service.domain.settings import (
     WARM_DRIVERS_VARIABLE,
     Kept,
     Settings,
+    Tls,
     default_data_directory,
     default_driver_user,
 )
+from epochal.service.runtime.certificates import check_certificate
 from epochal.service.runtime.free_memory import free_bytes, usual_warm_drivers
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
@@ -150,6 +152,39 @@ def up(
             show_default=False,
         ),
     ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="EPOCHAL_TLS_CERTIFICATE",
+            help="Speak TLS, with this certificate (PEM); it may be replaced.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", envvar="EPOCHAL_TLS_KEY", help="The key of --tls-certificate.", show_default=False
+        ),
+    ] = None,
+    internal_tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="EPOCHAL_INTERNAL_TLS_CERTIFICATE",
+            help="Likewise with drivers, who trust EPOCHAL_CA_FILE.",
+            show_default=False,
+        ),
+    ] = None,
+    internal_tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="EPOCHAL_INTERNAL_TLS_KEY",
+            help="The key of --internal-tls-certificate.",
+            show_default=False,
+        ),
+    ] = None,
     oidc: Annotated[
         Path | None,
         typer.Option(
@@ -180,6 +215,8 @@ def up(
     output = Output.make(as_json)
     os.environ[FORMAT_VARIABLE] = log_format  # drivers and workers see it there
     database = catalog_url(database_url)
+    tls = _tls("", tls_certificate, tls_key)
+    internal_tls = _tls("internal-", internal_tls_certificate, internal_tls_key)
     people = None if oidc is None else read_oidc_settings(oidc)
     data = writable(home or default_data_directory(), "--home", 0o700)
     if role is Role.QUERY:
@@ -194,6 +231,7 @@ def up(
             store=store,
             authentication=authentication,
             oidc=people,
+            tls=tls,
         )
         _up_query_node(output, query_node, workers)
         return
@@ -226,6 +264,8 @@ def up(
             store=store,
             authentication=authentication,
             oidc=people,
+            tls=tls,
+            internal_tls=internal_tls,
             given_admin_token=admin_token_file,
             warm_drivers=warm,
             launcher="local" if pods is None else "kubernetes",
@@ -245,6 +285,17 @@ def up(
 
             serve(settings, listener, internal, lambda: _announce(output, settings, servers, why_none))
     output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
+
+
+def _tls(prefix: str, certificate: Path | None, key: Path | None) -> Tls | None:
+    """Raises ``OptionError`` for one without the other, and for files that are neither."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise OptionError(f"--{prefix}tls-certificate and --{prefix}tls-key belong together.")
+    tls = Tls(certificate=certificate.absolute(), key=key.absolute())
+    check_certificate(tls)
+    return tls
 
 
 def _up_query_node(output: Output, settings: Settings, workers: int) -> None:

@@ -17,6 +17,7 @@ import httpx
 from epochal.errors import CatalogUnavailable, EpochalError
 from epochal.wire.http import Outcome
 from epochal.wire.problems import error_of_response
+from epochal.wire.trust import CA_VARIABLE
 
 Query = Mapping[str, Any]
 Result = TypeVar("Result")
@@ -110,6 +111,13 @@ def succeeded(response: httpx.Response) -> httpx.Response:
 def unavailable(url: str, error: httpx.TransportError) -> CatalogUnavailable:
     """What is said of a control plane that has not answered."""
     match error:
+        case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return CatalogUnavailable(
+                f"The certificate of the control plane at {url} is not trusted ({error}). Name the authority that has "
+                f"signed it: {CA_VARIABLE}=FILE."
+            )
+        case httpx.ConnectError() if "[SSL" in str(error):
+            return CatalogUnavailable(f"{url} does not speak TLS as this client does ({error}); is it http, not https?")
         case httpx.ConnectError():
             return CatalogUnavailable(
                 f"No control plane answers at {url}; start one with `epochal up`, or name another with --url or "
@@ -120,7 +128,8 @@ def unavailable(url: str, error: httpx.TransportError) -> CatalogUnavailable:
                 f"The control plane at {url} did not answer in time; look at its log, or call again."
             )
         case _:
-            return CatalogUnavailable(f"The connection to {url} was lost ({error}); call again.")
+            tls = " Where it speaks TLS, its URL begins with https." if url.startswith("http:") else ""
+            return CatalogUnavailable(f"The connection to {url} was lost ({error}); call again.{tls}")
 
 
 class Patience:

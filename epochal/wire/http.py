@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import httpx
 
+from epochal.wire.trust import trusted
+
 Outcome = httpx.Response | httpx.TransportError
 
 
@@ -111,7 +113,7 @@ class HttpCalls:
         trust_environment: bool,
     ) -> None:
         self.control_planes = control_planes
-        self._http = httpx.Client(headers=dict(headers), timeout=timeout, trust_env=trust_environment)
+        self._http = httpx.Client(headers=dict(headers), timeout=timeout, trust_env=trust_environment, verify=trusted())
 
     @property
     def timeout(self) -> httpx.Timeout:
@@ -191,6 +193,7 @@ class AsyncHttpCalls:
             headers=dict(headers),
             timeout=_of_an_answer(timeout_seconds),
             trust_env=trust_environment,
+            verify=trusted(),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
 

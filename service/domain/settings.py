@@ -109,6 +109,15 @@ class Kept(BaseModel):
     """So many of each branch's epochs one by one; older ones that were collected are folded into ranges."""
 
 
+class Tls(BaseModel):
+    """Files (PEM): a certificate, with those that lead to its authority behind it, and its key without a passphrase."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    certificate: Path
+    key: Path
+
+
 class Settings(BaseModel):
     """The configuration of one control plane process.
 
@@ -136,6 +145,10 @@ class Settings(BaseModel):
     authentication: bool = True
     given_admin_token: Path | None = Field(default_factory=default_given_token)
     """A file with the admin token, the same for all control planes of a catalog. ``None``: each makes its own."""
+    tls: Tls | None = None
+    """Of the public port; ``None``: it speaks plain HTTP."""
+    internal_tls: Tls | None = None
+    """Of the internal port. Drivers trust the authorities in ``EPOCHAL_CA_FILE``."""
     oidc: OidcSettings | None = None
     """The identity provider of people; ``None``: there are tokens of ``/v1/tokens`` only."""
     launcher: str = "local"
@@ -219,12 +232,12 @@ class Settings(BaseModel):
     @property
     def url(self) -> str:
         """Where this control plane listens."""
-        return _url(self.host, self.port)
+        return _url(self.host, self.port, self.tls)
 
     @property
     def public_url(self) -> str:
         """Where people reach this control plane."""
-        return self.advertised_url or _url(_reachable(self.host), self.port)
+        return self.advertised_url or _url(_reachable(self.host), self.port, self.tls)
 
     @property
     def internal_url(self) -> str:
@@ -233,11 +246,12 @@ class Settings(BaseModel):
             return self.advertised_internal_url
         if self.internal_port is None:
             return self.url
-        return _url(_reachable(self.internal_host), self.internal_port)
+        return _url(_reachable(self.internal_host), self.internal_port, self.internal_tls)
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(host: str, port: int, tls: Tls | None) -> str:
+    scheme = "http" if tls is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _reachable(host: str) -> str:

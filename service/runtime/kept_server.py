@@ -9,12 +9,14 @@ from types import FrameType
 
 import uvicorn
 
+from epochal.service.domain.settings import Tls
 from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
+from epochal.service.runtime.tls_server import TlsServer
 
 
-class KeptServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, keeper: Keeper) -> None:
-        super().__init__(config)
+class KeptServer(TlsServer):
+    def __init__(self, config: uvicorn.Config, keeper: Keeper, tls: Tls | None) -> None:
+        super().__init__(config, tls)
         self._keeper = keeper
         self._beat_at = 0.0
         keeper.when_over(self.end)

@@ -33,8 +33,20 @@ from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
+from epochal.wire.trust import CA_VARIABLE
 
-_PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", class_archive.FOLDER, FORMAT_VARIABLE)
+_PASSED_ON = (
+    "PATH",
+    "JAVA_HOME",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "TZ",
+    class_archive.FOLDER,
+    FORMAT_VARIABLE,
+    CA_VARIABLE,
+)
 # EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
 

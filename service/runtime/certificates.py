@@ -1,0 +1,28 @@
+"""A server's certificate and key, before there is a server."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from epochal.errors import OptionError
+from epochal.service.domain.settings import Tls
+
+
+def check_certificate(tls: Tls) -> None:
+    """Raises ``OptionError`` for files that are no certificate and its key, without a passphrase."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password=_no_passphrase)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"{tls.certificate} and {tls.key} are no certificate and its key, in PEM and without a passphrase: {error}."
+        ) from None
+
+
+def encrypted_by(tls: Tls | None) -> dict[str, Any]:
+    """For ``uvicorn.Config``."""
+    return {} if tls is None else {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")
