@@ -36,6 +36,7 @@ from epochal.pipeline.kinds import check_kinds
 from epochal.pipeline.runner import RunEpoch, RunOptions, RunOutcome
 from epochal.service.catalog.standalone import standalone_artifact, standalone_catalog
 from epochal.snapshots.manifest import Manifest
+from epochal.wire.configuration import check_configuration
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,9 @@ def _folder(options: RunOptions, stack: contextlib.ExitStack) -> Path:
 
 def checked_configuration(settings: Mapping[str, Any]) -> Configuration:
     try:
-        return Configuration.model_validate(dict(settings))
+        configuration = Configuration.model_validate(dict(settings))
     except ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise OptionError(f"The configuration is not valid: {places}; see --set.") from None
+    check_configuration(configuration)
+    return configuration

@@ -39,17 +39,37 @@ RESTARTING = ("master", "spark")
 SECTIONS = ("restart", "autoscaling")
 """Settings that have settings of their own; a change may name some of them."""
 
+_CONNECT = "sc://"
 _SPARK_OPTION = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 
 
 def check_configuration(configuration: ApplicationConfiguration) -> None:
-    """Raises ``OptionError`` for an unknown state backend, or a Spark option that is none."""
+    """Raises ``OptionError`` for an unknown state backend, a Spark option that is none, or Spark Connect."""
     registry.find(registry.STATE_BACKENDS, configuration.state_backend)
+    _check_is_no_client(configuration)
     for option in configuration.spark:
         if not _SPARK_OPTION.fullmatch(option):
             raise OptionError(
                 f"configuration.spark: {option!r} is not a Spark option; their names start with 'spark.'."
             )
+
+
+def _check_is_no_client(configuration: ApplicationConfiguration) -> None:
+    """Raises ``OptionError`` where Spark would be a server's, which the driver is only a client of."""
+    spark = configuration.spark
+    if configuration.master.startswith(_CONNECT):
+        asked = f"configuration.master: {configuration.master!r}"
+    elif "spark.remote" in spark:
+        asked = "configuration.spark: spark.remote"
+    elif spark.get("spark.api.mode", "").lower() == "connect":
+        asked = "configuration.spark: spark.api.mode=connect"
+    else:
+        return
+    raise OptionError(
+        f"{asked} asks for Spark Connect. A driver needs Spark's own process beside it: it starts, interrupts and "
+        "ends jobs there, and a server of others outlives an attempt that was fenced. Use local[n], spark://HOST:PORT "
+        "or, in pods, k8s://https://kubernetes.default.svc as the master (docs/operations.md#where-spark-runs)."
+    )
 
 
 def merged_settings(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
