@@ -120,6 +120,19 @@ def test_a_killed_driver_says_what_it_was_killed_for(launching: Launching, proje
     explained(launcher, reference, "limit of 64Mi")
 
 
+def test_a_driver_that_its_node_evicts_has_ended_and_says_why(
+    launching: Launching, project: Project, kubelet: Kubelet
+) -> None:
+    launcher, reference = launching.launch(SLEEP)
+    launching.up(launcher, reference)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    message = "The node was low on resource: ephemeral-storage."
+    status = {"phase": "Failed", "reason": "Evicted", "message": message}
+    kubelet.set_status(project.namespace, NAME, {**status, "conditions": [{**condition, "message": message}]})
+    eventually(lambda: not launcher.alive(reference), 60)
+    explained(launcher, reference, "short of memory or disk, or shuts down. The node was low on resource")
+
+
 def test_an_image_that_cannot_be_pulled_is_no_driver_that_is_waited_for(
     launching: Launching, make: Make, project: Project
 ) -> None:
