@@ -142,7 +142,7 @@ class Provider:
 
     def _asked(self, method: str, url: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, Any]]:
         try:
-            answer = self._http.request(method, url, data=form, headers={"Accept": "application/json"})
+            answer = self._http.request(method, url, data=form, headers={"Accept": "application/json, */*;q=0.1"})
         except httpx.HTTPError as error:
             raise IssuerUnavailable(f"The identity provider does not answer at {url}: {error}.") from error
         try:

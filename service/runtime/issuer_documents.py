@@ -43,7 +43,8 @@ class IssuerDocuments:
         check_encrypted(url)
         parts = urlsplit(url)
         assert parts.hostname is not None
-        headers = {"Accept": "application/json", "Connection": "close", **self._authorization()}
+        # Keys are `application/jwk-set+json` at some, who refuse to be asked for anything else: it is left to them.
+        headers = {"Accept": "*/*", "Connection": "close", **self._authorization()}
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         with closing(self._connection(parts.scheme, parts.hostname, parts.port)) as connection:
             data = _within(self._seconds, connection, lambda until: _read(connection, path, headers, until))

@@ -16,7 +16,7 @@ from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kuberne
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
 from epochal.service.runtime.pod_tokens import PodTokens
 
-Answer = Callable[[socket.socket], None]
+Answer = Callable[[socket.socket, bytes], None]
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def answering(answer: Answer | bytes) -> Iterator[str]:
                     request = b""
                     while b"\r\n\r\n" not in request:
                         request += connection.recv(1 << 16)
-                    connection.sendall(answer) if isinstance(answer, bytes) else answer(connection)
+                    connection.sendall(answer) if isinstance(answer, bytes) else answer(connection, request)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
@@ -50,7 +50,7 @@ def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def dripping(connection: socket.socket) -> None:
+def dripping(connection: socket.socket, _request: bytes) -> None:
     """A byte now and then: no single read of it takes long."""
     with suppress(OSError):
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
@@ -62,6 +62,19 @@ def dripping(connection: socket.socket) -> None:
 def test_a_document_is_read(tmp_path: Path) -> None:
     with answering(http(b'{"keys": []}')) as url:
         assert IssuerDocuments().document(url) == {"keys": []}
+
+
+def test_whatever_type_keys_are_of_is_asked_for() -> None:
+    """Kubernetes has them as `application/jwk-set+json`, and answers 406 to who wants `application/json` alone."""
+    asked: list[bytes] = []
+
+    def keeping(connection: socket.socket, request: bytes) -> None:
+        asked.append(request)
+        connection.sendall(http(b"{}", "200 OK", "Content-Type: application/jwk-set+json"))
+
+    with answering(keeping) as url:
+        IssuerDocuments().document(url)
+    assert b"\r\nAccept: */*\r\n" in asked[0]
 
 
 BAD: dict[str, Answer | bytes] = {
