@@ -17,6 +17,7 @@ import httpx
 import psycopg
 from sqlalchemy import make_url
 
+from epochal.service.domain.settings import WARM_DRIVERS_VARIABLE
 from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.testing.servers.process import LOOPBACK, free_port
@@ -185,6 +186,8 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
             HOST: "everywhere" if address is None else home.name,
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
+            # As an option the version before, which keeps none, would refuse it.
+            WARM_DRIVERS_VARIABLE: "0",
         },
         flags=[
             "up",
@@ -193,7 +196,6 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
             *("--internal-url", f"http://{address or LOOPBACK}:{internal.port}"),
             *("--store", str(made.store)),
             *("--collect-every", "0"),
-            *("--warm-drivers", "0"),
         ],
         program=program,
         log=made.folder / f"node-{number}.log",
