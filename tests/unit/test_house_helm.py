@@ -17,6 +17,9 @@ from typer.main import get_command
 
 from epochal.cli.desired import read_desired
 from epochal.cli.main import app
+from epochal.service.domain.identity import read_oidc_settings
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.wire.roles import Role
 from tests.charts import (
     CHART,
     NAMESPACE,
@@ -340,6 +343,39 @@ def test_rules_for_prometheus_are_those_of_the_file() -> None:
     assert endpoint["authorization"]["credentials"] == {"name": "metrics", "key": "token"}
 
 
+def test_everybody_who_calls_an_encrypted_port_knows_it_and_its_authority() -> None:
+    manifests = rendered("encrypted")
+    control = pod(manifests, "control")
+    assert control.environment["EPOCHAL_INTERNAL_URL"]["value"] == "https://epochal-internal.streams.svc:8766"
+    assert "--public-url=https://epochal.streams.svc:8765" in control.arguments
+    for component in ("control", "query"):
+        found = pod(manifests, component)
+        (container,) = found.spec["containers"]
+        mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        volumes = {each["name"]: each for each in found.spec["volumes"]}
+        assert volumes[mounted["/run/secrets/epochal-tls"]]["secret"]["secretName"] == "epochal-tls"
+        assert volumes[mounted["/etc/epochal-oidc"]]["configMap"]["name"] == "epochal-oidc"
+        assert found.environment["EPOCHAL_TLS_KEY"]["value"] == "/run/secrets/epochal-tls/tls.key"
+        probes = [container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "liveness", "readiness")]
+        assert probes == ["HTTPS"] * 3
+    (monitor,) = of_kind(manifests, "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https" and endpoint["tlsConfig"]["ca"]["secret"]["key"] == "ca.crt"
+    assert pod(manifests, "test").environment["EPOCHAL_URL"]["value"] == "https://epochal:8765"
+    settings = KubernetesSettings.model_validate_json(
+        named(manifests, "ConfigMap", "epochal-kubernetes")["data"]["kubernetes.json"]
+    )
+    assert settings.authority == "authorities"
+
+
+def test_who_people_are_is_said_to_every_control_plane_and_query_node(tmp_path: Path) -> None:
+    (text,) = named(rendered("encrypted"), "ConfigMap", "epochal-oidc")["data"].values()
+    file = tmp_path / "oidc.json"
+    file.write_text(text)
+    assert read_oidc_settings(file).roles["platform"] == {"default": Role.ADMIN}
+    assert not of_kind(rendered("kubernetes"), "ConfigMap")[1:]
+
+
 def test_on_openshift_the_namespace_decides_on_users() -> None:
     for each in pods(rendered("openshift")):
         assert {"runAsUser", "runAsGroup", "fsGroup"}.isdisjoint(each.spec["securityContext"]), each.owner
@@ -410,6 +446,11 @@ def test_whatever_can_be_added_is_there() -> None:
             },
             "share the namespace a",
         ),
+        ({**POSTGRESQL, "internal": {"advertise": "pod", "tls": {"secret": "t"}}}, "Leave internal.advertise empty"),
+        ({**POSTGRESQL, "internal": {"tls": {"authorityConfigMap": "a"}}}, "internal.tls.secret names no certificate"),
+        ({**POSTGRESQL, "tls": {"authorityKey": "ca.crt"}}, "a key of tls.secret"),
+        ({**POSTGRESQL, "oidc": {"settings": {"issuer": "https://a.example"}}}, "audience"),
+        ({**POSTGRESQL, "oidc": {"settings": {"issuer": "http://a.example"}}}, "issuer"),
         ({**IMAGE, "replicaCount": 3}, "replicaCount"),
         ({**IMAGE, "control": {"replica": 3}}, "replica"),
         ({**IMAGE, "control": {"replicas": "three"}}, "control.replicas|/control/replicas"),

@@ -26,6 +26,7 @@ from epochal.service.domain.kubernetes.spark import (
 )
 from epochal.service.domain.kubernetes.templates import merged
 from epochal.service.domain.ports import DriverName
+from epochal.wire.trust import CA_VARIABLE
 
 SETTINGS = KubernetesSettings(image="registry.example/epochal:1", images=("registry.example/teams/*:*",))
 
@@ -98,6 +99,19 @@ def test_it_fetches_its_orders_with_a_token_of_its_own_and_holds_no_secret() -> 
     assert volume in manifest["spec"]["volumes"]
     assert variables(driver)["EPOCHAL_ORDERS_TOKEN_FILE"] == "/var/run/secrets/epochal/token"
     assert "epd_" not in json.dumps(manifest)
+
+
+def test_it_trusts_the_authority_that_the_operator_names() -> None:
+    """Where it is asked for, by the variable that a driver reads; and nothing is mounted where it is not."""
+    named = SETTINGS.model_copy(update={"authority": "authorities"})
+    spec = driver_manifest(pod(), named)["spec"]
+    (container,) = spec["containers"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "epochal-authority")
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "epochal-authority")
+    (file,) = (each["value"] for each in container["env"] if each["name"] == CA_VARIABLE)
+    assert volume["configMap"]["name"] == "authorities"
+    assert file == f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"
+    assert "epochal-authority" not in str(driver_manifest(pod(), SETTINGS))
 
 
 def test_only_a_driver_with_executors_of_its_own_may_call_the_clusters_api() -> None:

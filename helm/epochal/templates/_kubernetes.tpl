@@ -15,6 +15,7 @@
   "memory" $kubernetes.driver.memory
   "template" $kubernetes.driver.template
   "executor_template" $kubernetes.executor.template
+  "authority" (.Values.internal.tls.authorityConfigMap | default nil)
   "token_seconds" (int $kubernetes.tokenSeconds)
   "start_seconds" (int $kubernetes.startSeconds)
   "grace_seconds" (int $kubernetes.graceSeconds)

@@ -69,21 +69,28 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* What people speak on the public port. */ -}}
+{{- define "epochal.scheme" -}}
+{{ ternary "https" "http" (ne .Values.tls.secret "") }}
+{{- end }}
+
 {{- define "epochal.publicUrl" -}}
 {{- if .Values.control.publicUrl -}}
 {{ .Values.control.publicUrl }}
 {{- else if .Values.ingress.enabled -}}
 https://{{ .Values.ingress.host }}
 {{- else -}}
-http://{{ include "epochal.name" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
+{{ include "epochal.scheme" . }}://{{ include "epochal.name" . }}.{{ .Release.Namespace }}.svc:{{ .Values.service.port }}
 {{- end }}
 {{- end }}
 
 {{- define "epochal.internalUrl" -}}
-{{- $usual := ternary "pod" "service" (eq (include "epochal.postgresql" .) "true") -}}
+{{- $encrypted := ne .Values.internal.tls.secret "" -}}
+{{- /* No certificate names the address that a pod happens to have. */ -}}
+{{- $usual := ternary "pod" "service" (and (eq (include "epochal.postgresql" .) "true") (not $encrypted)) -}}
 {{- if eq (.Values.internal.advertise | default $usual) "pod" -}}
 http://$(POD_IP):8766
 {{- else -}}
-http://{{ include "epochal.name" . }}-internal.{{ .Release.Namespace }}.svc:{{ .Values.internal.port }}
+{{ ternary "https" "http" $encrypted }}://{{ include "epochal.name" . }}-internal.{{ .Release.Namespace }}.svc:{{ .Values.internal.port }}
 {{- end }}
 {{- end }}

@@ -87,20 +87,52 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* Variables, mounts and volumes of whoever answers people: its certificate, and who they may be. */ -}}
+{{- define "epochal.publicEnvironment" -}}
+{{- if .Values.tls.secret }}
+- {name: EPOCHAL_TLS_CERTIFICATE, value: /run/secrets/epochal-tls/tls.crt}
+- {name: EPOCHAL_TLS_KEY, value: /run/secrets/epochal-tls/tls.key}
+{{- end }}
+{{- if .Values.oidc.settings }}
+- {name: EPOCHAL_OIDC_FILE, value: /etc/epochal-oidc/oidc.json}
+{{- end }}
+{{- end }}
+
+{{- define "epochal.publicMounts" -}}
+{{- if .Values.tls.secret }}
+- {name: tls, mountPath: /run/secrets/epochal-tls, readOnly: true}
+{{- end }}
+{{- if .Values.oidc.settings }}
+- {name: oidc, mountPath: /etc/epochal-oidc, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "epochal.publicVolumes" -}}
+{{- with .Values.tls.secret }}
+- name: tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- if .Values.oidc.settings }}
+- name: oidc
+  configMap: {name: {{ include "epochal.name" . }}-oidc}
+{{- end }}
+{{- end }}
+
 {{- /* Probes of what answers on the port http. */ -}}
 {{- define "epochal.probes" -}}
+{{- $scheme := upper (include "epochal.scheme" .) }}
 startupProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: http, scheme: {{ $scheme }}}
   periodSeconds: 2
   timeoutSeconds: 5
   failureThreshold: 150
 livenessProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: http, scheme: {{ $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: http, scheme: {{ $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}

@@ -20,6 +20,15 @@
 {{- if and $values.query.autoscaling.enabled (gt (int $values.query.autoscaling.minReplicas) (int $values.query.autoscaling.maxReplicas)) -}}
 {{- fail "query.autoscaling.minReplicas is above query.autoscaling.maxReplicas." -}}
 {{- end -}}
+{{- if and $values.internal.tls.secret (eq $values.internal.advertise "pod") -}}
+{{- fail "internal.advertise is pod, and internal.tls.secret has a certificate: none names the address that a pod happens to have. Leave internal.advertise empty." -}}
+{{- end -}}
+{{- if and $values.internal.tls.authorityConfigMap (not $values.internal.tls.secret) -}}
+{{- fail "internal.tls.authorityConfigMap says whom drivers trust, and internal.tls.secret names no certificate: give both." -}}
+{{- end -}}
+{{- if and $values.tls.authorityKey (not $values.tls.secret) -}}
+{{- fail "tls.authorityKey is a key of tls.secret, which is not given." -}}
+{{- end -}}
 {{- if $values.ingress.enabled -}}
 {{- if not $values.ingress.host -}}
 {{- fail "ingress.host is required with ingress.enabled." -}}
@@ -32,7 +41,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and $values.metrics.serviceMonitor.enabled (not $values.metrics.serviceMonitor.token.existingSecret) -}}
-{{- fail "metrics.serviceMonitor.token.existingSecret is required: /metrics asks for a token that reads. Make one with `epochal tokens create metrics --scope read`." -}}
+{{- fail "metrics.serviceMonitor.token.existingSecret is required: /metrics asks for a token that reads. Make one with `epochal tokens create metrics --role viewer`." -}}
 {{- end -}}
 {{- if $values.kubernetes.enabled -}}
 {{- if not (has "default" (include "epochal.projectNames" . | fromJsonArray)) -}}

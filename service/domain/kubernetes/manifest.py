@@ -23,6 +23,7 @@ from epochal.service.domain.kubernetes.spark import (
     wants_executors,
 )
 from epochal.service.domain.kubernetes.templates import merged
+from epochal.service.domain.kubernetes.trust import trust_of
 from epochal.service.domain.ports import DriverName
 
 TOKEN_FOLDER = "/var/run/secrets/epochal"
@@ -95,7 +96,7 @@ def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
         "automountServiceAccountToken": wants_executors(pod.master),
         "enableServiceLinks": False,
         "containers": [_driver(pod, settings)],
-        "volumes": [_token_volume(settings)],
+        "volumes": [_token_volume(settings), *trust_of(settings).volumes],
         **({"nodeSelector": selected} if selected else {}),
     }
     labels = {**_options(spark, _LABEL), **labels_of(pod.name, pod.application), COMPONENT: DRIVER}
@@ -109,7 +110,7 @@ def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
     variables: dict[str, dict[str, Any]] = {
         **{name: {"value": value} for name, value in _options(pod.spark, _VARIABLE).items()},
         **{name: _secret(name, reference) for name, reference in _options(pod.spark, _SECRET).items()},
-        **{name: {"value": value} for name, value in pod.variables.items()},
+        **{name: {"value": value} for name, value in (*pod.variables.items(), *trust_of(settings).variables)},
         CONTROL_PLANES_VARIABLE: {"value": " ".join(pod.control_planes)},
         TOKEN_FILE_VARIABLE: {"value": f"{TOKEN_FOLDER}/token"},
         ADDRESS_VARIABLE: {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -120,7 +121,10 @@ def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
         "command": ["python", "-m", "epochal.driver"],
         "args": [FETCH, str(pod.name)],
         "env": [{"name": name, **value} for name, value in variables.items()],
-        "volumeMounts": [{"name": _TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            {"name": _TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True},
+            *trust_of(settings).mounts,
+        ],
     }
 
 

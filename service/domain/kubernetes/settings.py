@@ -12,6 +12,7 @@ from epochal.service.domain.addresses import check_encrypted
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 """What Kubernetes calls a DNS label."""
+ConfigMapName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([munkMGTPE]|[KMGTPE]i)?$")]
 """A quantity of Kubernetes: ``500m``, ``2Gi``."""
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -71,6 +72,9 @@ class KubernetesSettings(_Section):
     memory: Quantity = Field("2Gi", description="What a driver requests, and may have at most, likewise.")
     template: dict[str, Any] = Field({}, description="Pod template of drivers.")
     executor_template: dict[str, Any] = Field({}, description="Pod template of executors.")
+    authority: ConfigMapName | None = Field(
+        None, description="A config map in each project's namespace: whom pods trust to be the control plane (ca.crt)."
+    )
     token_seconds: int = Field(3600, ge=600, le=86_400, description="How long a driver's token is good; it is renewed.")
     start_seconds: float = Field(300.0, gt=0, description="So long a pod may take until its driver is heard.")
     grace_seconds: int = Field(60, ge=1, description="So long a driver may take to end when its pod is deleted.")
