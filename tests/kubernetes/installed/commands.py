@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from epochal.errors import NotFound, NotYetCommitted
 from tests.end_to_end.blocks import ROOT, Block, blocks_of
 from tests.kubernetes.installed.installation import CHART, NAMESPACE, RELEASE, Installation, merged
 
@@ -86,10 +87,22 @@ class Reader:
                 self.said[command] = str(installed.helm.test(name, timeout=300, logs=True))
             case ["epochal", *arguments]:
                 if arguments[0] == "get":
-                    self._installed.commits(arguments[1], 1)
+                    self._wait_for_key(*arguments[1:])
                 self.said[command] = installed.run(*arguments, folder=self._folder)
             case _:
                 raise AssertionError(f"{PAGE} has a command that this test cannot run: {command}")
+
+    def _wait_for_key(self, application: str, table: str, key: str) -> None:
+        """A reader takes a moment to type: pods have to be there, and an epoch has to have brought the key."""
+
+        def is_there() -> bool:
+            try:
+                return bool(client.application(application).state(table).get(key).value)
+            except (NotFound, NotYetCommitted):
+                return False
+
+        with self._installed.client() as client:
+            self._installed.eventually(is_there)
 
     def _check(self, name: str, chart: str, namespace: str) -> None:
         assert (name, ROOT / chart, namespace) == (RELEASE, CHART, NAMESPACE)

@@ -164,17 +164,15 @@ class Installation:
         """To the catalog."""
         return psycopg.connect(make_url(self.catalog).set(drivername="postgresql").render_as_string(False))
 
-    def commits(self, application: str, epoch: int) -> None:
-        """Returns once it has committed this epoch."""
-        with self.client() as client:
-            self.eventually(lambda: head(client, application) >= epoch)
-
     # What runs.
 
     def pods(self, namespace: str, selector: str = "") -> dict[str, Any]:
         """By name, those that are not being deleted."""
         found = self.cluster.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
         return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
+
+    def namespaces(self) -> set[str]:
+        return {space["metadata"]["name"] for space in self.cluster.get("/api/v1/namespaces")["items"]}
 
     def component(self, name: str) -> dict[str, Any]:
         """The pods of ``control`` or ``query``."""

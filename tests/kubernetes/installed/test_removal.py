@@ -7,6 +7,7 @@ from typing import Any
 import helm_python as helm
 import pytest
 
+from tests.kubernetes.installed.applications import Scripted
 from tests.kubernetes.installed.installation import APPLICATIONS, CHART, NAMESPACE, PATIENCE_SECONDS, Installation
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -41,7 +42,7 @@ def test_values_that_contradict_each_other_make_nothing(installed: Installation,
     values, sentence = REFUSED[what]
     with pytest.raises(helm.HelmError, match=sentence):
         installed.helm.install(CHART, "bad", {"image": {"repository": "any"}, **values}, namespace="bad")
-    assert "bad" not in {space["metadata"]["name"] for space in installed.cluster.get("/api/v1/namespaces")["items"]}
+    assert "bad" not in installed.namespaces()
 
 
 def test_what_is_tried_first_keeps_its_volume(installed: Installation) -> None:
@@ -58,20 +59,26 @@ def test_what_is_tried_first_keeps_its_volume(installed: Installation) -> None:
     installed.eventually(lambda: _left(installed, "trial") == expected)
 
 
-def test_removed_it_leaves_what_it_has_not_made(installed: Installation) -> None:
+def test_removed_it_leaves_what_it_has_not_made_and_goes_on_when_it_is_back(installed: Installation) -> None:
     """The secret with the catalog's URL and the claim are their maker's; namespaces of projects go with all that is
-    in them, drivers too."""
+    in them, drivers too. Installed again on the same catalog and store, the application goes on where it was."""
+    with installed.client() as client:
+        application = Scripted(installed, client, "kept")
+        application.submit()
+        application.reaches(2)
     installed.uninstall()
     expected = OF_EVERY_NAMESPACE | {("secrets", "epochal-database"), ("persistentvolumeclaims", "shared")}
     installed.eventually(lambda: _left(installed, NAMESPACE) == expected)
-    spaces = "/api/v1/namespaces"
-    installed.eventually(
-        lambda: APPLICATIONS not in {space["metadata"]["name"] for space in installed.cluster.get(spaces)["items"]}
-    )
-    installed.cluster.delete(f"{spaces}/{NAMESPACE}")
-    installed.eventually(
-        lambda: NAMESPACE not in {space["metadata"]["name"] for space in installed.cluster.get(spaces)["items"]}
-    )
+    installed.eventually(lambda: APPLICATIONS not in installed.namespaces())
+    committed = application.journal.committed
+
+    installed.install(installed.values)
+    installed.wait_until_ready()
+    with installed.client() as client:
+        application = Scripted(installed, client, "kept")
+        application.reaches(max(committed) + 2)
+        client.operations.wait(client.applications.stop("kept"), timeout_seconds=120)
+    assert application.journal.committed == set(range(1, max(application.journal.committed) + 1)) >= committed
 
 
 def _left(installed: Installation, namespace: str) -> set[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -85,6 +84,5 @@ def _migrations(installed: Installation) -> int:
 
 
 def _stop(client: Client, names: Sequence[str]) -> None:
-    stops = [partial(client.operations.wait, client.applications.stop(name), timeout_seconds=120) for name in names]
-    for stop in stops:
-        stop()
+    for operation in [client.applications.stop(name) for name in names]:
+        client.operations.wait(operation, timeout_seconds=120)
