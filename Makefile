@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-compare figures scale pictures kubernetes-tools lock clean
+.PHONY: help demo test test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ demo: $(READY) ## A real streaming application: epochs, look-ups, a killed drive
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
 	@$(PYTEST) -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
+
+test-kubernetes: $(READY) ## The chart installed on a real Kubernetes API, every kind of pod killed, upgraded (after make kubernetes-tools)
+	@$(PYTEST) tests/kubernetes $(TESTS)
 
 test-sample: $(READY) ## A sample of what is marked long, a quarter of an hour at most (SEED=number repeats one)
 	@$(PYTEST) -m long --sample-seconds $(SAMPLE_SECONDS) $(TESTS)
@@ -66,6 +69,9 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 40 minutes)
 
 bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)
 	@$(BIN)/python -m benchmarks.nexmark
+
+bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (five minutes, after kubernetes-tools)
+	@$(BIN)/python -m benchmarks.kubernetes
 
 bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5)
 	@$(BIN)/python -m benchmarks.compare $(REF)

@@ -31,6 +31,7 @@ SHARED = {
     "spark": "SparkSession",
     "new_application": "NewApplication",
     "epochal": "CommandLine",
+    "installed": "Installation",
 }
 """Fixtures, with their types, of what takes long to start or, as a JVM does, to become fast. A file that asks for
 several goes to the first."""

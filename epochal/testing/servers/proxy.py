@@ -41,11 +41,11 @@ class Trouble:
 
 class TcpProxy:
     """Listens on ``port`` of ``host``, from its making to :meth:`close`, and passes all on to ``target_port`` of
-    loopback."""
+    loopback. Without a port it takes one that is free."""
 
-    def __init__(self, target_port: int, host: str = LOOPBACK) -> None:
+    def __init__(self, target_port: int, host: str = LOOPBACK, port: int = 0) -> None:
         self._target_port = target_port
-        self._listener = socket.create_server((host, 0))
+        self._listener = socket.create_server((host, port))
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._links: set[_Link] = set()

@@ -6,6 +6,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -60,9 +61,10 @@ def _handler(find: Callable[[str, str], Pod | None]) -> type[BaseHTTPRequestHand
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
-            for part in _parts(log, query, pod, container):
-                self.wfile.write(part)
-                self.wfile.flush()
+            with suppress(OSError):  # whoever follows it has gone
+                for part in _parts(log, query, pod, container):
+                    self.wfile.write(part)
+                    self.wfile.flush()
 
         def log_message(self, format: str, *arguments: Any) -> None:
             """Nobody reads it."""

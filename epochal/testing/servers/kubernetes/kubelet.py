@@ -24,6 +24,7 @@ from epochal.testing.servers.kubernetes.container_logs import ContainerLogs
 from epochal.testing.servers.kubernetes.containers import Image, check_containers
 from epochal.testing.servers.kubernetes.environment import Place
 from epochal.testing.servers.kubernetes.names import host_lines
+from epochal.testing.servers.kubernetes.network import PodNetwork
 from epochal.testing.servers.kubernetes.pods import Pod
 from epochal.testing.servers.kubernetes.storage import ClaimedFolders
 from epochal.testing.servers.process import LOOPBACK
@@ -41,8 +42,8 @@ _API_ERRORS = (urllib.error.URLError, OSError)
 class Kubelet:
     """A node named ``node``. ``images``: what pods may ask for, by name; of others the image cannot be pulled.
 
-    ``number`` tells the nodes of a cluster apart: pods of node n have addresses 127.0.n.x. Raises ``ServerUnavailable``
-    where processes cannot be put into namespaces of their own.
+    ``number`` tells the nodes of a cluster apart: pods of node n have addresses 127.0.n.x, or those that ``network``
+    has for it. Raises ``ServerUnavailable`` where processes cannot be put into namespaces of their own.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Kubelet:
         node: str = "node-1",
         number: int = 1,
         capacity: Mapping[str, str] = CAPACITY,
+        network: PodNetwork | None = None,
     ) -> None:
         check_containers()
         self.node = node
@@ -61,6 +63,7 @@ class Kubelet:
         self._cluster = cluster
         self._number = number
         self._capacity = capacity
+        self._network = network
         self._addresses = 0
         self._folder = Path(tempfile.mkdtemp(prefix=f"epochal-{node}-"))
         self._logs = ContainerLogs(self._folder, self.pod)
@@ -159,12 +162,17 @@ class Kubelet:
         metadata = manifest["metadata"]
         with self._lock:
             self._addresses += 1
-            address = f"127.0.{self._number}.{self._addresses % 250 + 1}"
+            address = self._address(self._addresses)
         place = Place(self.node, LOOPBACK, address)
         folder = self._folder / metadata["uid"]
         pod = Pod(self._cluster, manifest, place, self.images, folder, self._folder / "claims", self._ended)
         self.pods[pod.uid] = pod
         pod.start()
+
+    def _address(self, number: int) -> str:
+        if self._network is not None:
+            return self._network.address(self._number, number)
+        return f"127.0.{self._number}.{number % 250 + 1}"
 
     def _ended(self, uid: str) -> None:
         self.pods.pop(uid, None)
@@ -178,8 +186,9 @@ class Kubelet:
         """What a cluster's DNS would answer, as far as it is known now."""
         pods = self._cluster.get("/api/v1/pods")["items"]
         services = self._cluster.get("/api/v1/services")["items"]
+        api = LOOPBACK if self._network is None else self._network.api
         for pod in list(self.pods.values()):
-            lines = host_lines(pod.manifest, pod.place.address, services, pods)
+            lines = host_lines(pod.manifest, pod.place.address, services, pods, api)
             with suppress(OSError):
                 if pod.hosts.read_text() != lines:
                     pod.hosts.write_text(lines)  # the same file: containers have it mounted

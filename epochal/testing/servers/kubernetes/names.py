@@ -11,15 +11,17 @@ Resource = Mapping[str, Any]
 _DOMAIN = "svc.cluster.local"
 
 
-def host_lines(pod: Resource, address: str, services: Sequence[Resource], pods: Sequence[Resource]) -> str:
-    """What ``pod`` at ``address`` is to know.
+def host_lines(
+    pod: Resource, address: str, services: Sequence[Resource], pods: Sequence[Resource], api: str = LOOPBACK
+) -> str:
+    """What ``pod`` at ``address`` is to know; ``api``: where the cluster's API is.
 
     A headless service has the addresses of all its pods, and a name for each of them that has a host name in it; any
     other one the address of its first pod that is ready, as nobody balances here: its ports are the pods' own.
     """
     namespace = pod["metadata"]["namespace"]
     spec = pod["spec"]
-    lines = [f"{LOOPBACK} localhost", f"{LOOPBACK} kubernetes.default.svc kubernetes.default"]
+    lines = [f"{LOOPBACK} localhost", f"{api} kubernetes.default.svc kubernetes.default"]
     lines.append(f"{address} {spec.get('hostname') or pod['metadata']['name']}")
     for service in services:
         name, of = service["metadata"]["name"], service["metadata"]["namespace"]

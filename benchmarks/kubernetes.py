@@ -1,0 +1,122 @@
+"""``make bench-kubernetes``: how soon a driver in a pod commits, with an executor in another one.
+
+python -m benchmarks.kubernetes              README's release, without spare pods, and its section of RESULTS.md
+python -m benchmarks.kubernetes --turns 1    printed only
+
+On the API server and the small kubelet of the tests (docs/kubernetes.md): what images, a network of pods and other
+machines cost is not in these numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.comparison.checkouts import commit_name
+from benchmarks.machine import describe
+from benchmarks.report import write_section
+from benchmarks.result import Result, at_most
+from benchmarks.running import wait_for
+from epochal.client import Client
+from epochal.errors import EnvironmentProblem
+from tests.kubernetes.installed.applications import Counted
+from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.installation import Installation, installation
+
+TURNS = 3
+LOOK_SECONDS = 0.05
+SUBMITTED, KILLED = "submit to first commit", "driver's pod killed, to next commit"
+REACH = {SUBMITTED: 60.0, KILLED: 30.0}
+"""Seconds at most."""
+INTRODUCTION = """## On Kubernetes
+
+Written by `make bench-kubernetes`: the release of README's "In production", three control planes and two query nodes,
+on the API server and the small kubelet of the tests ([docs/kubernetes.md](../docs/kubernetes.md)). A driver has one
+executor, in a pod of its own. What images, a network and further machines cost is not in it: all pods are processes of
+this machine."""
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes", description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"of each; {TURNS} are written into RESULTS.md")
+    options = parser.parse_args()
+    if options.turns < 1:
+        parser.error("--turns has to be 1 or more")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    machine, commit = describe(), commit_name()
+    try:
+        results = measured(options.turns)
+    except EnvironmentProblem as problem:
+        console.print(f"Not measured: {problem.message}", style="red", markup=False)
+        return 1
+    console.print(_table(results))
+    if options.turns >= TURNS:
+        facts = "\n".join(f"| {name} | {value} |" for name, value in machine.items())
+        written = f"Measured on {datetime.now(UTC):%Y-%m-%d}, of commit {commit}.\n\n| | |\n|---|---|\n{facts}"
+        write_section("bench-kubernetes", f"{INTRODUCTION}\n\n{written}\n\n{_markdown(results)}")
+    return 0
+
+
+def measured(turns: int) -> list[Result]:
+    """Raises ``EnvironmentProblem`` where the cluster cannot be had."""
+    seconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="epochal-bench-kubernetes-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        with installation(folder) as installed:
+            (folder / "reader").mkdir()
+            Reader(installed, folder / "reader").follow(section("sh")[0])
+            installed.wait_until_ready()
+            with installed.client() as client:
+                for turn in range(turns):
+                    for what, took in _turn(installed, client, f"turn-{turn}"):
+                        seconds.setdefault(what, []).append(took)
+                        console.print(f"[dim]{what}: {took:.1f} s[/]")
+    return [
+        at_most(what, median(took), REACH[what], "s", f"median of {turns}, {min(took):.1f} to {max(took):.1f} s", 1)
+        for what, took in seconds.items()
+    ]
+
+
+def _turn(installed: Installation, client: Client, name: str) -> Iterator[tuple[str, float]]:
+    application = Counted(installed, client, name)
+    began = time.monotonic()
+    application.submit()
+    wait_for(lambda: application.epoch > 0, "the first epoch", LOOK_SECONDS)
+    yield SUBMITTED, time.monotonic() - began
+
+    application.goes_on()
+    attempt = application.attempt
+    began = time.monotonic()
+    installed.kill(application.driver)
+    wait_for(lambda: application.has_committed(attempt + 1), "an epoch of the next attempt", LOOK_SECONDS)
+    yield KILLED, time.monotonic() - began
+    client.operations.wait(client.applications.stop(name), timeout_seconds=120)
+
+
+def _table(results: Sequence[Result]) -> Table:
+    table = Table("measure", "to be reached", "measured", "")
+    for each in results:
+        table.add_row(each.measure, each.reach, f"{each.measured} ({each.how})", each.verdict)
+    return table
+
+
+def _markdown(results: Sequence[Result]) -> str:
+    head = "| measure | to be reached | measured | | how |\n|---|---|---|---|---|"
+    rows = (f"| {each.measure} | {each.reach} | {each.measured} | {each.verdict} | {each.how} |" for each in results)
+    return "\n".join([head, *rows])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Applications of the installed release, and what must hold of them whatever happens to their pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+
+from epochal.client import Client
+from epochal.errors import NotFound
+from tests.availability.judging import TRACE, Catalog, Journal
+from tests.kubernetes.installed.installation import SCRIPTED_IMAGE, SHARED, Installation, head
+
+PIPELINES = Path(__file__).with_name("pipelines")
+MASTER = "k8s://https://kubernetes.default.svc"
+EXECUTORS = {
+    "spark.executor.instances": "1",
+    "spark.executor.memory": "512m",
+    "spark.kubernetes.executor.request.cores": "100m",
+    "spark.driver.memory": "512m",
+    "spark.kubernetes.driver.request.cores": "100m",
+}
+SECONDS = 240
+
+
+@dataclass(frozen=True)
+class Application:
+    """``folder``: its own, as this machine sees it; pods see it at ``place``."""
+
+    installed: Installation
+    client: Client
+    name: str
+
+    @property
+    def _own(self) -> Path:
+        return Path(self.installed.catalog.rpartition("/")[2]) / self.name
+
+    @property
+    def folder(self) -> Path:
+        return self.installed.shared / self._own
+
+    @property
+    def place(self) -> str:
+        return str(SHARED / self._own)
+
+    @property
+    def is_there(self) -> bool:
+        try:
+            self.client.applications.get(self.name)
+        except NotFound:
+            return False
+        return True
+
+    @property
+    def epoch(self) -> int:
+        return head(self.client, self.name)
+
+    @property
+    def attempt(self) -> int:
+        return self.client.application(self.name).executions.list(limit=1)[0].attempts[-1].number
+
+    def has_committed(self, attempt: int) -> bool:
+        """Whether an epoch of this attempt is among the latest."""
+        epochs = self.client.application(self.name).epochs.list(limit=20, state="committed")
+        return any(epoch.attempt == attempt for epoch in epochs)
+
+    @property
+    def driver(self) -> Any:
+        """The pod of its latest attempt."""
+        process = self.client.application(self.name).executions.list(limit=1)[0].attempts[-1].process
+        assert process is not None
+        return self.installed.driver(process)
+
+    @property
+    def executors(self) -> dict[str, Any]:
+        return self.installed.executors(self.driver["metadata"]["name"])
+
+    def reaches(self, epoch: int) -> None:
+        self.installed.eventually(lambda: self.epoch >= epoch, SECONDS)
+
+    def goes_on(self, epochs: int = 3) -> None:
+        """It commits so many more."""
+        self.reaches(self.epoch + epochs)
+
+    def _create(self, pipeline: str, parameters: dict[str, Any], configuration: dict[str, Any]) -> None:
+        artifact = self.client.artifacts.upload(PIPELINES / pipeline)
+        self.client.applications.create(self.name, artifact.sha256, parameters=parameters, configuration=configuration)
+
+
+class Counted(Application):
+    """With Spark: a driver's pod and one of an executor. Each row goes to the sink, and is counted in the state."""
+
+    def submit(self) -> None:
+        configuration = {"master": MASTER, "spark": EXECUTORS, "parallelism": 1}
+        self._create("counted.py", {"output": f"{self.place}/out"}, configuration)
+
+    def problems(self) -> Iterator[str]:
+        """Of rows that were lost or came twice, up to an epoch that has committed; of state that says something else
+        at a query node."""
+        epoch = self.epoch
+        out = pyarrow.dataset.dataset(self.folder / "out", format="parquet", partitioning="hive")
+        rows = out.to_table(filter=pyarrow.dataset.field("epoch") <= epoch)
+        numbers = sorted(rows["number"].to_pylist())
+        if numbers != list(range(len(numbers))):
+            missing = sorted(set(range(len(numbers))) - set(numbers))
+            yield f"of {len(numbers)} rows {missing[:10]} are missing, {len(numbers) - len(set(numbers))} came twice"
+        with Client(self.installed.lookups.url, self.installed.token) as lookups:
+            counts = lookups.application(self.name).state("counts")
+            for digit in range(10):
+                found = (counts.get(digit, epoch=epoch).value or {}).get("rows")
+                expected = sum(1 for number in numbers if number % 10 == digit)
+                if found != expected:
+                    yield f"of digit {digit} {found} rows are counted, and {expected} are there"
+
+
+class Scripted(Application):
+    """Without Spark, in an image that the application asks for: its driver keeps a journal."""
+
+    def submit(self, pause_seconds: float = 0.5) -> None:
+        (self.folder / "sink").mkdir(parents=True)
+        spark = {"spark.kubernetes.container.image": SCRIPTED_IMAGE, "spark.kubernetes.driver.request.cores": "50m"}
+        self._create(
+            "totals.py", {"folder": self.place, "pause": pause_seconds}, {"master": "local[1]", "spark": spark}
+        )
+
+    @property
+    def journal(self) -> Journal:
+        return Journal.read(self.folder)
+
+    def problems(self, killed: int = 0) -> list[str]:
+        """Once it was stopped. ``killed``: so many of its drivers were."""
+        with self.installed.connect() as connection:
+            found = Catalog(connection).application(self.name, self.folder)
+        return [f"{self.name}: {problem}" for problem in found.problems(self.journal, killed)]
+
+
+def trace(installed: Installation) -> None:
+    """From now on all that is decided is kept, once for each catalog."""
+    with installed.connect() as connection:
+        (there,) = connection.execute("SELECT to_regclass('availability_trace') IS NOT NULL").fetchone() or (False,)
+        if not there:
+            connection.execute(TRACE)
+
+
+def described(problems: list[str]) -> str:
+    return json.dumps(problems, indent=1)

@@ -1,0 +1,42 @@
+"""README's "In production", followed by a new user: what it leads to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from epochal.client import Client
+from tests.kubernetes.installed.applications import Application
+from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.installation import APPLICATIONS, Installation
+
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
+
+
+def test_the_release_is_what_production_asks_for(installed: Installation) -> None:
+    """Three control planes, of which one leads, and two query nodes, as they say themselves."""
+    assert (len(installed.component("control")), len(installed.component("query"))) == (3, 2)
+    with installed.client() as client:
+        nodes = [node for node in client.nodes.list() if node.state == "alive"]
+    assert sorted(node.role for node in nodes) == ["control"] * 3 + ["query"] * 2
+    assert installed.leader() is not None
+
+
+def test_an_application_is_applied_and_looked_up(installed: Installation, tmp_path: Path) -> None:
+    """Its driver and its executor are pods; a query node says of a key what a control plane says."""
+    reader = Reader(installed, tmp_path)
+    (commands,) = [block for block in section("sh") if "epochal apply" in block.text]
+    reader.follow(commands)
+    assert "created, started" in reader.said["epochal apply -f orders.yaml"]
+    assert "running" in reader.said["epochal show orders"] or "starting" in reader.said["epochal show orders"]
+    assert "total" in reader.said["epochal get orders spent 42"]
+    with installed.client() as client, Client(installed.lookups.url, installed.token) as lookups:
+        application = Application(installed, client, "orders")
+        assert len(application.executors) == 1
+        found = client.application("orders").state("spent").get(42)
+        same = lookups.application("orders").state("spent").get(42, epoch=found.epoch)
+        assert same.value == found.value
+        client.operations.wait(client.applications.stop("orders"), timeout_seconds=120)
+        client.applications.delete("orders")
+    installed.eventually(lambda: installed.pods(APPLICATIONS) == {})

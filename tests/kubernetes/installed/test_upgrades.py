@@ -1,0 +1,88 @@
+"""``helm upgrade`` and ``helm rollback`` while the release is used: no driver is restarted, and no call fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from epochal.client import Client
+from tests.availability.clients import ClientLoad
+from tests.kubernetes.installed.applications import Counted, Scripted, trace
+from tests.kubernetes.installed.installation import IMAGE, NAMESPACE, Installation
+
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+def test_an_upgrade_and_a_rollback_that_nobody_notices(installed: Installation) -> None:
+    """The catalog is migrated first; then one control plane is replaced after the other, and each query node."""
+    trace(installed)
+    with installed.client() as client:
+        scripted = [Scripted(installed, client, f"upgraded-{number}") for number in range(2)]
+        for application in scripted:
+            application.submit()
+        counted = Counted(installed, client, "upgraded")
+        counted.submit()
+        for each in (*scripted, counted):
+            each.reaches(2)
+        before = _drivers([*scripted, counted])
+
+        with _load(installed, [each.name for each in scripted]) as load:
+            installed.upgrade(image={"tag": "next"}, control={"podAnnotations": {"example.com/why": "upgrade"}})
+            assert _images(installed) == {f"{IMAGE}:next"}
+            assert _migrations(installed) == 1
+            for each in (*scripted, counted):
+                each.goes_on()
+
+            installed.rollback()
+            assert f"{IMAGE}:next" not in _images(installed)
+            for each in (*scripted, counted):
+                each.goes_on()
+        assert list(load.problems) == []
+        assert load.lookups and load.operations
+
+        assert _drivers([*scripted, counted]) == before
+        assert list(counted.problems()) == []
+        _stop(client, [each.name for each in (*scripted, counted)])
+    assert [problem for each in scripted for problem in each.problems()] == []
+
+
+@contextmanager
+def _load(installed: Installation, names: Sequence[str]) -> Iterator[ClientLoad]:
+    """Look-ups, savepoints, exports by the client that is shipped, at the address that the release's service has."""
+    load = ClientLoad(installed.public.url, installed.token, names, seed=1)
+    load.start()
+    try:
+        yield load
+    finally:
+        load.stop()
+
+
+def _drivers(applications: Sequence[Counted | Scripted]) -> dict[str, Any]:
+    """Pods and attempts: of one that is restarted both are others."""
+    return {each.name: (each.driver["metadata"]["uid"], each.attempt) for each in applications}
+
+
+def _images(installed: Installation) -> set[str]:
+    pods = {**installed.component("control"), **installed.component("query")}
+    return {pod["spec"]["containers"][0]["image"] for pod in pods.values()}
+
+
+def _migrations(installed: Installation) -> int:
+    """How many Jobs of the hook have done their work; Helm has removed them since."""
+    events = installed.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    done = [
+        event
+        for event in events
+        if event["involvedObject"]["kind"] == "Job"
+        and event["involvedObject"]["name"] == "epochal-migration"
+        and event["reason"] == "Completed"
+    ]
+    return len({event["involvedObject"]["uid"] for event in done})
+
+
+def _stop(client: Client, names: Sequence[str]) -> None:
+    for operation in [client.applications.stop(name) for name in names]:
+        client.operations.wait(operation, timeout_seconds=120)
