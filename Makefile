@@ -34,7 +34,7 @@ test: $(READY) ## Tests, those that need real servers too; what was skipped is l
 	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
 
 test-kubernetes: $(READY) ## The chart installed on a real Kubernetes API, every kind of pod killed, upgraded (after make kubernetes-tools)
-	@$(PYTEST) tests/kubernetes $(TESTS)
+	@tools/in-own-network $(PYTEST) tests/kubernetes $(TESTS)
 
 test-sample: $(READY) ## A sample of what is marked long, a quarter of an hour at most (SEED=number repeats one)
 	@$(PYTEST) -m long --sample-seconds $(SAMPLE_SECONDS) $(TESTS)
@@ -71,7 +71,7 @@ bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into
 	@$(BIN)/python -m benchmarks.nexmark
 
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (five minutes, after kubernetes-tools)
-	@$(BIN)/python -m benchmarks.kubernetes
+	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes
 
 bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5)
 	@$(BIN)/python -m benchmarks.compare $(REF)

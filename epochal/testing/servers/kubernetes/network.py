@@ -1,7 +1,8 @@
 """A network of pods: addresses that pods and this machine reach, and that are no loopback ones.
 
 They all belong to this machine: a route of the kind ``local`` makes each address of a range one of its own. So pods
-share its ports: whoever listens does so at the address of its pod.
+share its ports: whoever listens does so at the address of its pod. It is made only where such an address leads nowhere
+else, as in a network namespace of its own: what is sent to a pod that has gone never leaves the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ class PodNetwork:
 
 @contextmanager
 def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
-    """For as long as the block lasts. Raises ``ServerUnavailable`` where this user may not change routes."""
+    """For as long as the block lasts. Raises ``ServerUnavailable`` where pods' addresses lead to other machines, or this
+    user may not change routes."""
+    if _lead_elsewhere():
+        raise ServerUnavailable(
+            "Pods have a network in a network namespace of its own, which `make test-kubernetes` makes where it is run "
+            "by root: here their addresses would lead to other machines."
+        )
     network = PodNetwork(_taken())
     try:
         api = TcpProxy(int(cluster.url.rpartition(":")[2]), network.api, _HTTPS)
@@ -59,6 +66,17 @@ def _taken() -> IPv4Network:
         if "File exists" not in said:
             break
     raise ServerUnavailable(f"A network of pods needs `ip route add local`, which this machine does not do: {said}")
+
+
+def _lead_elsewhere() -> bool:
+    """Whether a packet to some pod would be sent by another interface than loopback's."""
+    try:
+        found = subprocess.run(
+            ["ip", "route", "get", str(_RANGES[-1][1])], capture_output=True, text=True, check=False, timeout=30
+        )
+    except OSError:
+        return False  # said when there is to be a route
+    return found.returncode == 0 and not found.stdout.startswith("local ")
 
 
 def _route(do: str, addresses: IPv4Network) -> str:
