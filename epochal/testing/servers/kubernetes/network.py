@@ -38,8 +38,8 @@ class PodNetwork:
 
 @contextmanager
 def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
-    """For as long as the block lasts. Raises ``ServerUnavailable`` where pods' addresses lead to other machines, or this
-    user may not change routes."""
+    """For as long as the block lasts. Raises ``ServerUnavailable`` where pods' addresses lead to other machines, and
+    where this user may not change routes."""
     if _lead_elsewhere():
         raise ServerUnavailable(
             "Pods have a network in a network namespace of its own, which `make test-kubernetes` makes where it is run "
