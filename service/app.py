@@ -14,7 +14,8 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import epochal
-from epochal.service.api import openapi, problem_handlers
+from epochal.driver.keeper import LARGEST_ANSWER
+from epochal.service.api import internal_pods, openapi, problem_handlers
 from epochal.service.api.annotations import router as snapshot_annotations
 from epochal.service.api.applications import router as applications
 from epochal.service.api.artifacts import router as artifacts
@@ -61,7 +62,7 @@ from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,
     compose,
-    subprocess_builder,
+    own_builder,
     threaded_supervisor,
 )
 from epochal.service.domain.ports import Component
@@ -111,7 +112,7 @@ ROUTERS = (
 
 def create_app(
     settings: Settings,
-    make_builder: MakeBuilder = subprocess_builder,
+    make_builder: MakeBuilder = own_builder,
     make_supervisor: MakeSupervisor = threaded_supervisor,
     beside: Sequence[Component] = (),
 ) -> FastAPI:
@@ -141,6 +142,7 @@ def create_app(
         app.include_router(router)
     if control.drivers is not None:
         app.include_router(internal)
+        app.include_router(internal_pods.router)
         app.state.drivers = control.drivers
     limits = settings.limits
     # The last one added is the outermost.
@@ -162,6 +164,8 @@ def _body_limit(path: str, limits: Limits) -> int:
         return limits.artifact_bytes
     if path.startswith("/v1/imports/") and path.endswith("/content"):
         return limits.bundle_part_bytes
+    if internal_pods.takes_answer(path):
+        return LARGEST_ANSWER
     return limits.body_bytes
 
 

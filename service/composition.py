@@ -79,6 +79,8 @@ from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
 
+KUBERNETES = "kubernetes"
+"""The launcher whose drivers are pods."""
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user is who runs authors' code; ``None``: the control plane's own user."""
 MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership], Supervisor]
@@ -197,6 +199,16 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builds in subprocesses, as ``user``."""
     return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers)
+
+
+def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
+    """Builds where drivers run: in pods, or else in subprocesses as ``user``."""
+    if settings.kubernetes is None or settings.launcher != KUBERNETES:
+        return subprocess_builder(settings, user)
+    # Not before: it needs the extra ``kubernetes``.
+    from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
+
+    return KubernetesBuilder.of(settings)
 
 
 def threaded_supervisor(

@@ -15,7 +15,8 @@ import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from epochal.service.api import problem_handlers
+from epochal.driver.keeper import LARGEST_ANSWER
+from epochal.service.api import internal_pods, problem_handlers
 from epochal.service.api.fast_calls import FastCalls
 from epochal.service.api.gate import driver_gate
 from epochal.service.api.http_protocol import HttpProtocol, limited
@@ -23,7 +24,7 @@ from epochal.service.api.internal import health
 from epochal.service.api.internal import router as internal
 from epochal.service.api.transport import Transport
 from epochal.service.domain.ports import ControlEvent
-from epochal.service.domain.settings import Settings
+from epochal.service.domain.settings import Limits, Settings
 from epochal.service.domain.topics import topics_of
 from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
@@ -61,11 +62,20 @@ def create_internal_app(settings: Settings) -> FastAPI:
     problem_handlers.install(app)
     app.include_router(health)
     app.include_router(internal)
+    app.include_router(internal_pods.router)
     # The last one added is the outermost.
     app.add_middleware(FastCalls, drivers=app.state.drivers)
-    limit = settings.limits.body_bytes
-    app.add_middleware(Transport, limit_of=lambda _path: limit, observe=lambda *_: None, limits=settings.limits)
+    app.add_middleware(
+        Transport,
+        limit_of=lambda path: _body_limit(path, settings.limits),
+        observe=lambda *_: None,
+        limits=settings.limits,
+    )
     return app
+
+
+def _body_limit(path: str, limits: Limits) -> int:
+    return LARGEST_ANSWER if internal_pods.takes_answer(path) else limits.body_bytes
 
 
 @asynccontextmanager

@@ -103,7 +103,7 @@ class ForkService:
         with self._database.reading() as session:
             as_it_was = self._proposals.as_it_was(session, version)
         producer = self._proposals.producer(as_it_was)
-        return self._builder.describe(producer.artifact, producer.parameters)
+        return self._builder.describe(producer.artifact, producer.parameters, producer.configuration)
 
 
 def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:

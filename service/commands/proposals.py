@@ -91,7 +91,9 @@ class Proposals:
 
     def described(self, candidate: Candidate) -> GraphDescription:
         """Without Spark. Raises what the builder says of the code."""
-        return self._builder.describe(self._code.file(candidate.artifact), candidate.parameters)
+        return self._builder.describe(
+            self._code.file(candidate.artifact), candidate.parameters, candidate.configuration
+        )
 
     def proposal(
         self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
@@ -153,7 +155,7 @@ class Proposals:
     def shown(self, application: str, producer: Producer, at: EpochKey, attempt: int) -> Mapping[str, int | None]:
         """What the sinks of a version show of a branch: see ``Builder.shown``."""
         branch = ShownOf(application=application, at=at, attempt=attempt, store=self._settings.store_url)
-        return self._builder.shown(producer.artifact, producer.parameters, branch)
+        return self._builder.shown(producer.artifact, producer.parameters, branch, producer.configuration)
 
     def trial(
         self,

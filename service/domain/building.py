@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -106,11 +106,22 @@ AS_EVER, FOR_WARM = b".", b"w"
 """What a request comes with: whether a child that has Spark started can answer it."""
 
 
+ONCE = "once"
+"""Last argument of a builder process that is there for one request."""
+
+
+_OF_OTHER_PROCESSES: Final = ("spark.kubernetes.", "spark.executor.")
+"""Options of Spark that say nothing of a process that has no executors beside it."""
+_OF_SIZES: Final = ("spark.driver.memory", "spark.driver.cores")
+"""Those that an analysis does not need: it is as small for everybody."""
+
+
 def suits_warm(request: BuildRequest) -> bool:
     """Whether it needs Spark, as it is started for an application that says nothing of it."""
     match request.work:
-        case Analyse() | TrialOf():  # which have a master of their own
-            return not request.configuration.spark
+        case Analyse() | TrialOf() as work:  # which have a master of their own
+            meaningless = _OF_OTHER_PROCESSES if isinstance(work, TrialOf) else (*_OF_OTHER_PROCESSES, *_OF_SIZES)
+            return all(option.startswith(meaningless) for option in request.configuration.spark)
         case RekeyOf():
             usual = Configuration()
             return (request.configuration.master, request.configuration.spark) == (usual.master, usual.spark)

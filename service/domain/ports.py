@@ -72,7 +72,7 @@ Meanwhile = Callable[[], None]
 
 
 class Builder(Component, Protocol):
-    """Builds pipelines in subprocesses: no author's code ever runs in the control plane.
+    """Builds pipelines in other processes: no author's code ever runs in the control plane.
 
     ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
 
@@ -84,7 +84,9 @@ class Builder(Component, Protocol):
     def spares(self) -> SpareFigures:
         """The processes that have Spark started for what needs it."""
 
-    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
+    def describe(
+        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+    ) -> GraphDescription:
         """Fast (tens of milliseconds; a warm subprocess), without Spark."""
 
     def analyse(
@@ -112,7 +114,9 @@ class Builder(Component, Protocol):
     ) -> ManifestReference:
         """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
 
-    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
+    def shown(
+        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: ApplicationConfiguration
+    ) -> Mapping[str, int | None]:
         """For each sink the latest epoch of a branch that it shows, 0 for none; ``None``: it does not say so. Asks the
         sinks' servers (seconds), and changes nothing. Also raises ``SinkError``."""
 

@@ -211,6 +211,11 @@ class Settings(BaseModel):
         return self.data.absolute() / "spares"
 
     @property
+    def pods_directory(self) -> Path:
+        """What the control plane's processes say to each other of pods that it keeps."""
+        return self.data.absolute() / "pods"
+
+    @property
     def home_directory(self) -> Path:
         """The home of the user that builders and drivers run as, when that is not the control plane's."""
         return self.data.absolute() / "home"

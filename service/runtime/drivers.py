@@ -33,6 +33,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.topics import CALL, OPERATION, Topics
 from epochal.service.runtime.directives import Watch
 from epochal.service.runtime.driver_orders import orders_of
+from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.pod_tokens import PodTokens
 
@@ -68,6 +69,7 @@ class DriverService:
         self._known: dict[str, float] = {}
         self._pods = None if settings.kubernetes is None else PodTokens(settings.kubernetes.issuer)
         self.finished = wake
+        self.kept_pods = KeptPods(settings.pods_directory)
 
         @lru_cache(maxsize=_KEPT)
         def catalog(execution: str, attempt: int) -> SqlCatalog:

@@ -22,7 +22,7 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
     """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
 
     ================================================  =====================================================
-    imports, replicas, hints, logs                    the control plane's only
+    imports, replicas, hints, logs, pods              the control plane's only
     the data directory, work, spares                  ``user`` may pass through, and list nothing
     artifact-cache                                    ``user`` may read
     store, home                                       ``user``'s own
@@ -40,7 +40,7 @@ def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
 def _prepare(settings: Settings, user: ProcessUser | None) -> None:
     data = settings.data.absolute()
     data.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
-    for name in ("imports", "replicas", "hints"):
+    for name in ("imports", "replicas", "hints", "pods"):
         _folder(data / name, _OWNER_ONLY)
     _folder(settings.logs_directory, _OWNER_ONLY)
     store = local_store(settings)

@@ -12,7 +12,7 @@ from epochal.service.domain.kubernetes.settings import KubernetesSettings, Token
 from epochal.testing.servers.kubernetes import KubernetesCluster
 from epochal.testing.servers.kubernetes.cluster import ISSUER
 
-CONTROL, DRIVER, EXECUTOR = "epochal-control", "epochal-driver", "epochal-executor"
+CONTROL, DRIVER, EXECUTOR, BUILDER = "epochal-control", "epochal-driver", "epochal-executor", "epochal-builder"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OF_CONTROL_PLANES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Project:
-    """``namespace`` has the service accounts of drivers and executors; in ``control`` is that of control planes."""
+    """``namespace`` has the service accounts of drivers, executors and builders; in ``control`` is that of control planes."""
 
     cluster: KubernetesCluster
     namespace: str
@@ -84,6 +84,7 @@ def make_project(cluster: KubernetesCluster) -> Project:
         (project.control, CONTROL),
         (project.namespace, DRIVER),
         (project.namespace, EXECUTOR),
+        (project.namespace, BUILDER),
     ):
         cluster.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
     _allow(project, CONTROL, project.control, OF_CONTROL_PLANES)

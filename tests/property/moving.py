@@ -97,7 +97,7 @@ class Mover:
 
 
 class _Builder:
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
         return GraphDescription(name="counts", nodes=(), sinks={})
 
 

@@ -54,7 +54,7 @@ class StandInBuilder:
     def close(self) -> None:
         pass
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
         content = json.loads(artifact.read_text().splitlines()[0].removeprefix("# "))
         if "wrong" in content:
             raise PipelineError(content["wrong"])
@@ -73,7 +73,9 @@ class StandInBuilder:
         tables = json.loads(artifact.read_text().splitlines()[0].removeprefix("# ")).get("tables")
         return graph if tables is None else GraphDescription.model_validate({**graph.model_dump(), "tables": tables})
 
-    def shown(self, artifact: Path, parameters: Mapping[str, Any], branch: ShownOf) -> dict[str, int | None]:
+    def shown(
+        self, artifact: Path, parameters: Mapping[str, Any], branch: ShownOf, configuration: object = None
+    ) -> dict[str, int | None]:
         scope = EpochScope(branch.application, branch.at, branch.attempt, None)
         targets = self.describe(artifact, parameters).sinks
         return {

@@ -36,7 +36,7 @@ Call = tuple[str, Mapping[str, Any]]
 class ProgramBuilder(StandInBuilder):
     """Loads the code that it is given, and plans it without Spark."""
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any]) -> GraphDescription:
+    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
         return describe(load(artifact).graph(parameters))
 
     def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:

@@ -15,7 +15,7 @@ import pytest
 
 from epochal.engine.settings import Configuration
 from epochal.errors import ArtifactError, ParameterError, PipelineError
-from epochal.service.runtime.builder import subprocess_builder
+from epochal.service.runtime.builder import asking
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from tests.waiting import eventually
 
@@ -133,7 +133,7 @@ def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
     bad.mkdir()
     with pytest.raises(PipelineError, match="ended its process"):
         builder.describe(write(bad, "import os; os._exit(9)"), {})
-    monkeypatch.setattr(subprocess_builder, "DESCRIBE_SECONDS", 0.5)
+    monkeypatch.setattr(asking, "DESCRIBE_SECONDS", 0.5)
     with pytest.raises(PipelineError, match="took over"):
         builder.describe(write(bad, "while True: pass"), {})
     monkeypatch.undo()

@@ -155,9 +155,9 @@ class ImportService:
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:
-            after = self._builder.describe(code, parameters)
+            after = self._builder.describe(code, parameters, configuration)
             before = (
-                self._builder.describe(code, version.parameters)
+                self._builder.describe(code, version.parameters, configuration)
                 if version.graph is None
                 else GraphDescription.model_validate(version.graph)
             )

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from epochal.errors import EnvironmentProblem, EpochalError
-from epochal.service.domain.kubernetes.labels import DRIVER
+from epochal.service.domain.kubernetes.labels import BUILDER, DRIVER
 
 Json = Mapping[str, Any]
 
@@ -39,41 +39,68 @@ class PodCondition:
     exit_code: int | None = None
 
 
+@dataclass(frozen=True)
+class Sort:
+    """What a pod is, as people call it, and its container is called; how its size and its memory are said, and in which
+    setting its service account."""
+
+    container: str
+    size: str
+    memory: str
+    account: str
+
+    def __str__(self) -> str:
+        return self.container
+
+
+DRIVERS: Final = Sort(
+    DRIVER,
+    "spark.driver.memory, spark.kubernetes.driver.request.cores",
+    "spark.driver.memory is the heap, spark.driver.memoryOverhead what is beside it",
+    "service_account",
+)
+BUILDERS: Final = Sort(
+    BUILDER,
+    "`builder_memory` and `builder_cpu` in the settings; for trials and rekeys spark.driver.memory",
+    "`builder_memory` in the settings; for trials and rekeys spark.driver.memory",
+    "builder_service_account",
+)
+
+
 class PodRefused(EpochalError):
     """The cluster did not take the pod of a driver, and may take another one later."""
 
     slug = "pod-refused"
 
 
-def condition_of(pod: Json, events: Sequence[Json] = ()) -> PodCondition:
+def condition_of(pod: Json, events: Sequence[Json] = (), sort: Sort = DRIVERS) -> PodCondition:
     """``events``: of the pod, oldest first; without them it is not known why volumes are waited for."""
     status = pod.get("status") or {}
     phase = status.get("phase")
-    driver = _driver_status(status)
-    state = driver.get("state") or {}
+    state = _own_status(status, sort).get("state") or {}
     if (ended := state.get("terminated")) is not None:
-        return PodCondition(Phase.ENDED, _why_ended(pod, status, ended), _exit_code(ended))
+        return PodCondition(Phase.ENDED, _why_ended(pod, status, ended, sort), _exit_code(ended))
     if phase in ("Failed", "Succeeded"):
         return PodCondition(Phase.ENDED, _why_failed(status))
     if "running" in state:
         return PodCondition(Phase.RUNNING, _disruption(status))
     if phase == "Unknown":
         return PodCondition(Phase.RUNNING, _NODE_SILENT)
-    return _while_waiting(pod, status, events)
+    return _while_waiting(pod, status, events, sort)
 
 
-def refusal(status: int, message: str, namespace: str) -> EpochalError:
+def refusal(status: int, message: str, namespace: str, sort: Sort = DRIVERS) -> EpochalError:
     """Why the cluster did not take a pod, by the answer of its API. What another pod would meet, too, is an
     ``EnvironmentProblem``; what may be otherwise later is :class:`PodRefused`."""
     said = _sentence(message)
     if "exceeded quota" in message:
         return PodRefused(
-            f"The quota of the namespace {namespace!r} has no room for the driver's pod: {said} Stop something there, "
-            "make the driver smaller (spark.driver.memory), or have the quota raised."
+            f"The quota of the namespace {namespace!r} has no room for the {sort}'s pod: {said} Stop something there, "
+            f"make the {sort} smaller ({sort.size}), or have the quota raised."
         )
     if "violates PodSecurity" in message:
         return EnvironmentProblem(
-            f"The namespace {namespace!r} does not admit the driver's pod: {said} Something in the pod template takes "
+            f"The namespace {namespace!r} does not admit the {sort}'s pod: {said} Something in the pod template takes "
             "away what Epochal asks for: remove that from the settings of the control plane."
         )
     if "is being terminated" in message:
@@ -82,8 +109,8 @@ def refusal(status: int, message: str, namespace: str) -> EpochalError:
         return PodRefused(f"There is no namespace {namespace!r}. Make it, or correct `namespaces` in the settings.")
     if status == HTTPStatus.FORBIDDEN and "serviceaccount" in message.lower() and "not found" in message:
         return PodRefused(
-            f"The service account of drivers is missing in the namespace {namespace!r}: {said} Make it, or correct "
-            "`service_account` in the settings."
+            f"The service account of {sort}s is missing in the namespace {namespace!r}: {said} Make it, or correct "
+            f"`{sort.account}` in the settings."
         )
     if status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
         return PodRefused(
@@ -92,10 +119,10 @@ def refusal(status: int, message: str, namespace: str) -> EpochalError:
         )
     if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return EnvironmentProblem(
-            f"The cluster does not take the driver's pod for one: {said} Correct the pod template, or what the "
+            f"The cluster does not take the {sort}'s pod for one: {said} Correct the pod template, or what the "
             "application's configuration says of pods."
         )
-    return PodRefused(f"The cluster did not take the driver's pod (HTTP status {status}): {said}")
+    return PodRefused(f"The cluster did not take the {sort}'s pod (HTTP status {status}): {said}")
 
 
 def gone(namespace: str, name: str) -> str:
@@ -122,10 +149,10 @@ _DISRUPTIONS: Final = {
 }
 
 
-def _driver_status(status: Json) -> Json:
-    """Of the driver's container; of the first one where none has its name."""
+def _own_status(status: Json, sort: Sort) -> Json:
+    """Of Epochal's container; of the first one where none has its name."""
     containers: Sequence[Json] = status.get("containerStatuses") or ()
-    named = [container for container in containers if container.get("name") == DRIVER]
+    named = [container for container in containers if container.get("name") == sort.container]
     return next(iter(named or containers), {})
 
 
@@ -136,24 +163,24 @@ def _exit_code(ended: Json) -> int | None:
     return _SIGNALS - int(code) if int(code) > _SIGNALS else int(code)
 
 
-def _why_ended(pod: Json, status: Json, ended: Json) -> str | None:
+def _why_ended(pod: Json, status: Json, ended: Json, sort: Sort) -> str | None:
     reason, code = ended.get("reason"), ended.get("exitCode")
     if reason == "OOMKilled":
-        limit = _memory_limit(pod)
+        limit = _memory_limit(pod, sort)
         size = f" of {limit}" if limit else ""
         return (
-            f"The driver was killed for its memory (OOMKilled): it and its JVM took more than the pod's limit{size}. "
-            "Give it more: spark.driver.memory is the heap, spark.driver.memoryOverhead what is beside it."
+            f"The {sort} was killed for its memory (OOMKilled): it and its JVM took more than the pod's limit{size}. "
+            f"Give it more: {sort.memory}."
         )
     if disruption := _disruption(status) or _why_failed(status):
         return disruption
     if reason in ("StartError", "ContainerCannotRun"):
         return (
-            f"The driver's program cannot be started: {_sentence(ended.get('message'))} Is the image one of Epochal, "
+            f"The {sort}'s program cannot be started: {_sentence(ended.get('message'))} Is the image one of Epochal, "
             "with `python` on its PATH?"
         )
     if code == _KILLED:
-        return "The driver was killed (SIGKILL), and not for its memory."
+        return f"The {sort} was killed (SIGKILL), and not for its memory."
     return None
 
 
@@ -185,7 +212,7 @@ def _disruption(status: Json) -> str | None:
     return None
 
 
-def _while_waiting(pod: Json, status: Json, events: Sequence[Json]) -> PodCondition:
+def _while_waiting(pod: Json, status: Json, events: Sequence[Json], sort: Sort) -> PodCondition:
     for container in _containers(status):
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = waiting.get("reason"), _sentence(waiting.get("message"))
@@ -209,7 +236,7 @@ def _while_waiting(pod: Json, status: Json, events: Sequence[Json]) -> PodCondit
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             cause = (
                 f"No node takes the pod ({condition.get('reason')}): {_sentence(condition.get('message'))} Make the "
-                "driver smaller (spark.driver.memory, spark.kubernetes.driver.request.cores), or add nodes."
+                f"{sort} smaller ({sort.size}), or add nodes."
             )
             return PodCondition(Phase.WAITING, cause)
     for event in reversed(events):
@@ -237,8 +264,8 @@ def _image_of(pod: Json, container: str | None) -> str:
     return str(_manifest_of(pod, container).get("image", ""))
 
 
-def _memory_limit(pod: Json) -> str | None:
-    limits = (_manifest_of(pod, DRIVER).get("resources") or {}).get("limits") or {}
+def _memory_limit(pod: Json, sort: Sort) -> str | None:
+    limits = (_manifest_of(pod, sort.container).get("resources") or {}).get("limits") or {}
     memory = limits.get("memory")
     return None if memory is None else str(memory)
 

@@ -10,9 +10,11 @@ APPLICATION = "epochal.dev/application"
 EXECUTION = "epochal.dev/execution"
 ATTEMPT = "epochal.dev/attempt"
 DRIVER = "driver"
-"""The component, and the name of its container."""
+BUILDER = "builder"
+"""The components, and the names of their containers."""
 SELECTOR = f"{MANAGED_BY}=epochal,{COMPONENT}={DRIVER}"
 """Which pods are drivers."""
+BUILDERS = f"{MANAGED_BY}=epochal,{COMPONENT}={BUILDER}"
 
 
 def labels_of(name: DriverName, application: str) -> dict[str, str]:

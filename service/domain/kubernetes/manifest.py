@@ -56,75 +56,100 @@ def driver_manifest(pod: DriverPod, settings: KubernetesSettings) -> dict[str, A
     check_spark_options(pod.spark)
     if wants_executors(pod.master):
         executor_image(pod.spark, settings)  # refused now, and not by a driver that has waited for a node
-    return merged(merged(_defaults(pod, settings), settings.template), _required(pod, settings))
+    below = pod_defaults(DRIVER, _resources(pod.spark, settings), settings, settings.grace_seconds)
+    return merged(merged(below, settings.template), _required(pod, settings))
 
 
-def _defaults(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
-    """What a template may change."""
-    spark = pod.spark
-    cpu = spark.get("spark.kubernetes.driver.request.cores") or spark.get("spark.driver.cores") or settings.cpu
-    memory = driver_memory(spark, settings.memory)
-    limit = spark.get("spark.kubernetes.driver.limit.cores")
-    container = {
-        "name": DRIVER,
+def pod_defaults(
+    container: str, resources: Mapping[str, Any], settings: KubernetesSettings, grace_seconds: int
+) -> dict[str, Any]:
+    """What a template may change, of each pod whose one container is this."""
+    own = {
+        "name": container,
         "imagePullPolicy": settings.pull_policy,
-        "resources": {
-            "requests": {"cpu": cpu, "memory": memory},
-            "limits": {"memory": memory} | ({} if limit is None else {"cpu": limit}),
-        },
+        "resources": resources,
         "securityContext": restricted_container(),
         "volumeMounts": scratch_mounts(),
         "env": scratch_variables(),
     }
     spec = {
         "securityContext": restricted_pod(),
-        "terminationGracePeriodSeconds": settings.grace_seconds,
-        "containers": [container],
+        "terminationGracePeriodSeconds": grace_seconds,
+        "containers": [own],
         "volumes": scratch_volumes(),
     }
     return {"spec": spec}
 
 
-def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
-    """What no template changes."""
-    spark = pod.spark
+def pod_required(spark: Mapping[str, str], settings: KubernetesSettings) -> dict[str, Any]:
+    """What no template changes, of the ``spec`` of each pod, beside its service account and container."""
     selected = {name: value for nodes in _NODES for name, value in _options(spark, nodes).items()}
-    spec = {
-        "restartPolicy": "Never",  # to start another driver is the supervisor's decision
-        "serviceAccountName": settings.service_account,
-        # Only who starts pods calls the cluster's API.
-        "automountServiceAccountToken": wants_executors(pod.master),
+    return {
+        "restartPolicy": "Never",  # to start another one is the control plane's decision
         "enableServiceLinks": False,
-        "containers": [_driver(pod, settings)],
         "volumes": [_token_volume(settings), *trust_of(settings).volumes],
         **({"nodeSelector": selected} if selected else {}),
     }
-    labels = {**_options(spark, _LABEL), **labels_of(pod.name, pod.application), COMPONENT: DRIVER}
-    metadata = {"name": str(pod.name), "namespace": pod.namespace, "labels": labels}
-    if annotations := _options(spark, _ANNOTATION):
-        metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+def own_container(
+    name: str, spark: Mapping[str, str], further: Mapping[str, Any], settings: KubernetesSettings
+) -> dict[str, Any]:
+    """The container of a pod that asks a control plane what it is to do. ``further``: variables over the application's
+    own, as a manifest has them. Raises ``EnvironmentProblem`` for an image that is not allowed."""
     variables: dict[str, dict[str, Any]] = {
-        **{name: {"value": value} for name, value in _options(pod.spark, _VARIABLE).items()},
-        **{name: _secret(name, reference) for name, reference in _options(pod.spark, _SECRET).items()},
-        **{name: {"value": value} for name, value in (*pod.variables.items(), *trust_of(settings).variables)},
-        CONTROL_PLANES_VARIABLE: {"value": " ".join(pod.control_planes)},
+        **{name: {"value": value} for name, value in _options(spark, _VARIABLE).items()},
+        **{name: _secret(name, reference) for name, reference in _options(spark, _SECRET).items()},
+        **{name: {"value": value} for name, value in trust_of(settings).variables},
+        **further,
         TOKEN_FILE_VARIABLE: {"value": f"{TOKEN_FOLDER}/token"},
-        ADDRESS_VARIABLE: {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     }
     return {
-        "name": DRIVER,
-        "image": driver_image(pod.spark, settings),
-        "command": ["python", "-m", "epochal.driver"],
-        "args": [FETCH, str(pod.name)],
+        "name": name,
+        "image": driver_image(spark, settings),
         "env": [{"name": name, **value} for name, value in variables.items()],
         "volumeMounts": [
             {"name": _TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True},
             *trust_of(settings).mounts,
         ],
+    }
+
+
+def _resources(spark: Mapping[str, str], settings: KubernetesSettings) -> dict[str, Any]:
+    cpu = spark.get("spark.kubernetes.driver.request.cores") or spark.get("spark.driver.cores") or settings.cpu
+    limit = spark.get("spark.kubernetes.driver.limit.cores")
+    memory = driver_memory(spark, settings.memory)
+    return {
+        "requests": {"cpu": cpu, "memory": memory},
+        "limits": {"memory": memory} | ({} if limit is None else {"cpu": limit}),
+    }
+
+
+def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    spec = {
+        **pod_required(pod.spark, settings),
+        "serviceAccountName": settings.service_account,
+        # Only who starts pods calls the cluster's API.
+        "automountServiceAccountToken": wants_executors(pod.master),
+        "containers": [_driver(pod, settings)],
+    }
+    labels = {**_options(pod.spark, _LABEL), **labels_of(pod.name, pod.application), COMPONENT: DRIVER}
+    metadata = {"name": str(pod.name), "namespace": pod.namespace, "labels": labels}
+    if annotations := _options(pod.spark, _ANNOTATION):
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    further: dict[str, dict[str, Any]] = {
+        **{name: {"value": value} for name, value in pod.variables.items()},
+        CONTROL_PLANES_VARIABLE: {"value": " ".join(pod.control_planes)},
+        ADDRESS_VARIABLE: {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    }
+    return {
+        **own_container(DRIVER, pod.spark, further, settings),
+        "command": ["python", "-m", "epochal.driver"],
+        "args": [FETCH, str(pod.name)],
     }
 
 

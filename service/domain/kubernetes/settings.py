@@ -68,9 +68,15 @@ class KubernetesSettings(_Section):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     service_account: Label = Field("epochal-driver", description="Of drivers.")
     executor_service_account: Label = Field("epochal-executor", description="Of executors, which mount no token of it.")
+    builder_service_account: Label = Field("epochal-builder", description="Of builders, which mount no token of it.")
     cpu: Quantity = Field("1", description="What a driver requests, where the application says nothing.")
     memory: Quantity = Field("2Gi", description="What a driver requests, and may have at most, likewise.")
-    template: dict[str, Any] = Field({}, description="Pod template of drivers.")
+    builder_cpu: Quantity = Field("500m", description="What a builder requests.")
+    builder_memory: Quantity = Field("2Gi", description="What a builder requests, and may have at most.")
+    builders: int = Field(
+        1, ge=0, le=16, description="Builders that each control plane keeps with Spark started, for what comes next."
+    )
+    template: dict[str, Any] = Field({}, description="Pod template of drivers, and of builders.")
     executor_template: dict[str, Any] = Field({}, description="Pod template of executors.")
     authority: ConfigMapName | None = Field(
         None, description="A config map in each project's namespace: whom pods trust to be the control plane (ca.crt)."

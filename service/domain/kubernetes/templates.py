@@ -39,6 +39,20 @@ def merged(below: Manifest, above: Manifest) -> dict[str, Any]:
     return result
 
 
+def for_container(template: Manifest, written_for: str, name: str) -> dict[str, Any]:
+    """The template of a pod whose container has another name, and a size of its own."""
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping) or "containers" not in spec:
+        return dict(template)
+    containers = [
+        {**{key: value for key, value in each.items() if key != "resources"}, "name": name}
+        if each.get("name") == written_for
+        else dict(each)
+        for each in spec["containers"]
+    ]
+    return {**template, "spec": {**spec, "containers": containers}}
+
+
 def _merged_value(name: str, below: Any, above: Any) -> Any:
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return merged(below, above)

@@ -4,6 +4,7 @@ Everything that a pipeline imports is imported here, once, without running any a
 milliseconds. Requests come over a Unix socket that is standard input: each is a connection of its own, sent as a file
 descriptor, which the child reads its request from and writes its answer to. What needs Spark as it usually is
 goes to one of ``N`` children that have it started already, where one is ready.
+With ``once`` as a further argument they are begun now, and none after them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import NoReturn
 
 import epochal.connectors
 import epochal.pipeline.pipeline  # noqa: F401
-from epochal.service.domain.building import FOR_WARM, BuildRequest
+from epochal.service.domain.building import FOR_WARM, ONCE, BuildRequest
 from epochal.service.runtime.builder.child import answer
-from epochal.service.runtime.builder.warm import WarmChildren
+from epochal.service.runtime.builder.warm import AFTER_DRIVERS, FOR_ONE_REQUEST, WarmChildren
 
 LOOK_SECONDS = 1.0
 
@@ -35,7 +36,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     number = int(sys.argv[1])
-    warm = WarmChildren(number, _serve)
+    warm = WarmChildren(number, _serve, FOR_ONE_REQUEST if sys.argv[-1] == ONCE else AFTER_DRIVERS)
     shown: list[tuple[int, bool]] = []
     while True:
         if warm.states != shown:

@@ -55,9 +55,11 @@ class BoundedBuilder:
     def close(self) -> None:
         self._builder.close()
 
-    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
+    def describe(
+        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+    ) -> GraphDescription:
         with self._place():
-            return self._builder.describe(artifact, parameters)
+            return self._builder.describe(artifact, parameters, configuration)
 
     def analyse(
         self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
@@ -85,9 +87,11 @@ class BoundedBuilder:
     ) -> ManifestReference:
         return self._builder.rekey(artifact, parameters, configuration, target, meanwhile)
 
-    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
+    def shown(
+        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: ApplicationConfiguration
+    ) -> Mapping[str, int | None]:
         with self._place():
-            return self._builder.shown(artifact, parameters, branch)
+            return self._builder.shown(artifact, parameters, branch, configuration)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

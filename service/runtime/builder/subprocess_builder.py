@@ -10,77 +10,37 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import ValidationError
-
-from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
-from epochal.engine.trial_report import TrialReport
-from epochal.errors import (
-    Conflict,
-    EnvironmentProblem,
-    EpochAborted,
-    EpochalError,
-    InvalidInput,
-    PipelineError,
-    SnapshotError,
-    SnapshotExpired,
-    error_class,
-)
-from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.building import (
-    AS_EVER,
-    FOR_WARM,
-    Analyse,
-    BuildAnswer,
-    BuildError,
-    BuildRequest,
-    Describe,
-    RekeyOf,
-    ShownOf,
-    TrialOf,
-    Work,
-    suits_warm,
-)
+from epochal.driver.keeper import LARGEST_ANSWER
+from epochal.errors import EnvironmentProblem
+from epochal.service.domain.building import AS_EVER, FOR_WARM, ONCE, BuildRequest, suits_warm
 from epochal.service.domain.ports import Meanwhile, SpareFigures
+from epochal.service.runtime.builder.asking import AskingBuilder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.local import driver_environment
 from epochal.service.runtime.launchers.processes import memory_of_session
 
 log = logging.getLogger("epochal.builder")
 
-Result = TypeVar("Result")
-
-DESCRIBE_SECONDS = 20.0
-ANALYSE_SECONDS = 120.0
-TRIAL_SECONDS = 1200.0
-SHOWN_SECONDS = 60.0
-REKEY_SECONDS = 4 * 3600.0
-DESCRIBE_MEMORY_BYTES = 4 << 30
-"""Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
-
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
 """Between two looks whether anybody still wants the answer."""
 _READ_BYTES = 1 << 16
-_LARGEST_ANSWER = 64 << 20
-"""In bytes. The author's code runs in the process that answers, and could go on for ever."""
-_LONGEST_MESSAGE = 4_000
-_OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Conflict, EnvironmentProblem)
 
 
-class SubprocessBuilder:
+class SubprocessBuilder(AskingBuilder):
     """A :class:`~epochal.service.domain.ports.Builder`. Requests run at the same time, each in a child of its own."""
 
-    def __init__(self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0) -> None:
+    def __init__(
+        self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0, once: bool = False
+    ) -> None:
         """``user``: who the builder runs as, with ``home`` as its home and working folder. ``warm``: so many children
-        are kept that have Spark started."""
+        are kept that have Spark started. ``once``: they are begun now, and nothing in their place when they were
+        taken."""
         self._warm = warm
+        self._arguments = (str(warm), ONCE) if once else (str(warm),)
         self._states: list[tuple[int, bool]] = []
         self._said = b""
         self._user = user
@@ -121,54 +81,7 @@ class SubprocessBuilder:
             bytes=sum(memory_of_session(process) for process, _ in self._states),
         )
 
-    def describe(self, artifact: Path, parameters: Parameters) -> GraphDescription:
-        request = _request(artifact, parameters, Configuration(), Describe(), DESCRIBE_SECONDS)
-        return _there(self._answer(request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
-
-    def analyse(self, artifact: Path, parameters: Parameters, configuration: Configuration) -> GraphDescription:
-        return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
-
-    def trial(
-        self,
-        artifact: Path,
-        parameters: Parameters,
-        configuration: Configuration,
-        trial: TrialOf,
-        meanwhile: Meanwhile,
-    ) -> TrialReport:
-        request = _request(artifact, parameters, configuration, trial, TRIAL_SECONDS)
-        return _there(self._answer(request, meanwhile).trial)
-
-    def rekey(
-        self,
-        artifact: Path,
-        parameters: Parameters,
-        configuration: Configuration,
-        target: RekeyOf,
-        meanwhile: Meanwhile,
-    ) -> ManifestReference:
-        request = _request(artifact, parameters, configuration, target, REKEY_SECONDS)
-        return _there(self._answer(request, meanwhile).snapshot)
-
-    def shown(self, artifact: Path, parameters: Parameters, branch: ShownOf) -> Mapping[str, int | None]:
-        return _there(self._answer(_request(artifact, parameters, Configuration(), branch, SHOWN_SECONDS)).shown)
-
-    def _answer(self, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
-        data = self._exchange(request, meanwhile)
-        if not data:
-            raise PipelineError(
-                f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "
-                "Move work out of module level and build() into the pipeline's functions."
-            )
-        try:
-            answer = BuildAnswer.model_validate_json(data)
-        except ValidationError:
-            raise PipelineError("The code that builds the pipeline answered in the builder's place.") from None
-        if answer.error is not None:
-            raise _error(answer.error)
-        return answer
-
-    def _exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         """The child's answer; empty when it ended without one. The child ends with the connection."""
         ours, theirs = socket.socketpair()
         with ours:
@@ -187,7 +100,7 @@ class SubprocessBuilder:
                 while part := _received(ours, deadline, meanwhile):
                     parts.append(part)
                     size += len(part)
-                    if size > _LARGEST_ANSWER:
+                    if size > LARGEST_ANSWER:
                         return b""
             except (TimeoutError, ConnectionError):
                 return b""
@@ -222,7 +135,7 @@ class SubprocessBuilder:
             environment = self._user.environment(environment, self._home)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "epochal.service.runtime.builder", str(self._warm)],
+                [sys.executable, "-m", "epochal.service.runtime.builder", *self._arguments],
                 stdin=theirs.fileno(),
                 # What authors print while their pipeline is built belongs to nobody.
                 stdout=subprocess.DEVNULL,
@@ -242,30 +155,3 @@ def _received(connection: socket.socket, deadline: float, meanwhile: Meanwhile) 
         except TimeoutError:
             if time.monotonic() >= deadline:
                 raise
-
-
-def _request(
-    artifact: Path, parameters: Parameters, configuration: Configuration, work: Work, seconds: float
-) -> BuildRequest:
-    return BuildRequest(
-        artifact=artifact, parameters=parameters, configuration=configuration, work=work, seconds=seconds
-    )
-
-
-def _error(error: BuildError) -> EpochalError:
-    """What a caller hears of a failed build: the kind, and a message of bounded length without control characters.
-
-    An author needs their own exception and its traceback, which are the message; what the code prints is not in it.
-    An error that no build has is not believed: the author's code could answer in the builder's place.
-    """
-    kind = error_class(error.slug) or PipelineError
-    text = "".join(character for character in error.message if character.isprintable() or character in "\n\t")
-    if len(text) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        text = f"{text[:half]}\n.. {len(text) - 2 * half} characters are left out ..\n{text[-half:]}"
-    return (kind if issubclass(kind, _OF_A_BUILD) else PipelineError)(text)
-
-
-def _there(result: Result | None) -> Result:
-    assert result is not None  # an answer without an error has what was asked for
-    return result

@@ -6,6 +6,7 @@ As spare drivers they have no author's code, were trained in a session of their 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -23,6 +24,10 @@ from epochal.service.runtime.spare_schedule import Idleness, SpareSchedule, Spar
 log = logging.getLogger("epochal.builder")
 
 READY, QUESTION, ANSWER, REQUEST = b"r", b"?", b".", b"!"
+AFTER_DRIVERS = SpareTimes(quiet=15.0, busy=60.0)
+"""It begins later than a spare driver does, so that one is ready first."""
+FOR_ONE_REQUEST = SpareTimes(retired=math.inf, quiet=0.0, busy=0.0, pause=math.inf)
+"""At once, and none after it; how long it is kept is decided by who keeps its pod."""
 Serve = Callable[[int], NoReturn]
 """Answers the request of a connection, by its descriptor, and ends the process."""
 
@@ -47,10 +52,9 @@ class WarmChildren:
         self,
         number: int,
         serve: Serve,
-        times: SpareTimes = SpareTimes(quiet=15.0, busy=60.0),
+        times: SpareTimes = AFTER_DRIVERS,
         get_ready: Callable[[], Warmed] = _with_spark,
     ) -> None:
-        """``times``: it begins later than a spare driver does, so that one is ready first."""
         self._number = number
         self._serve = serve
         self._times = times

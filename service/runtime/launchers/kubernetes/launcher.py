@@ -119,7 +119,7 @@ class KubernetesLauncher(Launcher):
             spark=orders.configuration.spark,
             namespace=namespace,
             control_planes=orders.control_planes,
-            variables=_passed_on(os.environ),
+            variables=passed_on(os.environ),
         )
         manifest = driver_manifest(pod, self._settings)
         try:
@@ -235,8 +235,8 @@ def _driver_of(name: str, pod: Json) -> DriverName | None:
     return DriverName(execution, int(attempt))
 
 
-def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """What drivers see of the control plane's environment."""
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What pods see of the control plane's environment."""
     passed = {name: environment[name] for name in (FORMAT_VARIABLE,) if environment.get(name)}
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}

@@ -1,0 +1,142 @@
+"""What builders have in common: their verbs as requests, and what an answer is worth. How a request comes to a process
+that builds is each builder's own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.parameters import Parameters
+from epochal.engine.settings import Configuration
+from epochal.engine.trial_report import TrialReport
+from epochal.errors import (
+    Conflict,
+    EnvironmentProblem,
+    EpochAborted,
+    EpochalError,
+    InvalidInput,
+    PipelineError,
+    SnapshotError,
+    SnapshotExpired,
+    error_class,
+)
+from epochal.pipeline.description import GraphDescription
+from epochal.service.domain.building import (
+    Analyse,
+    BuildAnswer,
+    BuildError,
+    BuildRequest,
+    Describe,
+    RekeyOf,
+    ShownOf,
+    TrialOf,
+    Work,
+)
+from epochal.service.domain.ports import Meanwhile
+
+Result = TypeVar("Result")
+
+DESCRIBE_SECONDS = 20.0
+ANALYSE_SECONDS = 120.0
+TRIAL_SECONDS = 1200.0
+SHOWN_SECONDS = 60.0
+REKEY_SECONDS = 4 * 3600.0
+DESCRIBE_MEMORY_BYTES = 4 << 30
+"""Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
+_LONGEST_MESSAGE = 4_000
+_OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Conflict, EnvironmentProblem)
+_USUAL: Final = Configuration()
+
+
+class AskingBuilder(ABC):
+    """The verbs of a :class:`~epochal.service.domain.ports.Builder`."""
+
+    def describe(
+        self, artifact: Path, parameters: Parameters, configuration: Configuration = _USUAL
+    ) -> GraphDescription:
+        request = _request(artifact, parameters, configuration, Describe(), DESCRIBE_SECONDS)
+        return _there(self._answer(request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
+
+    def analyse(self, artifact: Path, parameters: Parameters, configuration: Configuration) -> GraphDescription:
+        return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
+
+    def trial(
+        self,
+        artifact: Path,
+        parameters: Parameters,
+        configuration: Configuration,
+        trial: TrialOf,
+        meanwhile: Meanwhile,
+    ) -> TrialReport:
+        request = _request(artifact, parameters, configuration, trial, TRIAL_SECONDS)
+        return _there(self._answer(request, meanwhile).trial)
+
+    def rekey(
+        self,
+        artifact: Path,
+        parameters: Parameters,
+        configuration: Configuration,
+        target: RekeyOf,
+        meanwhile: Meanwhile,
+    ) -> ManifestReference:
+        request = _request(artifact, parameters, configuration, target, REKEY_SECONDS)
+        return _there(self._answer(request, meanwhile).snapshot)
+
+    def shown(
+        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: Configuration = _USUAL
+    ) -> Mapping[str, int | None]:
+        return _there(self._answer(_request(artifact, parameters, configuration, branch, SHOWN_SECONDS)).shown)
+
+    @abstractmethod
+    def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+        """What the process that builds has answered, at most :data:`LARGEST_ANSWER`, since the author's code runs there
+        and could go on for ever; nothing when it ended without an
+        answer, or did not know where to end. Raises what ``meanwhile`` raises, and ``EnvironmentProblem`` where no
+        process can be had."""
+
+    def _answer(self, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
+        data = self.exchange(request, meanwhile)
+        if not data:
+            raise PipelineError(
+                f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "
+                "Move work out of module level and build() into the pipeline's functions."
+            )
+        try:
+            answer = BuildAnswer.model_validate_json(data)
+        except ValidationError:
+            raise PipelineError("The code that builds the pipeline answered in the builder's place.") from None
+        if answer.error is not None:
+            raise _error(answer.error)
+        return answer
+
+
+def _request(
+    artifact: Path, parameters: Parameters, configuration: Configuration, work: Work, seconds: float
+) -> BuildRequest:
+    return BuildRequest(
+        artifact=artifact, parameters=parameters, configuration=configuration, work=work, seconds=seconds
+    )
+
+
+def _error(error: BuildError) -> EpochalError:
+    """What a caller hears of a failed build: the kind, and a message of bounded length without control characters.
+
+    An author needs their own exception and its traceback, which are the message; what the code prints is not in it.
+    An error that no build has is not believed: the author's code could answer in the builder's place.
+    """
+    kind = error_class(error.slug) or PipelineError
+    text = "".join(character for character in error.message if character.isprintable() or character in "\n\t")
+    if len(text) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]}\n.. {len(text) - 2 * half} characters are left out ..\n{text[-half:]}"
+    return (kind if issubclass(kind, _OF_A_BUILD) else PipelineError)(text)
+
+
+def _there(result: Result | None) -> Result:
+    assert result is not None  # an answer without an error has what was asked for
+    return result

@@ -1,0 +1,118 @@
+"""``python -m epochal.service.runtime.builder.pod NAME WARM``: a builder in a pod of its own, for one request.
+
+It is a builder process as a control plane has one on its machine, with nobody's secrets, and what asks the control plane
+for the request, and brings the answer. It ends when that is done, and when nobody wants it any more. An author's code
+can reach all that is here: the pod, its token, and with that this pod's own request and answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from epochal.driver.keeper import WAIT_SECONDS, Keeper, NotWanted
+from epochal.errors import ArtifactError, EpochalError
+from epochal.logs import configure, log_format
+from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
+from epochal.service.domain.kubernetes.spark import WORK_FOLDER
+from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
+
+log = logging.getLogger("epochal.builder")
+
+_WARMING_SECONDS = 0.5
+"""So often it is looked whether Spark has started; what comes meanwhile is begun without."""
+_WANTED_SECONDS = 3.0
+
+
+def main() -> int:
+    """The pod's exit code: 0 also where nobody wanted it."""
+    configure(log_format(), logging.INFO, sys.stdout)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    name, warm = sys.argv[1], int(sys.argv[2])
+    folder = Path(WORK_FOLDER)
+    try:
+        keeper = Keeper.of(name, os.environ)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+    except (EpochalError, OSError) as error:
+        log.error("this pod cannot build anything: %s", error)
+        return 1
+    builder = SubprocessBuilder(warm=warm, once=True)
+    builder.open()
+    try:
+        request = BuildRequest.model_validate_json(_work(keeper, builder, warm))
+        keeper.answer(_answer(keeper, builder, request, folder / "code"))
+        log.info("answered: %s", request.work.kind)
+    except NotWanted as reason:
+        log.info("this pod ends: %s", reason)
+    finally:
+        builder.close()
+    return 0
+
+
+def _work(keeper: Keeper, builder: SubprocessBuilder, warm: int) -> bytes:
+    while True:
+        is_ready = builder.spares.ready >= warm
+        work = keeper.work(is_ready, WAIT_SECONDS if is_ready else _WARMING_SECONDS)
+        if work is not None:
+            return work
+
+
+def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, code: Path) -> bytes:
+    unwanted: list[NotWanted] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_WANTED_SECONDS):
+            try:
+                keeper.check_wanted()
+            except NotWanted as reason:
+                unwanted.append(reason)
+                return
+
+    def meanwhile() -> None:
+        if unwanted:
+            raise unwanted[0]
+
+    threading.Thread(target=look, name="wanted", daemon=True).start()
+    try:
+        return builder.exchange(with_code_here(keeper, request, code), meanwhile)
+    except EpochalError as error:
+        return BuildAnswer(error=BuildError(slug=error.slug, message=error.message)).model_dump_json().encode()
+    finally:
+        done.set()
+
+
+def with_code_here(keeper: Keeper, request: BuildRequest, folder: Path) -> BuildRequest:
+    """The request, with the code that it names fetched. Raises ``ArtifactError`` where other bytes came."""
+    changed: dict[str, object] = {"artifact": _fetched(keeper, request.artifact, folder)}
+    if isinstance(request.work, TrialOf):
+        artifact = _fetched(keeper, request.work.producer.artifact, folder)
+        producer = request.work.producer.model_copy(update={"artifact": artifact})
+        changed["work"] = request.work.model_copy(update={"producer": producer})
+    return request.model_copy(update=changed)
+
+
+def _fetched(keeper: Keeper, artifact: Path, folder: Path) -> Path:
+    """``artifact``: its sha256, and the name that its author gave it."""
+    sha256, filename = artifact.parts
+    content = keeper.artifact(sha256)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ArtifactError(f"What came as artifact {sha256} ({filename}) was changed on its way. Try again.")
+    path = folder / sha256 / filename
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise ArtifactError(f"The artifact {sha256} cannot be written to {path}: {error.strerror}.") from error
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())
