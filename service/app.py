@@ -14,7 +14,6 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import epochal
-from epochal.driver.keeper import LARGEST_ANSWER
 from epochal.service.api import internal_pods, openapi, problem_handlers
 from epochal.service.api.annotations import router as snapshot_annotations
 from epochal.service.api.applications import router as applications
@@ -71,6 +70,7 @@ from epochal.service.runtime.artifact_adoption import adopt_artifacts
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
+from epochal.wire.pods import LARGEST_ANSWER
 
 logger = logging.getLogger(__name__)
 

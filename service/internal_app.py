@@ -15,7 +15,6 @@ import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from epochal.driver.keeper import LARGEST_ANSWER
 from epochal.service.api import internal_pods, problem_handlers
 from epochal.service.api.fast_calls import FastCalls
 from epochal.service.api.gate import driver_gate
@@ -34,6 +33,7 @@ from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
+from epochal.wire.pods import LARGEST_ANSWER
 
 KEEP_ALIVE_SECONDS = 30
 """Longer than drivers pause between two calls."""

@@ -1,16 +1,4 @@
-"""The control plane that keeps a pod for work, as the pod calls it: with the token that the cluster has made for it.
-
-========================  =============================  ==========================================================
-call                      body                           answer
-========================  =============================  ==========================================================
-``GET work?ready=&..``    none                           200 the work, 204 there is none yet
-``GET wanted``            none                           204
-``GET artifacts/{s}``     none                           200 the bytes
-``PUT answer``            what came of the work          204
-========================  =============================  ==========================================================
-
-All below ``/internal/v1/pods/{pod}/``. 404 and 401: it is not kept (any more), and ends.
-"""
+"""The control plane that keeps a pod for work, as the pod calls it: with the token that the cluster has made for it."""
 
 from __future__ import annotations
 
@@ -26,10 +14,6 @@ from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE
 from epochal.errors import EnvironmentProblem
 from epochal.wire.trust import trusted
 
-WAIT_SECONDS = 10.0
-"""So long a question for work is held at most."""
-LARGEST_ANSWER: Final = 64 << 20
-"""In bytes."""
 PATIENCE_SECONDS = 30.0
 """So long a control plane may be silent; then it is gone, and nobody wants this pod."""
 _PAUSE_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """What a pod calls that a control plane keeps for work, with the token that the cluster has made for it.
 
-Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.driver.keeper`.
+Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.wire.pods`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, Response
 
-from epochal.driver.keeper import WAIT_SECONDS
 from epochal.errors import LauncherUnavailable
 from epochal.service.api.access import for_pods
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.wire.bodies import Sha256
+from epochal.wire.pods import WAIT_SECONDS
 
 router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 

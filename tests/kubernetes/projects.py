@@ -31,7 +31,8 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Project:
-    """``namespace`` has the service accounts of drivers, executors and builders; in ``control`` is that of control planes."""
+    """``namespace`` has the service accounts of drivers, executors and builders; in ``control`` is that of control
+    planes."""
 
     cluster: KubernetesCluster
     namespace: str

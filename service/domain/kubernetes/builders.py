@@ -28,8 +28,8 @@ _OF_SIZES: Final = ("spark.driver.memory", "spark.kubernetes.memoryOverheadFacto
 
 @dataclass(frozen=True)
 class BuilderPod:
-    """``spark``: what an application says of its driver's pod (image, nodes, variables), which holds for what builds it,
-    too. ``sized``: its memory as well. ``warm``: Spark is started before there is work. ``seconds``: no pod becomes
+    """``spark``: what an application says of its driver's pod (image, nodes, variables), which holds for what builds
+    it, too. ``sized``: its memory as well. ``warm``: Spark is started before there is work. ``seconds``: no pod becomes
     older."""
 
     name: str

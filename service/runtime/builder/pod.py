@@ -1,8 +1,8 @@
 """``python -m epochal.service.runtime.builder.pod NAME WARM``: a builder in a pod of its own, for one request.
 
-It is a builder process as a control plane has one on its machine, with nobody's secrets, and what asks the control plane
-for the request, and brings the answer. It ends when that is done, and when nobody wants it any more. An author's code
-can reach all that is here: the pod, its token, and with that this pod's own request and answer.
+It is a builder process as a control plane has one on its machine, with nobody's secrets, and what asks the control
+plane for the request, and brings the answer. It ends when that is done, and when nobody wants it any more. An author's
+code can reach all that is here: the pod, its token, and with that this pod's own request and answer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import sys
 import threading
 from pathlib import Path
 
-from epochal.driver.keeper import WAIT_SECONDS, Keeper, NotWanted
+from epochal.driver.keeper import Keeper, NotWanted
 from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
 from epochal.service.domain.kubernetes.spark import WORK_FOLDER
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
+from epochal.wire.pods import WAIT_SECONDS
 
 log = logging.getLogger("epochal.builder")
 

@@ -13,7 +13,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from epochal.driver.keeper import LARGEST_ANSWER
 from epochal.errors import EnvironmentProblem
 from epochal.service.domain.building import AS_EVER, FOR_WARM, ONCE, BuildRequest, suits_warm
 from epochal.service.domain.ports import Meanwhile, SpareFigures
@@ -21,6 +20,7 @@ from epochal.service.runtime.builder.asking import AskingBuilder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.local import driver_environment
 from epochal.service.runtime.launchers.processes import memory_of_session
+from epochal.wire.pods import LARGEST_ANSWER
 
 log = logging.getLogger("epochal.builder")
 
