@@ -39,7 +39,7 @@ from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
 from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
-from epochal.service.domain.settings import Settings
+from epochal.service.domain.settings import IN_PODS, Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.domain.topics import EXECUTION, OPERATION
 from epochal.service.queries.administration import AdministrationQueries
@@ -79,8 +79,6 @@ from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
 
-KUBERNETES = "kubernetes"
-"""The launcher whose drivers are pods."""
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user is who runs authors' code; ``None``: the control plane's own user."""
 MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership], Supervisor]
@@ -203,7 +201,7 @@ def subprocess_builder(settings: Settings, user: ProcessUser | None) -> Subproce
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
     """Builds where drivers run: in pods, or else in subprocesses as ``user``."""
-    if settings.kubernetes is None or settings.launcher != KUBERNETES:
+    if settings.kubernetes is None or settings.launcher != IN_PODS:
         return subprocess_builder(settings, user)
     # Not before: it needs the extra ``kubernetes``.
     from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder

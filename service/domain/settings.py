@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 
+IN_PODS = "kubernetes"
+"""The launcher whose drivers are pods; there pipelines are built in pods, too."""
 HOME_VARIABLE = "EPOCHAL_HOME"
 DRIVER_USER_VARIABLE = "EPOCHAL_DRIVER_USER"
 WEBHOOKS_LOCAL_VARIABLE = "EPOCHAL_WEBHOOKS_LOCAL"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from epochal.errors import EnvironmentProblem, OptionError
-from epochal.service.domain.settings import Settings
+from epochal.service.domain.settings import IN_PODS, Settings
 from epochal.snapshots.store import SnapshotStore
 
 DEFAULT_USERS = ("epochal", "nobody")
@@ -62,7 +62,7 @@ class Isolation:
 
     def warning(self, settings: Settings) -> str | None:
         """What authors' code can read of the control plane; ``None`` when nothing."""
-        if self.user is not None:
+        if self.user is not None or settings.launcher == IN_PODS:
             return None
         secrets = [f"the admin token ({settings.token_file})"] if settings.authentication else []
         if settings.database_url.startswith("sqlite"):

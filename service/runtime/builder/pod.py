@@ -19,7 +19,6 @@ from epochal.driver.keeper import Keeper, NotWanted
 from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
-from epochal.service.domain.kubernetes.spark import WORK_FOLDER
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.wire.pods import WAIT_SECONDS
 
@@ -36,7 +35,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     name, warm = sys.argv[1], int(sys.argv[2])
-    folder = Path(WORK_FOLDER)
+    folder = Path.home()  # the pod's own volume
     try:
         keeper = Keeper.of(name, os.environ)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,21 @@
+"""What a pod that is kept for work says to the control plane that keeps it, under ``/internal/v1/pods/{pod}/``.
+
+====================================  =========================  ==================================================
+call                                  body                       answer
+====================================  =========================  ==================================================
+``GET  work?ready=&seconds=``         none                       200 the work, 204 there is none yet
+``GET  wanted``                       none                       204
+``GET  artifacts/{sha256}``           none                       200 the bytes
+``PUT  answer``                       what came of the work      204
+====================================  =========================  ==================================================
+
+Every call needs the token that a cluster has made for the pod, and may be repeated. 404: the pod is not kept (any
+more), and ends; 503: to be asked again.
+"""
+
+from __future__ import annotations
+
+WAIT_SECONDS = 10.0
+"""So long a question for work is held at most."""
+LARGEST_ANSWER = 64 << 20
+"""In bytes."""

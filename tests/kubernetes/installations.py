@@ -1,0 +1,122 @@
+"""A control plane with a project on the cluster of the tests, and what people do with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from epochal.client import Client
+from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from epochal.testing.servers.kubernetes import KubernetesCluster
+from epochal.testing.servers.kubernetes.containers import Image
+from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kubernetes.projects import Project, make_project
+from tests.waiting import eventually
+
+SENSORS = """
+from epochal import Pipeline
+from epochal.connectors import files, generator
+from pydantic import BaseModel
+
+
+class Parameters(BaseModel):
+    output: str
+
+
+def build(parameters: Parameters) -> Pipeline:
+    pipeline = Pipeline("sensors")
+    columns = {"sensor": "concat('s', noise % 3)", "value": "noise % 1000"}
+    readings = pipeline.read("readings", generator.source(columns, rate=200))
+    highest = readings.key_by("sensor").aggregate("highest", readings="count(*)", highest="max(value)")
+    highest.write("out", files.sink(parameters.output, mode="updates"))
+    return pipeline
+"""
+SMALL = {"spark.driver.memory": "512m", "spark.kubernetes.driver.request.cores": "100m"}
+
+
+@dataclass
+class Installation:
+    """A control plane beside the cluster, with the rights of one in it; drivers share a folder with it by a claim."""
+
+    cluster: KubernetesCluster
+    kubelet: Kubelet
+    project: Project
+    plane: ControlPlane
+    shared: Path
+    code: Path
+
+    def submit(self, client: Client, name: str, **configuration: Any) -> None:
+        configuration["spark"] = {**SMALL, **configuration.get("spark", {})}
+        artifact = client.artifacts.upload(self.code)
+        parameters = {"output": str(self.shared / "out" / name)}
+        client.applications.create(name, artifact.sha256, parameters=parameters, configuration=configuration)
+
+    def attempt(self, client: Client, name: str) -> int:
+        return client.application(name).executions.list()[0].attempts[-1].number
+
+    def epoch(self, client: Client, name: str) -> int:
+        head = client.applications.get(name).head
+        return 0 if head is None else head.epoch
+
+    def reaches(self, client: Client, name: str, epoch: int) -> None:
+        eventually(lambda: self.epoch(client, name) >= epoch, 180)
+
+    def pod_of(self, client: Client, name: str) -> str:
+        """The name of the pod of the latest attempt."""
+        execution = client.application(name).executions.list()[0]
+        process = execution.attempts[-1].process
+        assert process is not None
+        return process.split("/")[1]
+
+    def show(self, name: str) -> str:
+        return self.plane.run("show", name).stdout
+
+
+@contextmanager
+def installed(cluster: KubernetesCluster, kubelet: Kubelet, own: Path, **more: Any) -> Iterator[Installation]:
+    """``own``: an empty folder. ``more``: further settings of Kubernetes."""
+    project = make_project(cluster)
+    shared = _claimed(cluster, project)
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    if "JAVA_HOME" in os.environ:
+        environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+    kubelet.images["epochal:test"] = Image(
+        environment=environment, places=[Path(sys.prefix), Path(__file__).parents[2]]
+    )
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    # Of what the control plane has there, drivers see the store alone.
+    folder = shared / "plane"
+    places = (folder / "home" / "store", shared / "out")
+    mounts = [{"name": "data", "mountPath": str(place), "subPath": str(place.relative_to(shared))} for place in places]
+
+    def template(container: str) -> dict[str, Any]:
+        return {"spec": {"volumes": [volume], "containers": [{"name": container, "volumeMounts": mounts}]}}
+
+    usual = {
+        "images": ["nobody/*:*"],
+        "template": template("driver"),
+        "executor_template": template("executor"),
+        "builder_cpu": "100m",
+    }
+    settings = project.settings("epochal:test", **{**usual, **more})
+    file = own / "kubernetes.json"
+    file.write_text(settings.model_dump_json())
+    code = own / "sensors.py"
+    code.write_text(SENSORS)
+    with control_plane(folder, {"EPOCHAL_KUBERNETES_FILE": str(file)}) as plane:
+        yield Installation(cluster, kubelet, project, plane, shared, code)
+    project.end()
+
+
+def _claimed(cluster: KubernetesCluster, project: Project) -> Path:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = f"{project.path}/persistentvolumeclaims"
+    cluster.create(claims, {"metadata": {"name": "data"}, "spec": spec})
+    eventually(lambda: cluster.get(f"{claims}/data")["status"].get("phase") == "Bound", 60)
+    volume = cluster.get(f"{claims}/data")["spec"]["volumeName"]
+    return Path(cluster.get(f"/api/v1/persistentvolumes/{volume}")["spec"]["hostPath"]["path"])

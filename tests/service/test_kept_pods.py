@@ -1,0 +1,335 @@
+"""Pods that a control plane keeps for work: who gets which work, whose answer is taken, and what ends them. A real
+issuer signs their tokens; nothing of a cluster is needed beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.driver.keeper import Keeper, NotWanted
+from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE
+from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError
+from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.settings import Settings
+from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
+from epochal.service.runtime.builder.pods import MadePod
+from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.machine import steady_seconds
+from epochal.wire.pods import LARGEST_ANSWER
+from tests.identity_provider import IdentityProvider, identity_provider
+from tests.service.conftest import http_client, serving
+from tests.waiting import eventually
+
+NAMESPACE, ACCOUNT = "team-a", "epochal-builder"
+CODE = b"from epochal import Pipeline\n"
+
+
+@dataclass
+class House:
+    """A control plane, and a cluster as far as it is needed: what signs tokens of pods."""
+
+    provider: IdentityProvider
+    settings: Settings
+    kept: KeptPods
+    folder: Path
+    made: int = 0
+
+    def token(self, name: str, uid: str, account: str = ACCOUNT) -> str:
+        own = {"namespace": NAMESPACE, "pod": {"name": name, "uid": uid}, "serviceaccount": {"name": account}}
+        return self.provider.token(sub=f"system:serviceaccount:{NAMESPACE}:{account}", **{"kubernetes.io": own})
+
+    def token_file(self, name: str, uid: str) -> Path:
+        self.made += 1
+        file = self.folder / f"token-{self.made}"
+        file.write_text(self.token(name, uid))
+        return file
+
+    def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> Keeper:
+        """As the pod ``as_pod`` calls, which may be another one. Its uid is its name."""
+        own = as_pod or name
+        return Keeper(self.settings.internal_url, name, self.token_file(own, f"uid-{own}"), patience_seconds)
+
+    def pod(self, name: str) -> Keeper:
+        self.kept.expect(name)
+        self.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+        return self.keeper(name)
+
+
+@pytest.fixture
+def house(settings: Settings, tmp_path: Path) -> Iterator[House]:
+    with identity_provider() as provider:
+        issuer = {"issuer": provider.url, "keys": f"{provider.url}/keys", "authority": None, "token": None}
+        kubernetes = KubernetesSettings.model_validate({"issuer": issuer, "image": "epochal:1", "start_seconds": 60})
+        settings = settings.model_copy(update={"kubernetes": kubernetes})
+        with serving(settings):
+            yield House(provider, settings, KeptPods(settings.pods_directory), tmp_path)
+
+
+def sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def given(house: House, name: str, work: bytes = b"{}") -> None:
+    code = house.folder / "flights.py"
+    code.write_bytes(CODE)
+    house.kept.give(name, work, {sha256_of(CODE): code})
+
+
+def test_a_pod_waits_for_its_work_and_its_first_answer_counts(house: House) -> None:
+    keeper = house.pod("one")
+    assert keeper.work(False, 0.0) is None and not house.kept.is_ready("one")
+    assert keeper.work(True, 0.0) is None and house.kept.is_ready("one") and not house.kept.has_begun("one")
+    threading.Timer(0.3, lambda: given(house, "one", b'{"do": 1}')).start()
+    assert keeper.work(True, 10.0) == b'{"do": 1}' and house.kept.has_begun("one")
+    assert keeper.work(True, 0.0) == b'{"do": 1}'  # asked again, since the answer was lost
+    assert keeper.artifact(sha256_of(CODE)) == CODE
+    assert house.kept.answer("one") is None
+    keeper.answer(b"first")
+    keeper.answer(b"second")
+    assert house.kept.answer("one") == b"first"
+
+
+def test_code_stays_for_the_pod_when_the_copy_that_it_is_of_is_removed(house: House) -> None:
+    keeper = house.pod("one")
+    given(house, "one")
+    (house.folder / "flights.py").unlink()
+    assert keeper.artifact(sha256_of(CODE)) == CODE
+
+
+def test_nobody_gets_anothers_work_or_answers_in_its_place(house: House) -> None:
+    house.pod("mine"), house.pod("yours")
+    given(house, "yours")
+    stranger = house.keeper("yours", as_pod="mine")
+    for call in (
+        lambda: stranger.work(True, 0.0),
+        stranger.check_wanted,
+        lambda: stranger.artifact(sha256_of(CODE)),
+        lambda: stranger.answer(b"{}"),
+    ):
+        with pytest.raises(NotWanted, match="401"):
+            call()
+    assert house.kept.answer("yours") is None and not house.kept.is_ready("yours")
+    # Nor does a later pod of the same name, or one that no cluster has made.
+    with http_client(house.settings, house.token("yours", "another-uid")) as client:
+        assert client.get("/internal/v1/pods/yours/work").status_code == 401
+    for token in (None, "epk_1_nothing", house.provider.token(sub="ada")):
+        with http_client(house.settings, token) as client:
+            assert client.get("/internal/v1/pods/yours/work").status_code == 401
+
+
+def test_a_token_is_worth_nothing_after_the_pods_work(house: House) -> None:
+    keeper = house.pod("one")
+    given(house, "one")
+    keeper.check_wanted()
+    house.kept.forget("one")
+    for call in (lambda: keeper.work(True, 0.0), keeper.check_wanted, lambda: keeper.answer(b"{}")):
+        with pytest.raises(NotWanted, match="404"):
+            call()
+    assert not (house.settings.pods_directory / "one").exists()
+    with http_client(house.settings, house.token("one", "uid-one")) as client:
+        for path in ("/v1/applications", "/v1/tokens", "/v1/artifacts"):
+            assert client.get(path).status_code == 401
+        orders = client.post(f"/internal/v1/executions/{'0' * 32}/attempts/1/orders", json={"token_sha256": "0" * 64})
+        assert orders.status_code == 401
+
+
+def test_no_path_leads_out_of_the_pods_folder(house: House) -> None:
+    house.pod("one")
+    (house.settings.pods_directory / "work").write_text("of nobody")
+    given(house, "one")
+    with http_client(house.settings, house.token("one", "uid-one")) as client:
+        for path in ("one/artifacts/..%2f..%2fpod", "one%2f..%2f..%2fadmin.token/work", "../pods/work", "%2e%2e/work"):
+            assert client.get(f"/internal/v1/pods/{path}").status_code in (404, 422), path
+        assert client.get(f"/internal/v1/pods/one/artifacts/{'0' * 64}").status_code == 404
+
+
+def test_an_answer_without_end_is_refused(house: House) -> None:
+    house.pod("one")
+    with http_client(house.settings, house.token("one", "uid-one")) as client:
+        answer = client.put("/internal/v1/pods/one/answer", content=bytes(LARGEST_ANSWER + 1))
+        assert answer.status_code == 413
+    assert house.kept.answer("one") is None
+
+
+def test_a_pod_that_is_quicker_than_who_made_it_asks_again(house: House) -> None:
+    house.kept.expect("one")
+    threading.Timer(0.7, lambda: house.kept.made("one", f"{NAMESPACE}/one/uid-one")).start()
+    house.keeper("one").check_wanted()
+
+
+def test_a_pod_whose_control_plane_is_gone_is_wanted_by_nobody(house: House, tmp_path: Path) -> None:
+    keeper = Keeper("http://127.0.0.1:1", "one", house.token_file("one", "uid-one"), patience_seconds=0.2)
+    with pytest.raises(NotWanted, match="has not answered"):
+        keeper.work(True, 0.0)
+    house.pod("one")
+    house.kept.clear()  # as a control plane that starts does
+    with pytest.raises(NotWanted, match="404"):
+        house.keeper("one").work(True, 0.0)
+
+
+@dataclass
+class ProcessPods:
+    """In the place of a cluster: the pods' program, as processes of this machine."""
+
+    house: House
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    condition_of_all: PodCondition | None = None
+    kept_warm: list[MadePod] = field(default_factory=list)
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def take(self) -> MadePod | None:
+        return self.kept_warm.pop() if self.kept_warm else None
+
+    def make(self, spark: Any, sized: bool, warm: bool = False) -> MadePod:
+        name = f"builder-{len(self.processes)}"
+        home = self.house.folder / name
+        home.mkdir()
+        self.house.kept.expect(name)
+        environment = {
+            **os.environ,
+            "HOME": str(home),
+            CONTROL_PLANES_VARIABLE: self.house.settings.internal_url,
+            TOKEN_FILE_VARIABLE: str(self.house.token_file(name, f"uid-{name}")),
+        }
+        command = [sys.executable, "-m", "epochal.service.runtime.builder.pod", name, "0"]
+        self.processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        self.house.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+        return MadePod(NAMESPACE, name, f"uid-{name}", warm, steady_seconds())
+
+    def condition(self, pod: MadePod) -> PodCondition:
+        return self.condition_of_all or PodCondition(Phase.RUNNING)
+
+    def remove(self, pod: MadePod) -> None:
+        self.house.kept.forget(pod.name)
+
+
+@pytest.fixture
+def pods(house: House) -> Iterator[ProcessPods]:
+    made = ProcessPods(house)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+
+@pytest.fixture
+def builder(house: House, pods: ProcessPods) -> KubernetesBuilder:
+    assert house.settings.kubernetes is not None
+    return KubernetesBuilder(house.settings.kubernetes, pods, house.kept)  # type: ignore[arg-type]
+
+
+def pipeline(house: House, code: str) -> Path:
+    path = house.folder / "flights.py"
+    path.write_text(code)
+    return path
+
+
+WORDS = """
+from epochal import Pipeline
+from epochal.connectors import files
+
+
+def build() -> Pipeline:
+    pipeline = Pipeline("flights")
+    rows = pipeline.read("rows", files.source("/in/*", format="json", schema="carrier string"))
+    rows.key_by("carrier").aggregate("counts", n="count(*)").write("out", files.sink("/out"))
+    return pipeline
+"""
+
+
+@pytest.mark.by_turns(2)
+def test_a_pipeline_is_built_by_another_process_which_ends(house: House, builder: KubernetesBuilder, pods: Any) -> None:
+    graph = builder.describe(pipeline(house, WORDS), {})
+    assert (graph.name, dict(graph.sinks)) == ("flights", {"out": "files:/out"})
+    assert pods.processes[0].wait(60) == 0
+    assert list(house.settings.pods_directory.iterdir()) == []
+
+
+@pytest.mark.by_turns(2)
+def test_code_that_ends_its_process_is_told_so_and_its_message_is_the_authors(
+    house: House, builder: KubernetesBuilder
+) -> None:
+    with pytest.raises(PipelineError, match="ended its process"):
+        builder.describe(pipeline(house, "import os; os._exit(9)"), {})
+    with pytest.raises(ArtifactError, match="no such carrier"):
+        builder.describe(pipeline(house, "raise ValueError('no such carrier')"), {})
+
+
+@pytest.mark.by_turns(2)
+def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: KubernetesBuilder, pods: ProcessPods) -> None:
+    code = pipeline(house, "import time; time.sleep(600)")
+
+    def meanwhile() -> None:
+        if house.kept.has_begun("builder-0"):
+            raise Conflict("cancelled")
+
+    with pytest.raises(Conflict, match="cancelled"):
+        builder.rekey(code, {}, _configuration(), _rekey_of(house), meanwhile)
+    assert pods.processes[0].wait(60) == 0
+
+
+def _configuration() -> Any:
+    from epochal.engine.settings import Configuration
+
+    return Configuration()
+
+
+def _rekey_of(house: House) -> Any:
+    from epochal.contracts.catalog import ManifestReference
+    from epochal.contracts.identity import EpochKey
+    from epochal.service.domain.building import RekeyOf
+
+    head = ManifestReference(branch="b", epoch=1, path="b/manifests/1.json", sha256="0" * 64)
+    return RekeyOf(application="flights", store=house.settings.store_url, head=head, at=EpochKey("c", 2), by="ada")
+
+
+def test_a_pod_that_ends_or_does_not_begin_is_an_error_with_its_cause(
+    house: House, builder: KubernetesBuilder, pods: ProcessPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessPods, "make", _never_begins)
+    pods.condition_of_all = PodCondition(Phase.ENDED, "The image 'nobody/has:it' cannot be pulled.")
+    with pytest.raises(EnvironmentProblem, match=r"has ended.*nobody/has:it"):
+        builder.describe(pipeline(house, WORDS), {})
+    pods.condition_of_all = PodCondition(Phase.ENDED, "The builder was killed for its memory (OOMKilled): ..", -9)
+    with pytest.raises(PipelineError, match="OOMKilled"):
+        builder.describe(pipeline(house, WORDS), {})
+    monkeypatch.setattr(builder, "_settings", builder._settings.model_copy(update={"start_seconds": 0.2}))
+    pods.condition_of_all = PodCondition(Phase.WAITING, "No node takes the pod.")
+    with pytest.raises(EnvironmentProblem, match=r"has not begun within 0.2 s. No node takes the pod"):
+        builder.describe(pipeline(house, WORDS), {})
+    assert list(house.settings.pods_directory.iterdir()) == []
+
+
+def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> MadePod:
+    pods.house.kept.expect("none")
+    pods.house.kept.made("none", f"{NAMESPACE}/none/uid-none")
+    return MadePod(NAMESPACE, "none", "uid-none", warm, steady_seconds())
+
+
+@pytest.mark.by_turns(2)
+def test_a_kept_pod_that_does_not_answer_is_replaced(
+    house: House, builder: KubernetesBuilder, pods: ProcessPods
+) -> None:
+    dead = _never_begins(pods, {}, False, warm=True)
+    pods.kept_warm.append(dead)
+    gone = PodCondition(Phase.ENDED, "The node of the pod is lost.")
+    usual = pods.condition
+    pods.condition = lambda pod: gone if pod is dead else usual(pod)  # type: ignore[method-assign]
+    assert builder.describe(pipeline(house, WORDS), {}).name == "flights"
+    assert len(pods.processes) == 1
+    eventually(lambda: list(house.settings.pods_directory.iterdir()) == [], 10)
