@@ -73,7 +73,7 @@ class KubernetesSettings(_Section):
     memory: Quantity = Field("2Gi", description="What a driver requests, and may have at most, likewise.")
     builder_cpu: Quantity = Field("500m", description="What a builder requests.")
     builder_memory: Quantity = Field("2Gi", description="What a builder requests, and may have at most.")
-    builders: int = Field(
+    spare_builders: int = Field(
         1, ge=0, le=16, description="Builders that each control plane keeps with Spark started, for what comes next."
     )
     template: dict[str, Any] = Field({}, description="Pod template of drivers, and of builders.")

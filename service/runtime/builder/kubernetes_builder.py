@@ -74,7 +74,7 @@ class KubernetesBuilder(AskingBuilder):
     @property
     def spares(self) -> SpareFigures:
         ready, warming = self._pods.states
-        return SpareFigures(limit=self._settings.builders, ready=ready, warming=warming)
+        return SpareFigures(limit=self._settings.spare_builders, ready=ready, warming=warming)
 
     def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         spark, sized = request.configuration.spark, isinstance(request.work, TrialOf | RekeyOf)

@@ -39,7 +39,7 @@ class MadePod:
 
 
 class BuilderPods:
-    """Keeps ``settings.builders`` pods that have Spark started, in the namespace of each project's builds.
+    """Keeps ``settings.spare_builders`` pods that have Spark started, in the namespace of each project's builds.
 
     A pod is of the control plane that made it, and ends by itself when that is gone. What is left of it then, any
     control plane removes.
@@ -189,7 +189,7 @@ class BuilderPods:
             if why is not None and self._is_let_go(pod):
                 log.info("the builder %s %s, and ends", pod.name, why)
                 self.remove(pod)
-        if len(warm) < self._settings.builders and self._schedule.may_begin():
+        if len(warm) < self._settings.spare_builders and self._schedule.may_begin():
             self._schedule.begun()
             pod = self.make({}, sized=False, warm=True)
             with self._lock:
