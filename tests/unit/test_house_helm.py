@@ -202,10 +202,10 @@ def test_each_project_has_what_its_pods_need() -> None:
     for namespace in ("epochal-default", "epochal-flights", "orders-streams"):
         kinds = sorted(each["kind"] for each in manifests if each["metadata"].get("namespace") == namespace)
         assert [kind for kind in kinds if kind != "ResourceQuota"] == [
-            *["NetworkPolicy"] * 2,
+            *["NetworkPolicy"] * 3,
             *["Role"] * 2,
             *["RoleBinding"] * 2,
-            *["ServiceAccount"] * 2,
+            *["ServiceAccount"] * 3,
         ]
     assert {each["metadata"]["name"] for each in of_kind(manifests, "Namespace")} == {
         "epochal-default",
@@ -221,8 +221,7 @@ def test_each_project_has_what_its_pods_need() -> None:
         if "annotations" in each["metadata"]
     ]
     assert sorted(identities) == [
-        ("epochal-flights", "epochal-flights"),
-        ("epochal-flights", "epochal-flights"),
+        *[("epochal-flights", "epochal-flights")] * 3,
         (NAMESPACE, "epochal-control"),
     ]
 
@@ -238,7 +237,7 @@ def test_what_the_launcher_is_told_is_what_it_reads() -> None:
         projects = said.get("projects") or yaml.safe_load((CHART / "values.yaml").read_text())["kubernetes"]["projects"]
         assert read.namespaces == {project["project"]: project["namespace"] for project in projects}
         accounts = {each["metadata"]["name"] for each in of_kind(manifests, "ServiceAccount")}
-        assert {read.service_account, read.executor_service_account} <= accounts
+        assert {read.service_account, read.executor_service_account, read.builder_service_account} <= accounts
     assert read.image == "registry.example/epochal-driver:1" and read.token_seconds == 1800
 
 
@@ -295,7 +294,7 @@ def test_query_nodes_keep_nothing_and_may_nothing() -> None:
     assert named(scaled, "PodDisruptionBudget", "epochal-query")["spec"]["maxUnavailable"] == "25%"
 
 
-def test_only_drivers_of_projects_reach_the_internal_port() -> None:
+def test_only_drivers_and_builders_of_projects_reach_the_internal_port() -> None:
     policy = named(rendered("projects"), "NetworkPolicy", "epochal-control")
     (internal,) = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "internal"]
     assert [each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in internal["from"]] == [
@@ -303,7 +302,9 @@ def test_only_drivers_of_projects_reach_the_internal_port() -> None:
         "epochal-flights",
         "orders-streams",
     ]
-    assert all(each["podSelector"]["matchLabels"] == DRIVERS for each in internal["from"])
+    components = {"key": "app.kubernetes.io/component", "operator": "In", "values": ["driver", "builder"]}
+    selected = {"matchLabels": {"app.kubernetes.io/managed-by": "epochal"}, "matchExpressions": [components]}
+    assert all(each["podSelector"] == selected for each in internal["from"])
     local = named(rendered("postgresql"), "NetworkPolicy", "epochal-control")
     assert [rule["ports"][0]["port"] for rule in local["spec"]["ingress"]] == ["http"]
 
@@ -322,6 +323,8 @@ def test_drivers_and_executors_are_reached_by_one_another_alone() -> None:
     assert [each["podSelector"]["matchLabels"] for each in to_driver["from"]] == [EXECUTORS]
     assert [port["port"] for port in to_driver["ports"]] == [7078, 7079]
     assert [each["podSelector"]["matchLabels"] for each in to_executor["from"]] == [EXECUTORS, DRIVERS]
+    builder = next(each for each in policies if each["metadata"]["name"] == "epochal-builder")
+    assert builder["spec"]["ingress"] == []
 
 
 def test_a_closed_network_lets_pods_call_what_they_have_to() -> None:

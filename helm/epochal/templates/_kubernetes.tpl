@@ -11,6 +11,10 @@
   "pull_policy" .Values.image.pullPolicy
   "service_account" $kubernetes.driver.serviceAccount
   "executor_service_account" $kubernetes.executor.serviceAccount
+  "builder_service_account" $kubernetes.builder.serviceAccount
+  "builder_cpu" $kubernetes.builder.cpu
+  "builder_memory" $kubernetes.builder.memory
+  "spare_builders" (int $kubernetes.builder.spares)
   "cpu" $kubernetes.driver.cpu
   "memory" $kubernetes.driver.memory
   "template" $kubernetes.driver.template

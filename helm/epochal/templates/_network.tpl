@@ -37,6 +37,11 @@ app.kubernetes.io/managed-by: epochal
 app.kubernetes.io/component: driver
 {{- end }}
 
+{{- define "epochal.builderLabels" -}}
+app.kubernetes.io/managed-by: epochal
+app.kubernetes.io/component: builder
+{{- end }}
+
 {{- /* Spark says the role of its executors. */ -}}
 {{- define "epochal.executorLabels" -}}
 app.kubernetes.io/managed-by: epochal
