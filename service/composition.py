@@ -222,8 +222,10 @@ def threaded_supervisor(
     launcher = kind.of(settings)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    if settings.warm_drivers:
-        launcher.keep_spares(settings.warm_drivers, settings.spares_directory)
+    spares = settings.warm_drivers if settings.kubernetes is None else settings.kubernetes.spare_drivers
+    if spares:
+        launcher.keep_spares(spares, settings.spares_directory)
+        launcher.keep_spares_while(lambda: leadership.leading() is not None)
     supervision = SupervisionSettings()
     if settings.kubernetes is not None:
         # Beside its own start a driver waits for a node and an image.

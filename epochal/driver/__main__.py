@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from epochal.driver.orders import FETCH, SPARE
+from epochal.driver.orders import FETCH, SPARE, SPARE_POD
 from epochal.wire.exit_codes import ExitCode
 
 
 def _main() -> int:
     beginning = None
     document: bytes | ExitCode
-    if sys.argv[1:2] != [SPARE]:
+    if sys.argv[1:2] not in ([SPARE], [SPARE_POD]):
         from epochal.driver.beginning import Beginning
 
         if sys.argv[1:2] == [FETCH]:

@@ -20,8 +20,9 @@ from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFa
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.driver.measuring import Reports
-from epochal.driver.orders import SPARE, ArtifactOrder, DriverOrders
+from epochal.driver.orders import SPARE, SPARE_POD, ArtifactOrder, DriverOrders
 from epochal.driver.rights import check_executor_rights
+from epochal.driver.spare_pod import SparePod
 from epochal.driver.training import warm
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
@@ -43,7 +44,8 @@ REPORT_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
-    """Read orders from standard input and carry them out; as a spare (``--spare FILE``) once there are any.
+    """Read orders from standard input and carry them out; as a spare (``--spare FILE``, or in a pod ``--spare-pod
+    NAME``) once there are any.
 
     ``beginning``: has read them already.
     """
@@ -52,10 +54,17 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
-    is_spare = list(arguments[:1]) == [SPARE]
+    is_spare = list(arguments[:1]) in ([SPARE], [SPARE_POD])
     if beginning is None and not is_spare:
         beginning = Beginning(sys.stdin.buffer.read())
-    document = spare.Spare(warm).orders() if beginning is None else beginning.document
+    try:
+        document = _spares_orders(arguments) if beginning is None else beginning.document
+    except Fenced as error:
+        log.error("fenced: %s", error)
+        return ExitCode.FENCED
+    except EpochalError as error:
+        log.error("there are no orders: %s", error)
+        return ExitCode.BAD_ORDERS
     if document is None:
         return ExitCode.FINISHED
     try:
@@ -73,6 +82,12 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
     code = _carry_out(orders, beginning)
     log.info("the driver ends: %s", code.name.lower())
     return code
+
+
+def _spares_orders(arguments: Sequence[str]) -> bytes | None:
+    if arguments[0] == SPARE_POD:
+        return SparePod(arguments[-1], warm).orders()
+    return spare.Spare(warm).orders()
 
 
 def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:

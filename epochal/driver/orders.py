@@ -16,6 +16,8 @@ SPARE = "--spare"
 SPARE_QUESTION, SPARE_ANSWER = b"?\n", b".\n"
 FETCH = "--fetch"
 """Last but one argument of a driver that fetches its orders from a control plane; the last is its name."""
+SPARE_POD = "--spare-pod"
+"""Last but one argument of a driver's pod that has no application yet; the last is its name."""
 CONTROL_PLANES_VARIABLE = "EPOCHAL_CONTROL_PLANES"
 """Where it fetches them: URLs with blanks in between."""
 TOKEN_FILE_VARIABLE = "EPOCHAL_ORDERS_TOKEN_FILE"
@@ -70,3 +72,5 @@ class SpareOrders(BaseModel):
     master: str
     spark: dict[str, str] = {}
     """As :class:`Configuration` has it."""
+    executor_template: dict[str, Any] | None = None
+    """As :class:`DriverOrders` has it."""

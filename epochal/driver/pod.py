@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.orders import (
@@ -15,6 +16,7 @@ from epochal.driver.orders import (
     CONTROL_PLANES_VARIABLE,
     TOKEN_FILE_VARIABLE,
     DriverOrders,
+    SpareOrders,
 )
 from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
@@ -70,21 +72,45 @@ def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> by
 def in_this_pod(orders: DriverOrders, environment: Mapping[str, str]) -> DriverOrders:
     """With what only the pod knows; its folder is there then, and what Spark reads of it. Raises
     ``EnvironmentProblem``."""
-    folder = orders.work_directory
+    _enter(orders.work_directory)
+    if orders.executor_template is None:
+        return orders
+    spark = _with_executors(orders.configuration.spark, orders.executor_template, environment)
+    return orders.model_copy(update={"configuration": orders.configuration.model_copy(update={"spark": spark})})
+
+
+def spark_in_this_pod(orders: SpareOrders, environment: Mapping[str, str]) -> SpareOrders:
+    """As :func:`in_this_pod`, before there is an application. Raises ``EnvironmentProblem``."""
+    if orders.executor_template is None:
+        return orders
+    return orders.model_copy(update={"spark": _with_executors(orders.spark, orders.executor_template, environment)})
+
+
+def _enter(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
-        if orders.executor_template is not None:
-            template = Path(orders.configuration.spark["spark.kubernetes.executor.podTemplateFile"])
-            template.write_text(json.dumps(orders.executor_template))
     except OSError as error:
-        raise EnvironmentProblem(
-            f"The driver cannot write to {error.filename or folder}: {error.strerror}. Its pod needs a volume there, "
-            "as the launcher gives it one."
-        ) from error
-    if orders.executor_template is None:
-        return orders
+        raise _unwritable(error, folder) from error
+
+
+def _with_executors(
+    spark: Mapping[str, str], template: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Spark's options, with this pod's address. What executors are made of is where they say then."""
+    file = Path(spark["spark.kubernetes.executor.podTemplateFile"])
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(template))
+    except OSError as error:
+        raise _unwritable(error, file) from error
     address = environment.get(ADDRESS_VARIABLE, "")
     host = f"[{address}]" if ":" in address else address
-    spark = {**orders.configuration.spark, "spark.driver.host": host, "spark.driver.bindAddress": host}
-    return orders.model_copy(update={"configuration": orders.configuration.model_copy(update={"spark": spark})})
+    return {**spark, "spark.driver.host": host, "spark.driver.bindAddress": host}
+
+
+def _unwritable(error: OSError, path: Path) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The driver cannot write to {error.filename or path}: {error.strerror}. Its pod needs a volume there, as the "
+        "launcher gives it one."
+    )

@@ -38,6 +38,8 @@ NAME = "epochal"
 EPOCHS = 4
 ROWS = 500
 BRANCH = "training"
+_SPREAD = 8
+"""Partitions, so that each of a few executors has some."""
 
 
 def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
@@ -48,7 +50,7 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
     spark: SparkSession | None = None
     try:
         spark = create_session(NAME, Configuration(master=orders.master, spark=orders.spark))
-        steps = trained(spark)
+        steps = trained(spark) if orders.executor_template is None else executors_started(spark)
         for _ in steps:
             if is_asked():
                 steps.close()
@@ -77,6 +79,21 @@ def trained(spark: SparkSession) -> Generator[None]:
     """
     with _trying(spark) as (training, folder):
         yield from _epochs(training, folder)
+
+
+def executors_started(spark: SparkSession) -> Generator[None]:
+    """As :func:`trained`, where executors are on other machines, which have no file of this one: rows are shuffled, and
+    go through a Python worker of each. Ends when they have; Spark itself waits for the executors that are asked for.
+    """
+    before = _visible(spark)
+    training = spark.newSession()
+    for _ in range(EPOCHS):
+        rows = training.range(0, ROWS, 1, _SPREAD).selectExpr("id", "id % 97 AS name", "id / 2 AS value")
+        sums = rows.groupBy("name").agg({"value": "sum", "id": "max"})
+        sums.mapInArrow(lambda batches: batches, sums.schema).collect()
+        yield
+    spark.createDataFrame([("active", 1)], "again string, n int").collect()  # makes this session the active one
+    _check_unchanged(spark, before)
 
 
 @contextmanager

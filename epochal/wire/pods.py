@@ -7,15 +7,30 @@ call                                  body                       answer
 ``GET  wanted``                       none                       204
 ``GET  artifacts/{sha256}``           none                       200 the bytes
 ``PUT  answer``                       what came of the work      204
+``GET  attempt?ready=&seconds=``      none                       200 :class:`TakenFor`, 204 there is none yet
 ====================================  =========================  ==================================================
 
 Every call needs the token that a cluster has made for the pod, and may be repeated. 404: the pod is not kept (any
 more), and ends; 503: to be asked again.
+
+``attempt`` is for drivers without an application, and is answered by every control plane: which attempt a pod was taken
+for is in the catalog. Its keeper alone says 204. The pod then fetches its orders as every driver does.
 """
 
 from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
 
 WAIT_SECONDS = 10.0
 """So long a question for work is held at most."""
 LARGEST_ANSWER = 64 << 20
 """In bytes."""
+
+
+class TakenFor(BaseModel):
+    """The attempt whose driver a spare has become."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    execution: str
+    attempt: int

@@ -14,17 +14,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, Response
 
-from epochal.errors import LauncherUnavailable
+from epochal.errors import LauncherUnavailable, Unauthenticated
 from epochal.service.api.access import for_pods
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.wire.bodies import Sha256
-from epochal.wire.pods import WAIT_SECONDS
+from epochal.wire.pods import WAIT_SECONDS, TakenFor
 
 router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 
 _LOOK_SECONDS = 0.1
+_WRITTEN_SECONDS = 2.0
+"""So often the catalog is asked whether a spare has become somebody's, beside when it has just been taken."""
 
 PodName = Annotated[str, Path(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
@@ -58,6 +60,36 @@ async def read_work(
             return Response(status_code=status.HTTP_204_NO_CONTENT)
         await asyncio.sleep(_LOOK_SECONDS)
     return Response(work, media_type="application/json")
+
+
+@router.get("/attempt", response_model=TakenFor, responses={204: {}})
+@for_pods
+@answers(LauncherUnavailable)
+async def read_attempt(
+    pod: PodName,
+    connection: HTTPConnection,
+    ready: Annotated[bool, Query()] = False,
+    seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
+) -> TakenFor | Response:
+    """Whose driver the pod is now. The answer is held until it is one's, or until the time is over, where it is kept
+    here; everybody else knows only what has been written down."""
+    drivers = drivers_of(connection)
+    identity, kept = connection.state.pod, drivers.kept_pods
+    if pod != identity.name:
+        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
+    until, look = time.monotonic() + seconds, 0.0
+    while True:
+        if time.monotonic() >= look or await run_in_threadpool(kept.is_taken, pod):
+            look = time.monotonic() + _WRITTEN_SECONDS
+            name = await drivers.run(drivers.attempt_of, identity)
+            if name is not None:
+                return TakenFor(execution=name.execution, attempt=name.attempt)
+        await run_in_threadpool(kept.check, pod, identity)
+        if ready:
+            await run_in_threadpool(kept.says_ready, pod)
+        if time.monotonic() >= until:
+            return Response(status_code=status.HTTP_204_NO_CONTENT)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 @router.get("/wanted", status_code=status.HTTP_204_NO_CONTENT)

@@ -4,11 +4,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import Fenced, LauncherUnavailable, NameTaken, NotFound, Unauthenticated
-from epochal.service.catalog.models import Attempt, RevokedToken, Token
+from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.service.domain.permissions import DEFAULT_PROJECT
+from epochal.service.domain.ports import DriverName
 from epochal.wire.roles import Role
 from epochal.wire.scopes import Scope
 from epochal.wire.tokens import TokenAnswer
@@ -49,6 +50,16 @@ class TokenRepository:
         if row.process != process:
             raise Unauthenticated(f"The driver of attempt {number} of execution {execution} is another one.")
         row.token_sha256 = token_sha256
+
+    def attempt_of(self, process: str) -> DriverName | None:
+        """The attempt that is going on whose driver this is, as it was written down when it was launched."""
+        found = self._session.execute(
+            select(Attempt.execution, Attempt.number)
+            .join(Execution, Execution.id == Attempt.execution)
+            .where(Execution.state.in_(("starting", "running", "stopping")))
+            .where(Attempt.state == "running", Attempt.process == process)
+        ).first()
+        return None if found is None else DriverName(found.execution, found.number)
 
     def get(self, id: str) -> Token:
         """Locked until the transaction ends. Raises ``NotFound``."""

@@ -23,6 +23,7 @@ from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
 from epochal.service.domain.kubernetes.orders import orders_in_a_pod
 from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT
 from epochal.service.domain.kubernetes.tokens import PodIdentity
@@ -165,7 +166,9 @@ class DriverService:
         kubernetes = self._settings.kubernetes
         assert kubernetes is not None
         namespace = kubernetes.namespace(DEFAULT_PROJECT)
-        if pod.name != str(DriverName(execution, attempt)) or (pod.namespace, pod.service_account) != (
+        # Of a spare that was taken, what is written down of the attempt says the rest.
+        is_named_so = pod.name == str(DriverName(execution, attempt)) or pod.name.startswith(SPARE_PREFIX)
+        if not is_named_so or (pod.namespace, pod.service_account) != (
             namespace,
             kubernetes.service_account,
         ):
@@ -174,7 +177,12 @@ class DriverService:
         with self.database.writing() as session:
             TokenRepository(session).give_to_driver(execution, attempt, pod.reference, token_sha256)
         orders = orders_of(plan, attempt, "", self._settings, this_machine())
-        return orders_in_a_pod(orders, kubernetes, namespace)
+        return orders_in_a_pod(orders, kubernetes, namespace, pod.name)
+
+    def attempt_of(self, pod: PodIdentity) -> DriverName | None:
+        """Which attempt is going on whose driver this pod is, by what is written down; ``None``: none yet."""
+        with self._bulkhead.database.reading() as session:
+            return TokenRepository(session).attempt_of(pod.reference)
 
     def artifact(self, execution: str, sha256: str) -> Artifact:
         """Raises ``NotFound`` unless a version of the execution's application is made of it."""

@@ -21,7 +21,7 @@ from epochal.service.domain.kubernetes.tokens import PodIdentity
 log = logging.getLogger("epochal.launcher")
 
 _OWNER_ONLY = 0o700
-_POD, _READY, _WORK, _BEGUN, _ANSWER, _CODE = "pod", "ready", "work", "begun", "answer", "code"
+_POD, _READY, _WORK, _BEGUN, _TAKEN, _ANSWER, _CODE = "pod", "ready", "work", "begun", "taken", "answer", "code"
 
 
 class KeptPods:
@@ -32,9 +32,9 @@ class KeptPods:
 
     # Of the process that keeps pods.
 
-    def clear(self) -> None:
-        """Nothing that an earlier process kept is known any more."""
-        for folder in self._folder.glob("*"):
+    def clear(self, beginning: str) -> None:
+        """Nothing that an earlier process kept by names that begin so is known any more."""
+        for folder in self._folder.glob(f"{beginning}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     def expect(self, name: str) -> None:
@@ -60,6 +60,13 @@ class KeptPods:
         for sha256, path in code.items():
             _keep(path, folder / sha256)
         _put(self._folder / name / _WORK, work)
+
+    def take_for_driver(self, name: str) -> None:
+        """Somebody writes down in this moment which attempt it is for."""
+        self._mark(name, _TAKEN)
+
+    def is_taken(self, name: str) -> bool:
+        return (self._folder / name / _TAKEN).exists()
 
     def has_begun(self, name: str) -> bool:
         """Whether it has its work."""

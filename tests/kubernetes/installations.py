@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from epochal.client import Client
+from epochal.faults import ENVIRONMENT, Fault
+from epochal.testing.drivers import encoded
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from epochal.testing.servers.kubernetes import KubernetesCluster
 from epochal.testing.servers.kubernetes.containers import Image
@@ -73,21 +75,28 @@ class Installation:
         assert process is not None
         return process.split("/")[1]
 
+    def kill(self, pod: str) -> None:
+        """Its own process."""
+        found = self.kubelet.pod(self.project.namespace, pod)
+        assert found is not None and found.containers[0].process is not None
+        found.containers[0].process.kill()
+
     def show(self, name: str) -> str:
         return self.plane.run("show", name).stdout
 
 
 @contextmanager
-def installed(cluster: KubernetesCluster, kubelet: Kubelet, own: Path, **more: Any) -> Iterator[Installation]:
-    """``own``: an empty folder. ``more``: further settings of Kubernetes."""
+def installed(
+    cluster: KubernetesCluster, kubelet: Kubelet, own: Path, fault: Fault | None = None, **more: Any
+) -> Iterator[Installation]:
+    """``own``: an empty folder. ``more``: further settings of Kubernetes. ``fault``: of the control plane and its pods,
+    once."""
     project = make_project(cluster)
     shared = _claimed(cluster, project)
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    of_image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if "JAVA_HOME" in os.environ:
-        environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    kubelet.images["epochal:test"] = Image(
-        environment=environment, places=[Path(sys.prefix), Path(__file__).parents[2]]
-    )
+        of_image["JAVA_HOME"] = os.environ["JAVA_HOME"]
+    kubelet.images["epochal:test"] = Image(environment=of_image, places=[Path(sys.prefix), Path(__file__).parents[2]])
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     # Of what the control plane has there, drivers see the store alone.
     folder = shared / "plane"
@@ -108,7 +117,11 @@ def installed(cluster: KubernetesCluster, kubelet: Kubelet, own: Path, **more: A
     file.write_text(settings.model_dump_json())
     code = own / "sensors.py"
     code.write_text(SENSORS)
-    with control_plane(folder, {"EPOCHAL_KUBERNETES_FILE": str(file)}) as plane:
+    environment = {"EPOCHAL_KUBERNETES_FILE": str(file)}
+    if fault is not None:
+        (shared / "out").mkdir(parents=True, exist_ok=True)
+        environment[ENVIRONMENT] = encoded([replace(fault, once=str(shared / "out" / "fault-has-fired"))])
+    with control_plane(folder, environment) as plane:
         yield Installation(cluster, kubelet, project, plane, shared, code)
     project.end()
 

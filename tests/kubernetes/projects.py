@@ -15,7 +15,7 @@ from epochal.testing.servers.kubernetes.cluster import ISSUER
 CONTROL, DRIVER, EXECUTOR, BUILDER = "epochal-control", "epochal-driver", "epochal-executor", "epochal-builder"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OF_CONTROL_PLANES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
 ]

@@ -16,19 +16,23 @@ from typing import Any
 
 import pytest
 
+from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.keeper import Keeper, NotWanted
-from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE
-from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError
+from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, DriverOrders
+from epochal.driver.spare_pod import Askers
+from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
+from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.ports import AttemptTicket
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.builder.pods import MadePod
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
-from epochal.wire.pods import LARGEST_ANSWER
+from epochal.wire.pods import LARGEST_ANSWER, TakenFor
 from tests.identity_provider import IdentityProvider, identity_provider
-from tests.service.conftest import http_client, serving
+from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
 from tests.waiting import eventually
 
 NAMESPACE, ACCOUNT = "team-a", "epochal-builder"
@@ -43,6 +47,7 @@ class House:
     settings: Settings
     kept: KeptPods
     folder: Path
+    plane: Plane
     made: int = 0
 
     def token(self, name: str, uid: str, account: str = ACCOUNT) -> str:
@@ -70,10 +75,13 @@ class House:
 def house(settings: Settings, tmp_path: Path) -> Iterator[House]:
     with identity_provider() as provider:
         issuer = {"issuer": provider.url, "keys": f"{provider.url}/keys", "authority": None, "token": None}
-        kubernetes = KubernetesSettings.model_validate({"issuer": issuer, "image": "epochal:1", "start_seconds": 60})
+        said = {"issuer": issuer, "namespaces": {"default": NAMESPACE}, "image": "epochal:1", "start_seconds": 60}
+        kubernetes = KubernetesSettings.model_validate(said)
         settings = settings.model_copy(update={"kubernetes": kubernetes})
-        with serving(settings):
-            yield House(provider, settings, KeptPods(settings.pods_directory), tmp_path)
+        supervisor = StandInSupervisor()
+        with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
+            plane = Plane(control, client, settings, supervisor, [])
+            yield House(provider, settings, KeptPods(settings.pods_directory), tmp_path, plane)
 
 
 def sha256_of(content: bytes) -> str:
@@ -173,9 +181,88 @@ def test_a_pod_whose_control_plane_is_gone_is_wanted_by_nobody(house: House, tmp
     with pytest.raises(NotWanted, match="has not answered"):
         keeper.work(True, 0.0)
     house.pod("one")
-    house.kept.clear()  # as a control plane that starts does
+    house.kept.clear("")  # as a control plane that starts does
     with pytest.raises(NotWanted, match="404"):
         house.keeper("one").work(True, 0.0)
+
+
+SPARE = f"{SPARE_PREFIX}1"
+
+
+def spare(house: House, name: str = SPARE, kept: bool = True) -> Askers:
+    """A spare's pod, as it asks whose driver it is."""
+    if kept:
+        house.kept.expect(name)
+        house.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+    file = house.folder / f"token-{name}"
+    file.write_text(house.token(name, f"uid-{name}", "epochal-driver"))
+    return Askers(name, environment(house, file), patience_seconds=0.5)
+
+
+def environment(house: House, token_file: Path) -> dict[str, str]:
+    return {CONTROL_PLANES_VARIABLE: house.settings.internal_url, TOKEN_FILE_VARIABLE: str(token_file)}
+
+
+def attempt(house: House) -> AttemptTicket:
+    execution = house.plane.application()["execution"]
+    return house.plane.control.ledger.new_attempt(execution)
+
+
+def test_a_spare_learns_whose_driver_it_is_when_that_is_written_down_and_has_its_orders(house: House) -> None:
+    askers, ticket = spare(house), attempt(house)
+    assert askers.attempt(True, 0.0) is None and house.kept.is_ready(SPARE)
+    house.kept.take_for_driver(SPARE)
+    assert askers.attempt(True, 0.0) is None  # it has the name of an attempt, and no orders yet
+    reference = f"{NAMESPACE}/{SPARE}/uid-{SPARE}"
+    threading.Timer(
+        0.5, lambda: house.plane.control.ledger.launched(ticket.execution, ticket.attempt, reference)
+    ).start()
+    taken = askers.attempt(True, 10.0)
+    assert taken == TakenFor(execution=ticket.execution, attempt=ticket.attempt)
+    # Also of a control plane that has never kept it.
+    house.kept.forget(SPARE)
+    assert askers.attempt(True, 0.0) == taken
+    own = environment(house, house.folder / f"token-{SPARE}")
+    orders = DriverOrders.model_validate_json(_fetched(f"{taken.execution}-{taken.attempt}", own))
+    assert (orders.execution, orders.attempt, orders.application) == (ticket.execution, ticket.attempt, "flights")
+    # Nobody else has them: another spare, which was taken for the same attempt, ends.
+    other = f"{SPARE_PREFIX}2"
+    with pytest.raises(NotWanted):
+        _until_unwanted(spare(house, other, kept=False))
+    with pytest.raises(Unauthenticated):
+        _fetched(f"{taken.execution}-{taken.attempt}", environment(house, house.folder / f"token-{other}"))
+
+
+def test_a_spare_that_nobody_keeps_any_more_ends(house: House) -> None:
+    askers = spare(house)
+    assert askers.attempt(False, 0.0) is None and not house.kept.is_ready(SPARE)
+    house.kept.forget(SPARE)
+    with pytest.raises(NotWanted, match="No control plane has kept this pod"):
+        _until_unwanted(askers)
+
+
+def test_whose_driver_another_pod_is_is_not_said(house: House) -> None:
+    spare(house)
+    with http_client(house.settings, house.token("other", "uid-other", "epochal-driver")) as client:
+        assert client.get(f"/internal/v1/pods/{SPARE}/attempt").status_code == 401
+        assert client.get("/internal/v1/pods/other/attempt").status_code == 404
+
+
+def _until_unwanted(askers: Askers) -> None:
+    for _ in range(20):
+        askers.attempt(True, 0.0)
+
+
+def _fetched(name: str, own: dict[str, str]) -> bytes:
+    execution, _, number = name.rpartition("-")
+    catalog = HttpCatalog(
+        own[CONTROL_PLANES_VARIABLE].split(),
+        Path(own[TOKEN_FILE_VARIABLE]).read_text(),
+        execution,
+        int(number),
+        patience_seconds=5.0,
+    )
+    return catalog.orders("epd_its_own").model_dump_json().encode()
 
 
 @dataclass

@@ -123,7 +123,9 @@ def test_only_a_driver_with_executors_of_its_own_may_call_the_clusters_api() -> 
 
 def test_executors_are_the_drivers_and_what_they_say_is_encrypted() -> None:
     driver = pod(MASTER)
-    spark = executor_settings(driver.name, labels_of(driver.name, "flights"), driver.spark, SETTINGS, driver.namespace)
+    spark = executor_settings(
+        str(driver.name), labels_of(driver.name, "flights"), driver.spark, SETTINGS, driver.namespace
+    )
     assert spark["spark.kubernetes.namespace"] == "team-a"
     assert spark["spark.kubernetes.driver.pod.name"] == spark["spark.kubernetes.executor.podNamePrefix"]
     assert len(spark["spark.kubernetes.executor.podNamePrefix"]) <= 47  # so much Spark takes

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FETCH, TOKEN_FILE_VARIABLE
+from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FETCH, SPARE_POD, TOKEN_FILE_VARIABLE
 from epochal.errors import OptionError
 from epochal.service.domain.kubernetes.images import driver_image, executor_image
-from epochal.service.domain.kubernetes.labels import COMPONENT, DRIVER, labels_of
+from epochal.service.domain.kubernetes.labels import COMPONENT, DRIVER, FREE, MANAGED_BY, SPARE, labels_of
 from epochal.service.domain.kubernetes.settings import AUDIENCE, KubernetesSettings
 from epochal.service.domain.kubernetes.spark import (
     check_spark_options,
@@ -49,8 +49,40 @@ class DriverPod:
     control_planes: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def pod_name(self) -> str:
+        return str(self.name)
 
-def driver_manifest(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+    @property
+    def own_labels(self) -> Mapping[str, str]:
+        return labels_of(self.name, self.application)
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        return FETCH, self.pod_name
+
+
+@dataclass(frozen=True)
+class SparePod:
+    """A driver's pod that has no application yet: what it would be for one that says this of Spark and of its pods."""
+
+    pod_name: str
+    master: str
+    spark: Mapping[str, str]
+    namespace: str
+    control_planes: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def own_labels(self) -> Mapping[str, str]:
+        return {MANAGED_BY: "epochal", SPARE: FREE}
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        return SPARE_POD, self.pod_name
+
+
+def driver_manifest(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[str, Any]:
     """Raises ``EnvironmentProblem`` for an image that is not allowed, ``OptionError`` for options of Spark that are
     not the application's to say."""
     check_spark_options(pod.spark)
@@ -125,7 +157,7 @@ def _resources(spark: Mapping[str, str], settings: KubernetesSettings) -> dict[s
     }
 
 
-def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+def _required(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[str, Any]:
     spec = {
         **pod_required(pod.spark, settings),
         "serviceAccountName": settings.service_account,
@@ -133,14 +165,14 @@ def _required(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
         "automountServiceAccountToken": wants_executors(pod.master),
         "containers": [_driver(pod, settings)],
     }
-    labels = {**_options(pod.spark, _LABEL), **labels_of(pod.name, pod.application), COMPONENT: DRIVER}
-    metadata = {"name": str(pod.name), "namespace": pod.namespace, "labels": labels}
+    labels = {**_options(pod.spark, _LABEL), **pod.own_labels, COMPONENT: DRIVER}
+    metadata = {"name": pod.pod_name, "namespace": pod.namespace, "labels": labels}
     if annotations := _options(pod.spark, _ANNOTATION):
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
+def _driver(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[str, Any]:
     further: dict[str, dict[str, Any]] = {
         **{name: {"value": value} for name, value in pod.variables.items()},
         CONTROL_PLANES_VARIABLE: {"value": " ".join(pod.control_planes)},
@@ -149,7 +181,7 @@ def _driver(pod: DriverPod, settings: KubernetesSettings) -> dict[str, Any]:
     return {
         **own_container(DRIVER, pod.spark, further, settings),
         "command": ["python", "-m", "epochal.driver"],
-        "args": [FETCH, str(pod.name)],
+        "args": [*pod.arguments],
     }
 
 

@@ -76,6 +76,9 @@ class KubernetesSettings(_Section):
     spare_builders: int = Field(
         1, ge=0, le=16, description="Builders that each control plane keeps with Spark started, for what comes next."
     )
+    spare_drivers: int = Field(
+        0, ge=0, le=16, description="Drivers that the leading control plane keeps with Spark started and trained."
+    )
     template: dict[str, Any] = Field({}, description="Pod template of drivers, and of builders.")
     executor_template: dict[str, Any] = Field({}, description="Pod template of executors.")
     authority: ConfigMapName | None = Field(

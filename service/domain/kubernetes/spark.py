@@ -10,7 +10,6 @@ from epochal.errors import OptionError
 from epochal.service.domain.kubernetes.images import executor_image
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.kubernetes.templates import merged
-from epochal.service.domain.ports import DriverName
 
 MASTER = "k8s://https://kubernetes.default.svc"
 """The cluster that the driver's pod is in."""
@@ -64,9 +63,9 @@ def check_spark_options(spark: Mapping[str, str]) -> None:
 
 
 def executor_settings(
-    name: DriverName, labels: Mapping[str, str], spark: Mapping[str, str], settings: KubernetesSettings, namespace: str
+    driver: str, labels: Mapping[str, str], spark: Mapping[str, str], settings: KubernetesSettings, namespace: str
 ) -> dict[str, str]:
-    """What goes over the author's options, but for the driver's address, which its pod knows.
+    """What goes over the author's options, but for the driver's address, which its pod, ``driver``, knows.
 
     Executors belong to the driver's pod, and go with it. What the driver and they say to each other is encrypted, with
     a secret that Spark makes for each driver.
@@ -74,8 +73,8 @@ def executor_settings(
     return {
         "spark.submit.deployMode": "client",
         "spark.kubernetes.namespace": namespace,
-        "spark.kubernetes.driver.pod.name": str(name),
-        "spark.kubernetes.executor.podNamePrefix": str(name),
+        "spark.kubernetes.driver.pod.name": driver,
+        "spark.kubernetes.executor.podNamePrefix": driver,
         "spark.kubernetes.executor.container.image": executor_image(spark, settings),
         "spark.kubernetes.container.image.pullPolicy": settings.pull_policy,
         "spark.kubernetes.executor.podTemplateFile": TEMPLATE_FILE,

@@ -13,6 +13,7 @@ from typing import Final
 from epochal.errors import EnvironmentProblem, EpochalError, LauncherUnavailable
 from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manifest
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Json, Phase, PodCondition, condition_of, refusal
+from epochal.service.domain.kubernetes.labels import BUILDER_PREFIX
 from epochal.service.domain.kubernetes.labels import BUILDERS as SELECTOR
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.runtime.kept_pods import KeptPods
@@ -72,7 +73,7 @@ class BuilderPods:
         self._thread = threading.Thread(target=self._run, name="builder-pods", daemon=True)
 
     def open(self) -> None:
-        self._kept.clear()
+        self._kept.clear(BUILDER_PREFIX)
         self._thread.start()
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class BuilderPods:
         """Raises ``EnvironmentProblem``, ``OptionError``."""
         settings = self._settings
         pod = BuilderPod(
-            name=f"epochal-builder-{secrets.token_hex(8)}",
+            name=f"{BUILDER_PREFIX}{secrets.token_hex(8)}",
             namespace=self._namespace,
             control_plane=self._control_plane,
             seconds=_TIMES.retired + settings.start_seconds + self._longest_seconds,

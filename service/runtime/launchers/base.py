@@ -76,6 +76,9 @@ class Launcher(ABC):
         """
         return False
 
+    def keep_spares_while(self, leads: Callable[[], bool]) -> None:  # noqa: B027 on a machine each has its own
+        """Keep spares only while ``leads``, where they cost somebody else what they need: nobody else takes them."""
+
     def tell_of_ends(self, tell: Callable[[], None]) -> None:  # noqa: B027 whoever wants to know looks, too
         """Call ``tell``, from any thread, soon after a driver of this machine has ended, as far as that can be seen:
         of those that it has launched or was asked for."""

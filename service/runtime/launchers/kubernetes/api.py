@@ -47,6 +47,18 @@ class ClusterApi:
         with _answering():
             return _read(self._api.create_namespaced_pod(namespace, dict(manifest), **_RAW))
 
+    def label_pod(
+        self, namespace: str, name: str, uid: str, before: tuple[str, str], labels: Mapping[str, str]
+    ) -> Json:
+        """Put labels on the pod with this uid, if it has the label ``before``; :class:`Refused` otherwise."""
+        steps: list[dict[str, str]] = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": _label(before[0]), "value": before[1]},
+            *({"op": "add", "path": _label(label), "value": value} for label, value in labels.items()),
+        ]
+        with _answering():
+            return _read(self._api.patch_namespaced_pod(name, namespace, steps, **_RAW))
+
     def pod(self, namespace: str, name: str) -> Json | None:
         """As it is now: no answer is from before."""
         try:
@@ -125,6 +137,11 @@ class ClusterApi:
 
 
 _RAW: Mapping[str, Any] = {"_preload_content": False, "_request_timeout": _SECONDS}
+
+
+def _label(name: str) -> str:
+    """A JSON pointer to it."""
+    return f"/metadata/labels/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def _read(answer: Any) -> Json:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -17,17 +19,26 @@ from typing import Self
 
 from epochal import faults
 from epochal.driver.orders import DriverOrders
+from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
 from epochal.service.domain.kubernetes.labels import ATTEMPT, EXECUTION
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
 from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT, KubernetesSettings
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.ports import DriverName, SpareFigures
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused, own_namespace
 from epochal.service.runtime.launchers.kubernetes.logs import PodLogs
+from epochal.service.runtime.launchers.kubernetes.spares import (
+    Keeping,
+    PodKey,
+    SparePods,
+    quota_is_used_up,
+    taken_driver,
+)
 from epochal.service.runtime.launchers.kubernetes.watching import WatchedPods
 from epochal.service.runtime.machine import steady_seconds
 
@@ -41,6 +52,7 @@ LOG_SECONDS = 3.0
 """So long the end of a log is waited for before it is told why its driver ended."""
 EVENTS_SECONDS = 5.0
 _MANY = 1000
+_QUOTA_TRIES, _QUOTA_SECONDS = 5, 1.0
 UNREAD_LOG = timedelta(seconds=60)
 """So long a pod that has ended stays, while its log cannot be read."""
 
@@ -70,13 +82,18 @@ class KubernetesLauncher(Launcher):
     """Looks cost the cluster nothing, since its pods are watched; that one is gone is asked for. Authors may start pods
     and label them as they like: logs are brought to the folder ``logs`` only of those that the catalog knows."""
 
-    def __init__(self, settings: KubernetesSettings, logs: Path) -> None:
-        """Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` where it is
-        not known which cluster is meant."""
+    def __init__(self, settings: KubernetesSettings, logs: Path, keeping: Keeping | None = None) -> None:
+        """``keeping``: what spares need; without it none are kept.
+
+        Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` where it is not
+        known which cluster is meant.
+        """
         settings.check_apart(own_namespace(settings))
         self._settings = settings
         self._api = ClusterApi(settings)
         self._logs = PodLogs(self._api, logs)
+        self._keeping = keeping
+        self._spares: SparePods | None = None
         self._events_asked: dict[str, float] = {}
         """When they were last, by the pod's uid."""
         self._tell: Callable[[], None] = lambda: None
@@ -92,7 +109,29 @@ class KubernetesLauncher(Launcher):
                 "To launch drivers as pods, the control plane has to know where and as what: start it with "
                 "`epochal up --kubernetes FILE` (docs/kubernetes.md)."
             )
-        return cls(settings.kubernetes, settings.logs_directory)
+        usual = Configuration()
+        namespace = settings.kubernetes.namespace(DEFAULT_PROJECT)
+        keeping = Keeping(
+            kept=KeptPods(settings.pods_directory),
+            control_planes=(settings.internal_url,),
+            variables=passed_on(os.environ),
+            usual=PodKey.of(namespace, usual.master, usual.spark),
+        )
+        return cls(settings.kubernetes, settings.logs_directory, keeping)
+
+    def keep_spares(self, number: int, folder: Path) -> bool:
+        if self._keeping is None:
+            return False
+        self._spares = SparePods(self._settings, self._api, self._keeping, number)
+        return True
+
+    def keep_spares_while(self, leads: Callable[[], bool]) -> None:
+        if self._spares is not None:
+            self._spares.leads = leads
+
+    @property
+    def spares(self) -> SpareFigures:
+        return SpareFigures() if self._spares is None else self._spares.figures
 
     def tell_of_ends(self, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -100,8 +139,12 @@ class KubernetesLauncher(Launcher):
     def open(self) -> None:
         for watched in self._watched.values():
             watched.open()
+        if self._spares is not None:
+            self._spares.open()
 
     def close(self) -> None:
+        if self._spares is not None:
+            self._spares.close()
         self._logs.close()
         for watched in self._watched.values():
             watched.close()
@@ -122,14 +165,42 @@ class KubernetesLauncher(Launcher):
             variables=passed_on(os.environ),
         )
         manifest = driver_manifest(pod, self._settings)
+        found = self._spare_for(pod)
         try:
-            found = self._api.create_pod(namespace, manifest)
+            found = found or self._created(namespace, manifest)
         except Refused as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise refusal(error.status, error.message, namespace) from error
-            found = self._there_already(namespace, str(pod.name), manifest)
+            found = self._there_already(namespace, pod.pod_name, manifest)
         self._watched[namespace].note(found)
         return _PodName.of(found).reference
+
+    def _spare_for(self, pod: DriverPod) -> Json | None:
+        """The pod of a spare that is this attempt's, by what the cluster says, or becomes it now."""
+        if self._spares is None:
+            return None
+        try:
+            labels = ",".join(f"{label}={value}" for label, value in pod.own_labels.items())
+            mine = [found for found in self._api.pods(pod.namespace, labels)[0] if taken_driver(found) == pod.name]
+        except Refused:
+            return None  # who may not look may not start one either, and is told so
+        if mine:
+            return mine[0]
+        key = PodKey.of(pod.namespace, pod.master, pod.spark)
+        return self._spares.take(key, pod.name, pod.application)
+
+    def _created(self, namespace: str, manifest: Json) -> Json:
+        try:
+            return self._api.create_pod(namespace, manifest)
+        except Refused as error:
+            # What spares hold is for drivers. The cluster counts it a moment longer.
+            if self._spares is None or not quota_is_used_up(error) or not self._spares.end_all():
+                raise
+        for _ in range(_QUOTA_TRIES):
+            time.sleep(_QUOTA_SECONDS)
+            with suppress(Refused):
+                return self._api.create_pod(namespace, manifest)
+        return self._api.create_pod(namespace, manifest)
 
     def _there_already(self, namespace: str, name: str, manifest: Json) -> Json:
         """Launched before, and nobody has written it down. Raises ``EnvironmentProblem`` when it is somebody else's."""
@@ -227,7 +298,9 @@ class KubernetesLauncher(Launcher):
 
 
 def _driver_of(name: str, pod: Json) -> DriverName | None:
-    """Whose driver a pod is; ``None``: it only looks like one."""
+    """Whose driver a pod is; ``None``: it only looks like one, or is a spare."""
+    if (taken := taken_driver(pod)) is not None:
+        return taken
     labels = pod["metadata"].get("labels") or {}
     execution, attempt = labels.get(EXECUTION, ""), labels.get(ATTEMPT, "")
     if not attempt.isdecimal() or name != f"{execution}-{attempt}":
