@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,10 +17,12 @@ from epochal.wire.trust import trusted
 
 PATIENCE_SECONDS = 30.0
 """So long a control plane may be silent; then it is gone, and nobody wants this pod."""
-_PAUSE_SECONDS = 0.5
+OTHERS_SECONDS = 10.0
+"""So long it is looked for behind an address where others, which do not know this pod, answer."""
+_PAUSE_SECONDS, _OTHER_SECONDS = 0.5, 0.2
 _ANSWER_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
-_ENDS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_ENDS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class NotWanted(Exception):
@@ -29,14 +32,20 @@ class NotWanted(Exception):
 class Keeper:
     """Every method raises :class:`NotWanted`. Safe from several threads."""
 
-    def __init__(self, url: str, pod: str, token_file: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        pod: str,
+        token_file: Path,
+        patience_seconds: float = PATIENCE_SECONDS,
+        others_seconds: float = OTHERS_SECONDS,
+    ) -> None:
         """``token_file``: it is read for each call, since the node renews what is in it."""
         self._url = f"{url.rstrip('/')}/internal/v1/pods/{pod}/"
         self._token_file = token_file
         self._patience_seconds = patience_seconds
-        # The environment's proxies are for the world outside; the control plane is not there.
-        timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
-        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trusted())
+        self._others_seconds = others_seconds
+        self._connections = threading.local()
 
     @classmethod
     def of(cls, pod: str, environment: Mapping[str, str]) -> Self:
@@ -64,15 +73,13 @@ class Keeper:
     def answer(self, content: bytes) -> None:
         self._call("PUT", "answer", content)
 
-    def close(self) -> None:
-        self._http.close()
-
     def _call(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        until = time.monotonic() + self._patience_seconds
+        began = time.monotonic()
         while True:
+            patience, pause = self._patience_seconds, _PAUSE_SECONDS
             try:
                 headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}
-                answer = self._http.request(method, self._url + path, content=content, headers=headers)
+                answer = self._connection().request(method, self._url + path, content=content, headers=headers)
             except (httpx.TransportError, OSError) as error:
                 why = repr(error)
             else:
@@ -81,6 +88,24 @@ class Keeper:
                 why = f"HTTP status {answer.status_code}: {answer.text[:300]}"
                 if answer.status_code in _ENDS:
                     raise NotWanted(f"The control plane does not keep this pod: {why}")
-            if time.monotonic() >= until:
-                raise NotWanted(f"The control plane has not answered for {self._patience_seconds:g} s: {why}")
-            time.sleep(_PAUSE_SECONDS)
+                if answer.status_code == HTTPStatus.NOT_FOUND:
+                    patience, pause = self._others_seconds, _OTHER_SECONDS
+            self._leave()
+            if time.monotonic() - began >= patience:
+                raise NotWanted(f"No control plane that keeps this pod has answered for {patience:g} s: {why}")
+            time.sleep(pause)
+
+    def _connection(self) -> httpx.Client:
+        """Of this thread, to whom it has found."""
+        found: httpx.Client | None = getattr(self._connections, "found", None)
+        if found is None:
+            # The environment's proxies are for the world outside; the control plane is not there.
+            timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
+            found = self._connections.found = httpx.Client(timeout=timeout, trust_env=False, verify=trusted())
+        return found
+
+    def _leave(self) -> None:
+        """Behind one address there may be several control planes, of which one keeps this pod: another connection may
+        lead to that."""
+        self._connection().close()
+        self._connections.found = None

@@ -55,7 +55,8 @@ class Askers:
         why = ""
         for url in self._urls:
             try:
-                headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}
+                # Behind one address there may be several control planes: another connection may lead to another one.
+                headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}", "Connection": "close"}
                 query = f"?ready={str(ready).lower()}&seconds={seconds:g}"
                 answer = self._http.get(url + self._path + query, headers=headers)
             except (httpx.TransportError, OSError) as error:
@@ -119,11 +120,8 @@ class SparePod:
 
     def _what_to_begin_with(self) -> SpareOrders:
         keeper = Keeper.of(self._pod, self._environment)
-        try:
-            while (work := keeper.work(False, WAIT_SECONDS)) is None:
-                pass
-        finally:
-            keeper.close()
+        while (work := keeper.work(False, WAIT_SECONDS)) is None:
+            pass
         return spark_in_this_pod(SpareOrders.model_validate_json(work), self._environment)
 
     def _ask(self) -> None:

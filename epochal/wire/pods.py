@@ -10,8 +10,8 @@ call                                  body                       answer
 ``GET  attempt?ready=&seconds=``      none                       200 :class:`TakenFor`, 204 there is none yet
 ====================================  =========================  ==================================================
 
-Every call needs the token that a cluster has made for the pod, and may be repeated. 404: the pod is not kept (any
-more), and ends; 503: to be asked again.
+Every call needs the token that a cluster has made for the pod, and may be repeated. 404: the control plane
+does not keep the pod (any more), which ends when it finds none that does; 503: to be asked again.
 
 ``attempt`` is for drivers without an application, and is answered by every control plane: which attempt a pod was taken
 for is in the catalog. Its keeper alone says 204. The pod then fetches its orders as every driver does.

@@ -6,10 +6,13 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
 from epochal.wire.pods import LARGEST_ANSWER, TakenFor
 from tests.identity_provider import IdentityProvider, identity_provider
-from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
+from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.waiting import eventually
 
 NAMESPACE, ACCOUNT = "team-a", "epochal-builder"
@@ -63,7 +66,8 @@ class House:
     def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> Keeper:
         """As the pod ``as_pod`` calls, which may be another one. Its uid is its name."""
         own = as_pod or name
-        return Keeper(self.settings.internal_url, name, self.token_file(own, f"uid-{own}"), patience_seconds)
+        file = self.token_file(own, f"uid-{own}")
+        return Keeper(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
 
     def pod(self, name: str) -> Keeper:
         self.kept.expect(name)
@@ -178,7 +182,7 @@ def test_a_pod_that_is_quicker_than_who_made_it_asks_again(house: House) -> None
 
 def test_a_pod_whose_control_plane_is_gone_is_wanted_by_nobody(house: House, tmp_path: Path) -> None:
     keeper = Keeper("http://127.0.0.1:1", "one", house.token_file("one", "uid-one"), patience_seconds=0.2)
-    with pytest.raises(NotWanted, match="has not answered"):
+    with pytest.raises(NotWanted, match="has answered for"):
         keeper.work(True, 0.0)
     house.pod("one")
     house.kept.clear("")  # as a control plane that starts does
@@ -420,3 +424,43 @@ def test_a_kept_pod_that_does_not_answer_is_replaced(
     assert builder.describe(pipeline(house, WORDS), {}).name == "flights"
     assert len(pods.processes) == 1
     eventually(lambda: list(house.settings.pods_directory.iterdir()) == [], 10)
+
+
+class _Balancer(socketserver.BaseRequestHandler):
+    """In turn to somebody who knows no pod and to the control plane, as a service of a cluster does by connection."""
+
+    def handle(self) -> None:
+        balancer: Any = self.server
+        balancer.turn += 1
+        target = balancer.targets[balancer.turn % len(balancer.targets)]
+        with socket.create_connection(("127.0.0.1", target)) as there:
+            back = threading.Thread(target=_pump, args=[there, self.request], daemon=True)
+            back.start()
+            _pump(self.request, there)
+            back.join(30)
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while part := source.recv(1 << 16):
+            sink.sendall(part)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def test_a_pod_finds_who_keeps_it_behind_an_address_of_several_control_planes(
+    house: House, settings: Settings, tmp_path: Path
+) -> None:
+    kubernetes = house.settings.kubernetes
+    other = settings.model_copy(update={"data": tmp_path / "other", "port": free_port(), "kubernetes": kubernetes})
+    house.pod("one")
+    with serving(other), socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Balancer) as balancer:
+        balancer.turn, balancer.targets = 0, (house.settings.port, other.port, other.port)  # type: ignore[attr-defined]
+        threading.Thread(target=balancer.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{balancer.server_address[1]}"
+        keeper = Keeper(url, "one", house.token_file("one", "uid-one"))
+        assert keeper.work(True, 0.0) is None
+        given(house, "one", b"found")
+        assert keeper.work(True, 0.0) == b"found"
+        keeper.answer(b"{}")
+        balancer.shutdown()
+    assert house.kept.answer("one") == b"{}"

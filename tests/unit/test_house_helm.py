@@ -238,6 +238,7 @@ def test_what_the_launcher_is_told_is_what_it_reads() -> None:
         assert read.namespaces == {project["project"]: project["namespace"] for project in projects}
         accounts = {each["metadata"]["name"] for each in of_kind(manifests, "ServiceAccount")}
         assert {read.service_account, read.executor_service_account, read.builder_service_account} <= accounts
+        assert (read.spare_drivers, read.spare_builders) == (0, 1)
     assert read.image == "registry.example/epochal-driver:1" and read.token_seconds == 1800
 
 

@@ -15,6 +15,7 @@
   "builder_cpu" $kubernetes.builder.cpu
   "builder_memory" $kubernetes.builder.memory
   "spare_builders" (int $kubernetes.builder.spares)
+  "spare_drivers" (int $kubernetes.driver.spares)
   "cpu" $kubernetes.driver.cpu
   "memory" $kubernetes.driver.memory
   "template" $kubernetes.driver.template

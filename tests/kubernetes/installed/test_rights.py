@@ -16,9 +16,16 @@ pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
 
 CONTROL, QUERY = (NAMESPACE, "epochal"), (NAMESPACE, "epochal-query")
 DRIVER, EXECUTOR = (APPLICATIONS, "epochal-driver"), (APPLICATIONS, "epochal-executor")
-ACCOUNTS = {"control planes": CONTROL, "query nodes": QUERY, "drivers": DRIVER, "executors": EXECUTOR}
+BUILDER = (APPLICATIONS, "epochal-builder")
+ACCOUNTS = {
+    "control planes": CONTROL,
+    "query nodes": QUERY,
+    "drivers": DRIVER,
+    "executors": EXECUTOR,
+    "builders": BUILDER,
+}
 NAMESPACES = (NAMESPACE, APPLICATIONS, "default", "kube-system")
-OF_CONTROL_PLANES = {("pods", verb) for verb in ("create", "get", "list", "watch", "delete")} | {
+OF_CONTROL_PLANES = {("pods", verb) for verb in ("create", "get", "list", "watch", "patch", "delete")} | {
     ("pods/log", "get"),
     ("events", "list"),
 }
