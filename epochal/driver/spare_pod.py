@@ -24,7 +24,7 @@ from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, 
 from epochal.driver.pod import fetched_orders, spark_in_this_pod
 from epochal.driver.spare import ORPHAN_SECONDS, Warm
 from epochal.errors import EnvironmentProblem
-from epochal.wire.pods import WAIT_SECONDS, TakenFor
+from epochal.wire.pods import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 from epochal.wire.trust import trusted
 
 log = logging.getLogger("epochal.driver")
@@ -40,7 +40,8 @@ class Askers:
     def __init__(self, pod: str, environment: Mapping[str, str], patience_seconds: float = PATIENCE_SECONDS) -> None:
         """Raises ``EnvironmentProblem`` where this is no such pod."""
         try:
-            self._urls = environment[CONTROL_PLANES_VARIABLE].split()
+            self.control_planes = environment[CONTROL_PLANES_VARIABLE].split()
+            """As the last answer said."""
             self._token_file = Path(environment[TOKEN_FILE_VARIABLE])
         except KeyError as error:
             raise EnvironmentProblem(f"A spare's pod needs {error}, as its control plane gives it.") from None
@@ -53,7 +54,7 @@ class Askers:
     def attempt(self, ready: bool, seconds: float) -> TakenFor | None:
         """``None``: nobody's, and somebody keeps it, or did a moment ago. Raises :class:`NotWanted`."""
         why = ""
-        for url in self._urls:
+        for url in list(self.control_planes):
             try:
                 # Behind one address there may be several control planes: another connection may lead to another one.
                 headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}", "Connection": "close"}
@@ -62,6 +63,9 @@ class Askers:
             except (httpx.TransportError, OSError) as error:
                 why = repr(error)
                 continue
+            if answer.is_success:
+                said = answer.headers.get(CONTROL_PLANES_HEADER, "").split()
+                self.control_planes = said or self.control_planes
             if answer.status_code == HTTPStatus.OK:
                 try:
                     return TakenFor.model_validate_json(answer.content)
@@ -116,7 +120,9 @@ class SparePod:
             warmed.stop()
             return None
         warmed.check()
-        return fetched_orders(f"{self._taken.execution}-{self._taken.attempt}", self._environment)
+        control_planes = {CONTROL_PLANES_VARIABLE: " ".join(self._askers.control_planes)}
+        name = f"{self._taken.execution}-{self._taken.attempt}"
+        return fetched_orders(name, {**self._environment, **control_planes})
 
     def _what_to_begin_with(self) -> SpareOrders:
         keeper = Keeper.of(self._pod, self._environment)

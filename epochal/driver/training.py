@@ -85,25 +85,28 @@ def executors_started(spark: SparkSession) -> Generator[None]:
     """As :func:`trained`, where executors are on other machines, which have no file of this one: rows are shuffled, and
     go through a Python worker of each. Ends when they have; Spark itself waits for the executors that are asked for.
     """
-    before = _visible(spark)
-    training = spark.newSession()
-    for _ in range(EPOCHS):
-        rows = training.range(0, ROWS, 1, _SPREAD).selectExpr("id", "id % 97 AS name", "id / 2 AS value")
-        sums = rows.groupBy("name").agg({"value": "sum", "id": "max"})
-        sums.mapInArrow(lambda batches: batches, sums.schema).collect()
-        yield
-    spark.createDataFrame([("active", 1)], "again string, n int").collect()  # makes this session the active one
-    _check_unchanged(spark, before)
+    with _apart(spark) as training:
+        for _ in range(EPOCHS):
+            rows = training.range(0, ROWS, 1, _SPREAD).selectExpr("id", "id % 97 AS name", "id / 2 AS value")
+            sums = rows.groupBy("name").agg({"value": "sum", "id": "max"})
+            sums.mapInArrow(lambda batches: batches, sums.schema).collect()
+            yield
 
 
 @contextmanager
 def _trying(spark: SparkSession) -> Iterator[tuple[SparkSession, Path]]:
     """Another session, and a folder with input. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
+    with _apart(spark) as training, tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
+        _write_rows(Path(folder))
+        yield training, Path(folder)
+
+
+@contextmanager
+def _apart(spark: SparkSession) -> Iterator[SparkSession]:
+    """Another session. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
     before = _visible(spark)
     try:
-        with tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
-            _write_rows(Path(folder))
-            yield spark.newSession(), Path(folder)
+        yield spark.newSession()
     finally:
         spark.catalog.clearCache()
         spark.createDataFrame([("active", 1)], "again string, n int").collect()  # makes this session the active one

@@ -23,6 +23,8 @@ from pydantic import BaseModel, ConfigDict
 
 WAIT_SECONDS = 10.0
 """So long a question for work is held at most."""
+CONTROL_PLANES_HEADER = "Epochal-Control-Planes"
+"""Of an answer to ``attempt``: where drivers may call, with blanks in between, who answers first."""
 LARGEST_ANSWER = 64 << 20
 """In bytes."""
 

@@ -20,7 +20,7 @@ from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.wire.bodies import Sha256
-from epochal.wire.pods import WAIT_SECONDS, TakenFor
+from epochal.wire.pods import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 
 router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 
@@ -68,6 +68,7 @@ async def read_work(
 async def read_attempt(
     pod: PodName,
     connection: HTTPConnection,
+    response: Response,
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
 ) -> TakenFor | Response:
@@ -77,6 +78,7 @@ async def read_attempt(
     identity, kept = connection.state.pod, drivers.kept_pods
     if pod != identity.name:
         raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
+    response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
     until, look = time.monotonic() + seconds, 0.0
     while True:
         if time.monotonic() >= look or await run_in_threadpool(kept.is_taken, pod):
@@ -88,7 +90,7 @@ async def read_attempt(
         if ready:
             await run_in_threadpool(kept.says_ready, pod)
         if time.monotonic() >= until:
-            return Response(status_code=status.HTTP_204_NO_CONTENT)
+            return Response(status_code=status.HTTP_204_NO_CONTENT, headers=dict(response.headers))
         await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -19,7 +19,7 @@ from tests.kubernetes.installations import SMALL, Installation, installed
 from tests.kubernetes.projects import BUILDER, CONTROL
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
 
 HOSTILE = """
 import glob, json, os, urllib.error, urllib.request

@@ -18,7 +18,7 @@ from epochal.testing.servers.kubernetes.kubelet import Kubelet
 from tests.kubernetes.installations import Installation, installed
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def ready(installation: Installation) -> str:
         folder = installation.plane.home / "pods"
         return [name for name in spares(installation) if (folder / name / "ready").exists()]
 
-    eventually(names, 240)
+    eventually(names, 600)
     time.sleep(1.5)  # until the control plane has looked, too
     return names()[0]
 

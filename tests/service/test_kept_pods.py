@@ -215,6 +215,7 @@ def attempt(house: House) -> AttemptTicket:
 def test_a_spare_learns_whose_driver_it_is_when_that_is_written_down_and_has_its_orders(house: House) -> None:
     askers, ticket = spare(house), attempt(house)
     assert askers.attempt(True, 0.0) is None and house.kept.is_ready(SPARE)
+    assert askers.control_planes == [house.settings.internal_url]
     house.kept.take_for_driver(SPARE)
     assert askers.attempt(True, 0.0) is None  # it has the name of an attempt, and no orders yet
     reference = f"{NAMESPACE}/{SPARE}/uid-{SPARE}"
@@ -440,6 +441,11 @@ class _Balancer(socketserver.BaseRequestHandler):
             back.join(30)
 
 
+class _Balancing(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
 def _pump(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):
         while part := source.recv(1 << 16):
@@ -453,7 +459,7 @@ def test_a_pod_finds_who_keeps_it_behind_an_address_of_several_control_planes(
     kubernetes = house.settings.kubernetes
     other = settings.model_copy(update={"data": tmp_path / "other", "port": free_port(), "kubernetes": kubernetes})
     house.pod("one")
-    with serving(other), socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Balancer) as balancer:
+    with serving(other), _Balancing(("127.0.0.1", 0), _Balancer) as balancer:
         balancer.turn, balancer.targets = 0, (house.settings.port, other.port, other.port)  # type: ignore[attr-defined]
         threading.Thread(target=balancer.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{balancer.server_address[1]}"

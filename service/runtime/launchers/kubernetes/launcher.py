@@ -247,7 +247,7 @@ class KubernetesLauncher(Launcher):
 
     def bring_log(self, reference: ProcessReference) -> None:
         pod = self._pod(_PodName.parse(reference))
-        if pod is not None:
+        if pod is not None and _driver_of(pod["metadata"]["name"], pod) is not None:  # a spare may still look like one
             self._logs.follow(pod)
 
     def terminate(self, reference: ProcessReference, kill: bool) -> None:
