@@ -157,7 +157,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         supervisor=supervisor,
         node=NodeHeartbeat(supervision, node),
         artifacts=artifacts,
-        applications=ApplicationService(database, builder, code, lifecycle),
+        applications=ApplicationService(settings, database, builder, code, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, proposals, lifecycle),

@@ -19,6 +19,10 @@ from epochal.wire.bodies import Answer, Body
 DEFAULT_PROJECT = "default"
 """What is not said to belong to another project belongs to this one. Its administrators are those of the whole
 installation, and of every project."""
+OF_PROJECTS = frozenset(
+    {"applications", "artifacts", "imports", "preflight", "operations", "events", "webhooks", "tokens", "audit"}
+)
+"""The resources that belong to projects: what follows ``/v1/`` in their paths. All others are the installation's."""
 LONGEST_PROJECT = 20
 LONGEST_FULL_NAME = 62
 """Of what is made: it stands in labels of Kubernetes and in ids, which bound it."""
@@ -85,6 +89,14 @@ def application_path(full: str) -> str:
     """Where the application with this full name is, of a control plane."""
     project, name = project_of(full), local_name(full)
     return f"{project_path(project)}/applications/{name}"
+
+
+def path_in(project: str, path: str) -> str:
+    """``path``, of what belongs to projects, in this one; any other path as it is."""
+    beginning, version, resource, *_ = [*path.split("/"), "", ""]
+    if project == DEFAULT_PROJECT or beginning or version != "v1" or resource not in OF_PROJECTS:
+        return path
+    return project_path(project) + path.removeprefix("/v1")
 
 
 def project_path(project: str) -> str:

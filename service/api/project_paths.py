@@ -13,12 +13,8 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.errors import NotFound
-from epochal.wire.projects import DEFAULT_PROJECT, full_name, is_full_name, is_project, project_of
+from epochal.wire.projects import DEFAULT_PROJECT, OF_PROJECTS, full_name, is_full_name, is_project, project_of
 
-RESOURCES = frozenset(
-    {"applications", "artifacts", "imports", "preflight", "operations", "events", "webhooks", "tokens", "audit"}
-)
-"""What belongs to projects."""
 _PROJECT, _CALLED = "project", "called_path"
 _NOTHING = ""
 """In place of a project: the path names what can be nothing of any."""
@@ -41,7 +37,7 @@ def _of_project(scope: Scope) -> Scope:
     project, segments = DEFAULT_PROJECT, called.split("/")
     if segments[:3] == ["", "v1", "projects"] and len(segments) > 3 and is_project(segments[3]):
         project = segments[3]
-        if len(segments) > 4 and segments[4] in RESOURCES:
+        if len(segments) > 4 and segments[4] in OF_PROJECTS:
             segments = ["", "v1", *segments[4:]]
             if segments[2] == "applications" and len(segments) > 3:
                 segments[3] = full_name(project, segments[3])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from epochal.errors import Conflict, NotFound
 from epochal.service.catalog.models import Application, Artifact, ProjectArtifact, Version
@@ -105,19 +105,19 @@ class ArtifactRepository:
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
         if row is None:
             row = Artifact(sha256=sha256, filename=filename, bytes=size, created_at=moment, created_by=by, path=path)
+            row.uploaded_at = moment
             self._session.add(row)
             files.name(path, size)
-        elif row.path in (None, lost):
+            self._session.flush()
+            self._add(project, row, filename)
+            return row, True
+        if row.path in (None, lost):
             if row.path is not None:
                 files.give_up(row.path)
             row.path = path
             files.name(path, size)
         else:
             files.give_up(path)
-            row.uploaded_at = moment
-            self._session.flush()
-            self._add(project, row, filename)
-            return row, True
         row.uploaded_at = moment
         self._session.flush()
         return row, self.allow(project, row, filename)
@@ -163,8 +163,9 @@ class ArtifactRepository:
 
 def _belongs_to(project: str) -> ColumnElement[bool]:
     """Of an artifact that is asked for."""
-    rows = select(ProjectArtifact.project).where(ProjectArtifact.sha256 == Artifact.sha256)
-    mine = rows.where(ProjectArtifact.project == project).exists()
+    of_project = aliased(ProjectArtifact)
+    rows = select(of_project.project).where(of_project.sha256 == Artifact.sha256)
+    mine = rows.where(of_project.project == project).exists()
     return or_(mine, ~rows.exists()) if project == DEFAULT_PROJECT else mine
 
 

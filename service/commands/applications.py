@@ -12,6 +12,7 @@ from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectReposi
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.ports import Builder
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
 from epochal.wire.configuration import check_configuration
@@ -19,7 +20,10 @@ from epochal.wire.projects import new_name
 
 
 class ApplicationService:
-    def __init__(self, database: Database, builder: Builder, code: ArtifactCache, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, builder: Builder, code: ArtifactCache, lifecycle: Lifecycle
+    ) -> None:
+        self._settings = settings
         self._database = database
         self._builder = builder
         self._code = code
@@ -27,11 +31,12 @@ class ApplicationService:
 
     def create(self, request: CreateApplication, project: str, by: str) -> ApplicationAnswer:
         """Raises ``NotFound`` without such a project, ``NameTaken``, ``ArtifactError``, ``SharedTargets``,
-        ``QuotaExceeded``, and what the builder says of the code."""
+        ``QuotaExceeded``, ``OptionError`` where its drivers have no place to run, and what the builder says of the code."""
         check_configuration(request.configuration)
         name = new_name(project, request.name)
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
+            self._settings.check_project(project)
             ApplicationRepository(session).check_free(name)
             artifact = VersionRepository(session).usable(request.artifact, project)
         graph = self._builder.analyse(self._code.file(artifact), request.parameters, request.configuration)

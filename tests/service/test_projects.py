@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,9 @@ from fastapi.routing import iter_route_contexts
 from sqlalchemy import select
 
 from epochal.service.api.access import access_of
-from epochal.service.api.project_paths import RESOURCES
 from epochal.service.app import create_app
 from epochal.service.catalog.models import Application, Token
 from epochal.service.domain.permissions import Access
-from epochal.wire.roles import Role
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -211,7 +209,8 @@ def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None
 def test_an_admin_of_a_project_is_none_of_another_nor_of_the_installation(plane: Plane, a: Project, b: Project) -> None:
     calls = [("POST", ""), ("GET", "/b"), ("PUT", "/b"), ("DELETE", "/b"), ("PUT", "/a"), ("DELETE", "/a")]
     for method, path in calls:
-        answer = a.client.request(method, f"/v1/projects{path}", json={"name": "mine", "quotas": {}})
+        body = {"quotas": {}} if path else {"name": "mine"}
+        answer = a.client.request(method, f"/v1/projects{path}", json=body)
         assert answer.status_code == 403, (method, path, answer.text)
     assert [item["name"] for item in a.client.get("/v1/projects").json()["items"]] == ["a"]
     assert [item["name"] for item in plane.get("/v1/projects")["items"]] == ["a", "b", "default"]
@@ -274,14 +273,22 @@ def test_quotas_bound_what_a_project_has(plane: Plane) -> None:
         assert small.get("applications")["items"][-1]["name"] == "first"
         small.application("second", start=False)
         for call in (
-            ("applications", {"name": "third", "artifact": small.artifact("x"), "start": False}),
+            (
+                "applications",
+                {"name": "third", "artifact": small.artifact("x"), "start": False, "parameters": {"out": "/y"}},
+            ),
             ("applications/second/start", {}),
             ("applications/second/restart", {}),
-            ("applications/first/rescale", {"parallelism": 8}),
         ):
             assert small.post(call[0], 409, **call[1])["type"] == "urn:epochal:problem:quota-exceeded", call
         driver = plane.driver("small.first")
         driver.epochs(1)
+        driver.running()
+        for call in (
+            ("applications/first/rescale", {"parallelism": 8}),
+            ("applications/first/versions", {"parameters": {"out": "/x"}, "configuration": {"parallelism": 8}}),
+        ):
+            assert small.post(call[0], 409, **call[1])["type"] == "urn:epochal:problem:quota-exceeded", call
         fork = small.post("applications/first/fork", 409, name="third", parameters={"out": "/x"}, start=False)
         assert fork["type"] == "urn:epochal:problem:quota-exceeded"
         small.post("applications/first/rescale", 202, parallelism=2)
@@ -347,10 +354,16 @@ def test_events_are_of_their_project(plane: Plane, a: Project, b: Project) -> No
     assert [data["application"] for _, data in one] == ["flights", "flights"]
 
 
-FOUND_OF_B = re.compile(r"[a-z_]*(token_id|created_by|by)")
+NAMES = (f"b.{SECRET}", SECRET, f"b%2E{SECRET}", f"a.b.{SECRET}", f"default.{SECRET}", f"b%2F{SECRET}")
+BEGINNINGS = ("", "/projects/a", "/projects/b", "/projects/default", "/projects/a%2F..%2Fb", "/projects/a/../b")
 
 
-def test_nothing_of_another_project_is_reached(plane: Plane, a: Project, b: Project) -> None:
+@pytest.mark.parametrize(
+    ("names", "beginnings"), [(2, 2), pytest.param(len(NAMES), len(BEGINNINGS), marks=pytest.mark.long)]
+)
+def test_nothing_of_another_project_is_reached(
+    plane: Plane, a: Project, b: Project, names: int, beginnings: int
+) -> None:
     """Every route, as everybody who has no role in ``b``, with what is in ``b`` in every place that a caller fills."""
     b.application(SECRET)
     driver = plane.driver(f"b.{SECRET}")
@@ -371,23 +384,22 @@ def test_nothing_of_another_project_is_reached(plane: Plane, a: Project, b: Proj
     with plane.control.database.reading() as session:
         internal = session.scalars(select(Application.id).where(Application.project == "b")).one()
     secrets = [SECRET, application["branch"], internal, *ids["execution"], webhook["id"], token["id"], upload["id"]]
-    callers = {f"{role} of a": plane.as_bearer(a.token(role, f"the-{role}")) for role in Role}
-    callers["viewer of default"] = plane.as_bearer(plane.token("viewer", "outsider"))
+    outsider = plane.as_bearer(plane.token("viewer", "outsider"))
+    callers = {"admin of a": a.client, "viewer of default": outsider}
     calls = 0
     for method, path in routes():
-        for url in ways(path, ids):
+        for url in ways(path, ids, NAMES[:names], BEGINNINGS[:beginnings]):
             for who, client in callers.items():
-                answer = client.request(method, url, **sent(path))
+                answer = client.request(method, url, timeout=8, **sent(path))
                 calls += 1
                 where = f"{method} {url} as {who}: {answer.status_code} {answer.text[:300]}"
                 said = answer.text.replace(url, "")
-                told = [secret for secret in secrets if secret in said and secret not in url]
+                told = [secret for secret in secrets if secret in said and secret not in f"{url} {sent(path)}"]
                 assert told == [], where
                 if "{" in path.removeprefix("/v1/projects/{project}"):
                     assert answer.status_code in (403, 404, 409, 422) or harmless(method, path, answer), where
-    for client in callers.values():
-        client.close()
-    assert calls > 1000
+    outsider.close()
+    assert calls > 500
     after = b.get(f"applications/{SECRET}")
     assert (after["revision"], after["state"]) == (application["revision"], application["state"])
     assert [item["id"] for item in b.get("webhooks")["items"]] == [webhook["id"]]
@@ -405,22 +417,18 @@ def routes() -> Iterator[tuple[str, str]]:
 
     for route in iter_route_contexts(create_app(Settings()).routes):
         access = access_of(route.endpoint)
-        if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD):
+        if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD) or not route.path.startswith("/v1/"):
             continue
         for method in sorted(route.methods or ()):
             yield method, str(route.path)
 
 
-def ways(path: str, ids: dict[str, list[str]]) -> Iterator[str]:
-    """All paths by which somebody could try to reach what is in ``b``."""
-    names = [f"b.{SECRET}", SECRET, f"b%2E{SECRET}", f"a.b.{SECRET}", f"default.{SECRET}", f"b%2F{SECRET}"]
-    beginnings = {""}
-    if path.split("/")[2] in RESOURCES:
-        beginnings = {"", "/projects/a", "/projects/default", "/projects/b", "/projects/a%2F..%2Fb"}
-    for beginning in sorted(beginnings):
+def ways(path: str, ids: dict[str, list[str]], names: Sequence[str], beginnings: Sequence[str]) -> Iterator[str]:
+    """Paths by which somebody could try to reach what is in ``b``."""
+    for beginning in beginnings if path.split("/")[2] in OF_PROJECTS else [""]:
         for name in names if "{name}" in path else [""]:
             for filled in combinations(path.replace("{name}", name), ids):
-                if filled.endswith("/events") and not (beginning.endswith("b") or "b." in filled):
+                if path == "/v1/events" and beginning in ("", "/projects/a", "/projects/default"):
                     continue  # a stream without end, of what is one's own
                 yield "/v1" + beginning + filled.removeprefix("/v1")
 
@@ -436,7 +444,7 @@ def combinations(path: str, ids: dict[str, list[str]]) -> Iterator[str]:
 
 def sent(path: str) -> dict[str, Any]:
     """A body and a query that the endpoint takes, naming what is in ``b``."""
-    if path.endswith("/diff") or path.endswith("/diff/{table}"):
+    if path.endswith(("/diff", "/diff/{table}")):
         return {"params": {"to": f"{SECRET}:1"}}
     if path == "/v1/operations":
         return {"params": {"application": SECRET}}

@@ -102,6 +102,7 @@ class ImportService:
     def _make(
         self, id: str, project: str, beginning: Beginning, request: ImportApplication, by: str
     ) -> OperationAnswer:
+        self._settings.check_project(project)
         plan, graph, configuration = self._look(beginning, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
