@@ -58,8 +58,9 @@ HELP = (
 EPILOG = (
     "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
     "5 no control plane answers · 6 not allowed · 130 interrupted. docs/command-line.md has each error's.\n\n"
-    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), EPOCHAL_PROJECT, "
-    "EPOCHAL_HOME (where a local one keeps its data, and its admin.token), EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
+    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), "
+    "EPOCHAL_PROJECT (whose applications), EPOCHAL_HOME (where a local one keeps its data, and its admin.token), "
+    "EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
 )
 
 app = typer.Typer(

@@ -31,7 +31,8 @@ class ApplicationService:
 
     def create(self, request: CreateApplication, project: str, by: str) -> ApplicationAnswer:
         """Raises ``NotFound`` without such a project, ``NameTaken``, ``ArtifactError``, ``SharedTargets``,
-        ``QuotaExceeded``, ``OptionError`` where its drivers have no place to run, and what the builder says of the code."""
+        ``QuotaExceeded``, ``OptionError`` where its drivers have no place to run, and what the builder says of the
+        code."""
         check_configuration(request.configuration)
         name = new_name(project, request.name)
         with self._database.reading() as session:

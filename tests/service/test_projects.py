@@ -18,6 +18,7 @@ from epochal.service.api.access import access_of
 from epochal.service.app import create_app
 from epochal.service.catalog.models import Application, Token
 from epochal.service.domain.permissions import Access
+from epochal.wire.projects import OF_PROJECTS
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -98,6 +98,7 @@ def test_drivers_see_the_secrets_of_their_project_alone() -> None:
         "EPOCHAL_PROJECT_A_SECRET_KAFKA": "of a",
         "EPOCHAL_PROJECT_A_B_SECRET_KAFKA": "of a-b",
         "EPOCHAL_PROJECT_A_SECRET_": "no name",
+        "EPOCHAL_PROJECT_A_SECRET_B_SECRET_KAFKA": "of a-secret-b",
     }
 
     def seen(project: str) -> dict[str, str]:
@@ -107,7 +108,8 @@ def test_drivers_see_the_secrets_of_their_project_alone() -> None:
     assert seen("default") == {"EPOCHAL_SECRET_KAFKA": "of default"}
     assert seen("a") == {"EPOCHAL_SECRET_KAFKA": "of a"}
     assert seen("a-b") == {"EPOCHAL_SECRET_KAFKA": "of a-b"}
-    assert seen("b") == {}
+    assert seen("a-secret-b") == {"EPOCHAL_SECRET_KAFKA": "of a-secret-b"}
+    assert seen("b") == seen("secret") == {}
 
 
 @pytest.mark.parametrize("switch", ["1", "0", None])

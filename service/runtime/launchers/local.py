@@ -59,11 +59,10 @@ def driver_environment(environment: Mapping[str, str], project: str = DEFAULT_PR
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     # What its pipelines refer to as secret("env:EPOCHAL_SECRET_..").
-    beginning = secrets_of(project)
     passed |= {
-        VARIABLES + name.removeprefix(beginning): value
+        VARIABLES + secret: value
         for name, value in environment.items()
-        if name.startswith(beginning) and name != beginning
+        if (secret := _secret_of(project, name)) is not None
     }
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
@@ -72,11 +71,14 @@ def driver_environment(environment: Mapping[str, str], project: str = DEFAULT_PR
     return passed
 
 
-def secrets_of(project: str) -> str:
-    """How variables of the control plane's environment begin that are the secrets of the project's drivers."""
+def _secret_of(project: str, variable: str) -> str | None:
+    """What drivers of the project call the secret that the control plane has as ``variable``; ``None``: it is not
+    theirs. Of a name that can be read as of two projects, ``A`` and ``A_SECRET_B``, the longer one counts."""
     if project == DEFAULT_PROJECT:
-        return VARIABLES
-    return f"EPOCHAL_PROJECT_{project.upper().replace('-', '_')}_SECRET_"
+        return variable.removeprefix(VARIABLES) if variable.startswith(VARIABLES) else None
+    owner, _, secret = variable.rpartition("_SECRET_")
+    is_own = owner == f"EPOCHAL_PROJECT_{project.upper().replace('-', '_')}"
+    return secret if is_own and secret else None
 
 
 def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
