@@ -6,19 +6,31 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
 from sqlalchemy import select
+from typer.testing import CliRunner
 
+from epochal.cli.main import app
+from epochal.client import Client
+from epochal.errors import Conflict, OptionError, QuotaExceeded
 from epochal.service.api.access import access_of
+from epochal.service.api.fast_lookups import FastLookups
 from epochal.service.app import create_app
-from epochal.service.catalog.models import Application, Token
+from epochal.service.catalog.models import Application, ProjectArtifact, Token, WebhookDelivery
 from epochal.service.domain.permissions import Access
+from epochal.service.domain.settings import Settings
+from epochal.service.query_app import create_query_app
 from epochal.wire.projects import OF_PROJECTS
+from tests.service.bundles import exported, with_state
+from tests.service.lookups import DELAYS, StateDriver, route
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -166,8 +178,6 @@ def test_code_is_used_where_it_was_uploaded(plane: Plane, a: Project, b: Project
 
 
 def test_code_of_before_there_were_projects_is_of_the_default_one(plane: Plane, a: Project) -> None:
-    from epochal.service.catalog.models import ProjectArtifact
-
     sha256 = plane.artifact()
     with plane.control.database.writing() as session:
         for row in session.scalars(select(ProjectArtifact).where(ProjectArtifact.sha256 == sha256)):
@@ -309,8 +319,6 @@ def test_the_default_project_can_have_quotas(plane: Plane) -> None:
 
 
 def test_webhooks_hear_of_their_project_alone(plane: Plane, a: Project, b: Project) -> None:
-    from epochal.service.catalog.models import WebhookDelivery
-
     hooks = {
         each.name: each.post("webhooks", 201, url="https://example.com/hook", kinds=["epoch.committed"])["id"]
         for each in (a, b)
@@ -414,8 +422,6 @@ def harmless(method: str, path: str, answer: httpx.Response) -> bool:
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    from epochal.service.domain.settings import Settings
-
     for route in iter_route_contexts(create_app(Settings()).routes):
         access = access_of(route.endpoint)
         if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD) or not route.path.startswith("/v1/"):
@@ -460,3 +466,153 @@ def sent(path: str) -> dict[str, Any]:
     if path.endswith("/versions"):
         return {"json": {"parameters": {}}}
     return {"json": {}}
+
+
+def test_the_short_way_asks_for_the_role_in_the_project(
+    plane: Plane, a: Project, b: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: list[bytes] = []
+    found = FastLookups._found
+
+    def noting(self: FastLookups, place: Any, *rest: Any, **more: Any) -> Any:
+        short.append(place.application.encode())
+        return found(self, place, *rest, **more)
+
+    monkeypatch.setattr(FastLookups, "_found", noting)
+    b.application("flights")
+    driver = StateDriver(plane, "b.flights", tables=(DELAYS,))
+    driver.epoch((DELAYS, [route("JFK", "LAX", 3, 1.0)]))
+    key = "state/delays/keys/JFK,LAX"
+    paths = [b.url(f"applications/flights/{key}"), f"/v1/applications/b.flights/{key}"]
+    outsider = plane.as_bearer(plane.token("viewer", "outsider"))
+    for path in paths:
+        eventually(lambda path=path: b.client.get(path).status_code == 200)
+        again = [b.client.get(path) for _ in range(3)]  # the same head, from the second on without being parsed
+        assert [answer.json()["value"]["flights"] for answer in again] == [3, 3, 3]
+    assert set(short) == {b"b.flights"}
+    short.clear()
+    for path in [*paths, a.url(f"applications/b.flights/{key}"), a.url(f"applications/flights/{key}")]:
+        for client in (a.client, outsider):
+            for _ in range(3):
+                assert client.get(path).status_code in (403, 404), path
+    assert b"b.flights" not in short
+    for path in (f"/v1/applications/flights/{key}", f"/v1/projects/default/applications/flights/{key}"):
+        assert plane.client.get(path).status_code == 404
+    outsider.close()
+
+
+def test_a_query_node_asks_for_the_role_in_the_project(plane: Plane, a: Project, b: Project) -> None:
+    b.application("flights", start=False)
+    client = TestClient(create_query_app(plane.control), base_url="http://127.0.0.1")
+    for path in (b.url("applications/flights"), "/v1/applications/b.flights"):
+        of_a, of_b = (client.get(path, headers=dict(each.client.headers)) for each in (a, b))
+        assert (of_a.status_code, of_b.status_code) == (403, 200)
+        assert (of_b.json()["name"], of_b.json()["project"]) == ("flights", "b")
+
+
+def test_a_bundle_stands_on_nothing_of_another_project(plane: Plane, a: Project, b: Project) -> None:
+    b.application("flights")
+    driver = StateDriver(plane, "b.flights", tables=(DELAYS,))
+    driver.epoch((DELAYS, [route("JFK", "LAX", 3, 1.0)]))
+    driver.epoch((DELAYS, [route("JFK", "SFO", 4, 1.0)]))
+    operation = b.post("applications/flights/export", 202)["id"]
+    eventually(lambda: b.get(f"operations/{operation}")["state"] == "succeeded")
+    bundle = b.client.get(b.url(f"applications/flights/exports/{operation}")).content
+    body = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
+    for each, status in ((a, 409), (b, 202)):
+        upload = each.post("imports", 201, **body)["id"]
+        part = each.client.put(each.url(f"imports/{upload}/content"), params={"offset": 0}, content=bundle)
+        assert part.status_code == 200, part.text
+        request = {"name": "copy", "parameters": {"out": f"/copy-{each.name}"}}
+        answer = each.post(f"imports/{upload}/application", status, **request)
+    assert a.get("applications")["items"] == []
+    eventually(lambda: b.get(f"operations/{answer['id']}")["state"] == "succeeded")
+    assert b.get("applications/copy")["project"] == "b"
+
+
+def test_a_bundle_of_elsewhere_is_imported_into_a_project(plane: Plane, a: Project, other: Plane) -> None:
+    source = with_state(other)
+    bundle = exported(other)
+    upload = a.post("imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))["id"]
+    a.client.put(a.url(f"imports/{upload}/content"), params={"offset": 0}, content=bundle)
+    plan = a.post(f"imports/{upload}/application", 200, parameters={"out": "/new"}, dry_run=True)
+    assert plan["application"] == "flights"
+    operation = a.post(f"imports/{upload}/application", 202, parameters={"out": "/new"})
+    assert (operation["project"], operation["application"]) == ("a", "flights")
+    eventually(lambda: a.get(f"operations/{operation['id']}")["state"] == "succeeded")
+    done = a.get("applications/flights")
+    assert (done["project"], done["head"]["branch"]) == ("a", source.head.branch)
+    assert [item["filename"] for item in a.get("artifacts")["items"]] == ["flights.py"]
+    assert plane.get("/v1/artifacts")["items"] == plane.get("/v1/operations")["items"] == []
+
+
+def test_of_callers_at_the_same_time_one_gets_the_last_place(plane: Plane) -> None:
+    with project(plane, "small", applications=3).client as client:
+        small = Project(plane, "small", client)
+        sha256 = small.artifact("code")
+
+        def create(number: int) -> int:
+            body = {"name": f"n{number}", "artifact": sha256, "parameters": {"out": f"/{number}"}, "start": False}
+            return client.post(small.url("applications"), json=body).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            statuses = sorted(pool.map(create, range(8)))
+    assert statuses == [201] * 3 + [409] * 5
+
+
+def test_a_client_and_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = str(plane.client.headers["authorization"]).removeprefix("Bearer ")
+    with Client(plane.settings.url, token) as client:
+        made = client.projects.create("pricing", {"applications": 1})
+        assert (made.quotas.applications, made.use.applications) == (1, 0)
+    with Client(plane.settings.url, token, project="pricing") as client:
+        source = plane.settings.data / "orders.py"
+        source.write_text('# {"sinks": {"out": "files:{out}"}}')
+        artifact = client.artifacts.upload(source)
+        created = client.applications.create("orders", artifact.sha256, parameters={"out": "/o"}, start=False)
+        assert (created.name, created.project) == ("orders", "pricing")
+        assert [each.name for each in client.applications.list()] == ["orders"]
+        assert client.tokens.create("ci", role="author").roles == {"pricing": "author"}
+        with pytest.raises(QuotaExceeded):
+            client.applications.create("second", artifact.sha256, parameters={"out": "/2"}, start=False)
+        assert client.projects.set("pricing", {"running": 2}).quotas.applications is None
+    monkeypatch.setenv("EPOCHAL_PROJECT", "pricing")
+    with Client(plane.settings.url, token) as client:
+        assert client.application("orders").name == "orders"
+        assert client.applications.get("orders").project == "pricing"
+        with pytest.raises(Conflict):
+            client.projects.delete("pricing")
+    with Client(plane.settings.url, token, project="default") as client:
+        assert client.applications.list() == []
+    monkeypatch.setenv("EPOCHAL_PROJECT", "No Project")
+    with pytest.raises(OptionError, match="is no name of a project"):
+        Client(plane.settings.url, token)
+
+
+def test_the_command_line_and_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", str(plane.client.headers["authorization"]).removeprefix("Bearer "))
+
+    def said(*words: str) -> Any:
+        done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert said("project", "create", "pricing", "--applications", "3")["quotas"]["applications"] == 3
+    file = plane.settings.data / "orders.py"
+    file.write_text('# {"sinks": {"out": "files:{out}"}}')
+    wanted = plane.settings.data / "application.yaml"
+    wanted.write_text("name: orders\nproject: pricing\ncode: orders.py\nparameters: {out: /o}\nstate: stopped\n")
+    said("apply", "-f", str(wanted))
+    assert [each["name"] for each in said("--project", "pricing", "ps")] == ["orders"]
+    assert said("ps") == []
+    assert said("--project", "pricing", "show", "orders")["project"] == "pricing"
+    assert {each["name"]: each["use"]["applications"] for each in said("project", "list")} == {
+        "default": 0,
+        "pricing": 1,
+    }
+    assert said("project", "set", "pricing", "--running", "1")["quotas"]["applications"] is None
+    shown = CliRunner().invoke(app, ["project", "show", "pricing"], catch_exceptions=False)
+    assert shown.stdout.split("\n")[:3] == ["pricing", "  applications 1", "  running 0 of 1"]
+    said("--project", "pricing", "delete", "orders", "--yes")
+    assert said("project", "delete", "pricing") == {"deleted": "pricing"}
