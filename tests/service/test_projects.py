@@ -422,12 +422,12 @@ def harmless(method: str, path: str, answer: httpx.Response) -> bool:
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    for route in iter_route_contexts(create_app(Settings()).routes):
-        access = access_of(route.endpoint)
-        if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD) or not route.path.startswith("/v1/"):
+    for found in iter_route_contexts(create_app(Settings()).routes):
+        access = access_of(found.endpoint)
+        if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD) or not found.path.startswith("/v1/"):
             continue
-        for method in sorted(route.methods or ()):
-            yield method, str(route.path)
+        for method in sorted(found.methods or ()):
+            yield method, str(found.path)
 
 
 def ways(path: str, ids: dict[str, list[str]], names: Sequence[str], beginnings: Sequence[str]) -> Iterator[str]:
