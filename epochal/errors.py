@@ -164,6 +164,12 @@ class NameTaken(Conflict):
     slug = "name-taken"
 
 
+class QuotaExceeded(Conflict):
+    """The project would have more than its quotas allow."""
+
+    slug = "quota-exceeded"
+
+
 class PreconditionFailed(EpochalError):
     """It has changed since the revision that `If-Match` names."""
 

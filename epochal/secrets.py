@@ -20,6 +20,8 @@ from epochal.errors import OptionError
 
 HIDDEN = "***"
 VARIABLES = "EPOCHAL_SECRET_"
+_OF_PROJECT = re.compile(r"EPOCHAL_PROJECT_[A-Z0-9_]+_SECRET_")
+"""How variables of a control plane begin that are secrets of a project's drivers."""
 """With which names of environment variables begin that a control plane hands on to its drivers."""
 _SHORTEST = 4
 """What is shorter is found in any text, and is no secret."""
@@ -103,7 +105,7 @@ def redact(text: str) -> str:
         text = _TOKENS.sub(HIDDEN, text)
     if "://" in text:
         text = _PASSWORD.sub(rf"\1:{HIDDEN}@", text)
-    named = (value for name, value in os.environ.items() if name.startswith(VARIABLES))
+    named = (value for name, value in os.environ.items() if name.startswith(VARIABLES) or _OF_PROJECT.match(name))
     for secret_value in sorted({*named, *_revealed}, key=len, reverse=True):
         if len(secret_value) >= _SHORTEST:
             text = text.replace(secret_value, HIDDEN)

@@ -41,6 +41,8 @@ from epochal.service.api.logs import router as logs
 from epochal.service.api.nodes import router as nodes
 from epochal.service.api.operations import router as operations
 from epochal.service.api.preflight import router as preflight
+from epochal.service.api.project_paths import ProjectPaths
+from epochal.service.api.projects import router as projects
 from epochal.service.api.queries import router as queries
 from epochal.service.api.rekey import router as rekey
 from epochal.service.api.rollback import router as rollback
@@ -76,6 +78,7 @@ logger = logging.getLogger(__name__)
 
 ROUTERS = (
     health,
+    projects,
     artifacts,
     applications,
     rollback,
@@ -156,6 +159,7 @@ def create_app(
         observe=control.metrics.observe,
         limits=limits,
     )
+    app.add_middleware(ProjectPaths)
     return app
 
 

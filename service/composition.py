@@ -29,6 +29,7 @@ from epochal.service.commands.collections import CollectionService
 from epochal.service.commands.fork import ForkService
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.service.commands.preflight import PreflightService
+from epochal.service.commands.projects import ProjectService
 from epochal.service.commands.proposals import Proposals
 from epochal.service.commands.queries import QueryService
 from epochal.service.commands.rekey import RekeyService
@@ -52,6 +53,7 @@ from epochal.service.queries.load import LoadService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
+from epochal.service.queries.projects import ProjectQueries
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.queries.state.lookups import Lookups
@@ -155,7 +157,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         supervisor=supervisor,
         node=NodeHeartbeat(supervision, node),
         artifacts=artifacts,
-        applications=ApplicationService(database, builder, code, lifecycle),
+        applications=ApplicationService(settings, database, builder, code, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,
         rollback=RollbackService(database, store, proposals, lifecycle),
@@ -184,6 +186,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         collections=CollectionService(settings, database, store, files, artifacts, worker, housekeeping),
         backups=BackupService(settings, database, store, worker),
         lineage=LineageService(database, store),
+        projects=ProjectService(database, authenticator),
+        known_projects=ProjectQueries(database),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),

@@ -36,6 +36,7 @@ from epochal.service.api.lineage import router as lineage
 from epochal.service.api.load import router as load
 from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.api.nodes import router as nodes
+from epochal.service.api.project_paths import ProjectPaths
 from epochal.service.api.queries import router as standing_queries
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
@@ -143,6 +144,7 @@ def create_query_app(node: QueryNode) -> FastAPI:
     app.add_middleware(
         Transport, limit_of=lambda _path: limit, observe=node.metrics.observe, limits=node.settings.limits
     )
+    app.add_middleware(ProjectPaths)
     return app
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -70,9 +71,16 @@ def apply(
     if not file:
         raise typer.BadParameter("name a file, or - for standard input.", param_hint="--file")
     desired = read_desired(file)
-    with connected(url, as_json) as session:
-        applying = Applying(session, message, dry_run=dry_run, wait=wait)
-        _answer(session, [applying.apply(each) for each in desired])
+    with ExitStack() as stack:
+        session = stack.enter_context(connected(url, as_json))
+        sessions: dict[str | None, Session] = {None: session}
+        applied = []
+        for each in desired:
+            project = each.application.project
+            if project not in sessions:
+                sessions[project] = stack.enter_context(connected(url, as_json, project))
+            applied.append(Applying(sessions[project], message, dry_run=dry_run, wait=wait).apply(each))
+        _answer(session, applied)
 
 
 def _answer(session: Session, applied: Sequence[Applied]) -> None:

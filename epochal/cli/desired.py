@@ -18,6 +18,7 @@ from epochal.declarations.names import alternatives
 from epochal.errors import ArtifactError, InvalidInput
 from epochal.wire.bodies import Body, Name, Sha256
 from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.projects import ProjectName
 
 STANDARD_INPUT = "-"
 
@@ -26,6 +27,7 @@ class DesiredApplication(Body):
     """What an application is to be. It is the whole of it: what is left out is as its default says."""
 
     name: Name
+    project: ProjectName | None = Field(None, description="Where it belongs; without: as the command says.")
     code: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="Path of the code, a Python file or a zip, from the folder of this file."
     )

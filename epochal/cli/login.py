@@ -13,7 +13,7 @@ from epochal.cli.options import Json, Url
 from epochal.cli.output import Output
 from epochal.client.contexts import Context, changed_contexts, read_contexts
 from epochal.client.device_login import Provider
-from epochal.client.location import address_of
+from epochal.client.location import address_of, project_at
 from epochal.errors import IssuerUnavailable, NotFound, Unauthenticated
 
 app = typer.Typer()
@@ -95,12 +95,20 @@ def list_contexts(as_json: Json = False) -> None:
 
 
 @context_app.command()
-def use(name: ContextName, as_json: Json = False) -> None:
+def use(
+    name: ContextName,
+    project: Annotated[
+        str | None, typer.Option("--project", help="Which project is meant there from now on.  [default: as before]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Which control plane is meant from now on, where neither --url nor EPOCHAL_URL says it."""
     output = Output.make(as_json)
     with changed_contexts() as contexts:
         if name not in contexts.contexts:
             raise NotFound(f"There is no context {name!r}; `epochal context list` shows those that there are.")
         contexts.current = name
+        if project is not None:
+            contexts.contexts[name].project = project_at(contexts.contexts[name].url, project)
         url = contexts.contexts[name].url
     output.result({"context": name, "url": url}, Text(f"Commands are for {url} from now on."))

@@ -31,6 +31,7 @@ from epochal.cli import (
     operations,
     past,
     pins_and_tags,
+    projects,
     queries,
     rollback,
     run,
@@ -57,8 +58,9 @@ HELP = (
 EPILOG = (
     "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
     "5 no control plane answers · 6 not allowed · 130 interrupted. docs/command-line.md has each error's.\n\n"
-    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), EPOCHAL_HOME "
-    "(where a local one keeps its data, and its admin.token), EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
+    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), "
+    "EPOCHAL_PROJECT (whose applications), EPOCHAL_HOME (where a local one keeps its data, and its admin.token), "
+    "EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
 )
 
 app = typer.Typer(
@@ -98,6 +100,7 @@ app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(backup.app, name="backup")
 app.add_typer(login.context_app, name="context")
 app.add_typer(operations.app, name="operations")
+app.add_typer(projects.app, name="project")
 app.add_typer(savepoints.app, name="savepoint")
 app.add_typer(sdg.app, name="sdg")
 app.add_typer(tokens.app, name="tokens")
@@ -117,8 +120,16 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            metavar="PROJECT",
+            help="Whose applications are meant.  [default: EPOCHAL_PROJECT, the context's, or default]",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    """``project`` is for :func:`epochal.cli.session.connected`, which every command about a control plane calls."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

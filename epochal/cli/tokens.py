@@ -89,7 +89,7 @@ def _roles(token: Token) -> str:
     """The role alone where there is one project; the scope, where the control plane knows no roles yet."""
     if set(token.roles) == {"default"}:
         return token.roles["default"]
-    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items())) or token.scope
+    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items())) or str(token.scope)
 
 
 def _expiry(days: float | None) -> datetime | None:

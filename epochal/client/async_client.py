@@ -27,10 +27,11 @@ class AsyncClient:
         url: str | None = None,
         token: str | None = None,
         *,
+        project: str | None = None,
         timeout_seconds: float = 30.0,
         connections: int = 100,
     ) -> None:
-        self._transport = AsyncTransport(locate(url, token), timeout_seconds, connections)
+        self._transport = AsyncTransport(locate(url, token, project), timeout_seconds, connections)
 
     @property
     def url(self) -> str:

@@ -14,6 +14,7 @@ from epochal.client.location import locate
 from epochal.client.models import Event
 from epochal.client.nodes import Nodes
 from epochal.client.operations import Operations
+from epochal.client.projects import Projects
 from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
 from epochal.client.transport import Transport
@@ -29,7 +30,8 @@ class Client:
             client.applications.create("flights", artifact.sha256)
             client.application("flights").state("delays").get("JFK", "LAX").value
 
-    ``url`` defaults to ``EPOCHAL_URL``, to the current context of ``epochal login``, or to http://127.0.0.1:8765;
+    ``project``: whose applications, operations, tokens and so on are meant; ``EPOCHAL_PROJECT``, what the context says,
+    or ``default``. ``url`` defaults to ``EPOCHAL_URL``, to the current context of ``epochal login``, or to http://127.0.0.1:8765;
     ``token`` to ``EPOCHAL_TOKEN``, to that of who has logged in there or, for a loopback URL, to the ``admin.token`` of
     the local data directory (``EPOCHAL_HOME``).
 
@@ -37,8 +39,16 @@ class Client:
     when none answers.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_seconds: float = 30.0) -> None:
-        self._transport = Transport(locate(url, token), timeout_seconds)
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        project: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._transport = Transport(locate(url, token, project), timeout_seconds)
+        self.projects = Projects(self._transport)
         self.artifacts = Artifacts(self._transport)
         self.operations = Operations(self._transport)
         self.nodes = Nodes(self._transport)
@@ -52,6 +62,10 @@ class Client:
     @property
     def url(self) -> str:
         return self._transport.location.url
+
+    @property
+    def project(self) -> str:
+        return self._transport.location.project
 
     def application(self, name: str) -> ApplicationHandle:
         """What belongs to one application. Asks nothing by itself; whether it is there shows with the first call."""

@@ -21,12 +21,13 @@ _EARLY_SECONDS = 30.0
 
 
 class Context(BaseModel):
-    """One control plane, and who is logged in there. ``expires_at``: of the token, in seconds since 1970; ``None``: its
-    provider does not say."""
+    """One control plane, and who is logged in there. ``project``: the one that is meant there; ``None``: ``default``.
+    ``expires_at``: of the token, in seconds since 1970; ``None``: its provider does not say."""
 
     model_config = ConfigDict(extra="ignore")
 
     url: str
+    project: str | None = None
     issuer: str
     client: str
     id_token: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from epochal.errors import OptionError
+from epochal.wire.projects import DEFAULT_PROJECT, LONGEST_PROJECT, is_project
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 TOKEN_FILE = "admin.token"
@@ -17,10 +18,12 @@ TOKEN_FILE = "admin.token"
 
 @dataclass(frozen=True)
 class Location:
-    """A control plane's URL and the bearer token for it, if one is known."""
+    """A control plane's URL, the bearer token for it, if one is known, and a project there."""
 
     url: str
     token: str | None
+    project: str = DEFAULT_PROJECT
+    """Whose applications are meant."""
 
     @property
     def loopback(self) -> bool:
@@ -53,7 +56,23 @@ def address_of(url: str | None = None) -> str:
     return address
 
 
-def locate(url: str | None = None, token: str | None = None) -> Location:
+def project_at(address: str, project: str | None = None) -> str:
+    """The project that is meant of the control plane at ``address``: the argument first, then EPOCHAL_PROJECT, then
+    what the context of ``epochal login`` for it says, then ``default``. Raises ``OptionError``."""
+    from epochal.client.contexts import read_contexts  # it knows this module
+
+    chosen = project or os.environ.get("EPOCHAL_PROJECT")
+    if not chosen:
+        context = read_contexts().of_url(address)
+        chosen = DEFAULT_PROJECT if context is None else context[1].project or DEFAULT_PROJECT
+    if not is_project(chosen):
+        raise OptionError(
+            f"{chosen!r} is no name of a project: lower-case letters, digits and hyphens, at most {LONGEST_PROJECT}."
+        )
+    return chosen
+
+
+def locate(url: str | None = None, token: str | None = None, project: str | None = None) -> Location:
     """Where the control plane is, and the token for it: the argument first, then EPOCHAL_TOKEN, then who has logged in
     there, then the local admin token. Raises ``OptionError``; ``Unauthenticated`` and ``IssuerUnavailable`` for a login
     that has expired and is not renewed.
@@ -65,7 +84,7 @@ def locate(url: str | None = None, token: str | None = None) -> Location:
 
     address = address_of(url)
     known = token or os.environ.get("EPOCHAL_TOKEN") or token_for(address)
-    return Location(address, known or _local_token(httpx.URL(address).host))
+    return Location(address, known or _local_token(httpx.URL(address).host), project_at(address, project))
 
 
 def _local_token(host: str) -> str | None:

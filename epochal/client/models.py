@@ -55,6 +55,7 @@ from epochal.wire.preflight import Comparison, PartChange, StateChange, TrialSin
 from epochal.wire.preflight import PreflightAnswer as Preflight
 from epochal.wire.preflight import TrialAnswer as Trial
 from epochal.wire.problems import Problem
+from epochal.wire.projects import ProjectAnswer as Project
 from epochal.wire.queries import QueryResult, QueryResults
 from epochal.wire.queries import StandingQueriesAnswer as StandingQueries
 from epochal.wire.queries import StandingQueryAnswer as StandingQuery
@@ -128,6 +129,7 @@ __all__ = [
     "Pin",
     "Preflight",
     "Problem",
+    "Project",
     "Pruned",
     "QueryResult",
     "QueryResults",

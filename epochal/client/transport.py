@@ -27,6 +27,7 @@ from epochal.client.location import Location
 from epochal.wire.bodies import Model, read
 from epochal.wire.http import AsyncHttpCalls, ControlPlanes, HttpCalls
 from epochal.wire.problems import error_of_response
+from epochal.wire.projects import path_in
 
 
 class Transport:
@@ -57,7 +58,7 @@ class Transport:
         try:
             response = self._calls.call(
                 request.method,
-                request.path,
+                path_in(self.location.project, request.path),
                 Patience(),
                 query=request.parameters,
                 content=request.content,
@@ -134,7 +135,12 @@ class Transport:
         timeout = httpx.Timeout(self._calls.timeout.connect, read=None)
         try:
             response = self._calls.once(
-                "GET", path, query=present(query), headers=headers, timeout=timeout, stream=True
+                "GET",
+                path_in(self.location.project, path),
+                query=present(query),
+                headers=headers,
+                timeout=timeout,
+                stream=True,
             )
         except httpx.TransportError as error:
             raise unavailable(self.location.url, error) from error
@@ -175,7 +181,7 @@ class AsyncTransport:
         try:
             response = await self._calls.call(
                 request.method,
-                request.path,
+                path_in(self.location.project, request.path),
                 Patience(),
                 query=request.parameters,
                 content=request.content,

@@ -29,7 +29,7 @@ from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.store import storage_errors
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_BRANCH = re.compile(r"[a-z][a-z0-9-]{0,79}")
+_BRANCH = re.compile(r"(?:[a-z][a-z0-9-]{0,19}\.)?[a-z][a-z0-9-]{0,79}")
 _PIECE = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LEAF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")

@@ -105,6 +105,7 @@ class ApplicationAnswer(Answer):
     model_config = ALL_SAID
 
     name: str
+    project: str = Field(default="default", description="To which it belongs.")
     revision: str = Field(
         default="",
         description="Another one after each change: a version, a start, a stop, a rollback, a rekey, an end. It stays "

@@ -38,6 +38,7 @@ class OperationAnswer(Answer):
 
     id: str
     kind: Open[OperationKind]
+    project: str = "default"
     application: str | None
     """Null for what concerns the whole store. Of an import, the one that it makes."""
     state: Open[OperationState]

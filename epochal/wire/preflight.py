@@ -35,6 +35,7 @@ class TrialArguments(BaseModel):
     """Of an operation of kind ``trial``, whose result is a :class:`PreflightAnswer`: the snapshot that is meant."""
 
     request: Preflight
+    project: str = "default"
     branch: str
     epoch: int
 

@@ -12,7 +12,7 @@ from epochal.wire.scopes import Scope
 
 class CreateToken(Body):
     name: Name
-    role: Role | None = Field(default=None, description="In the project `default`.")
+    role: Role | None = Field(default=None, description="In the project of the token.")
     scope: Scope | None = Field(
         default=None, description="Instead of a role, as before there were roles: read is viewer, operate is author."
     )
@@ -37,8 +37,11 @@ class CreateToken(Body):
 class TokenAnswer(Answer):
     id: str
     name: str
+    project: str = Field(default="default", description="Where it may anything.")
     roles: dict[str, Open[Role]] = Field(default_factory=dict, description="By name of project.")
-    scope: Open[Scope] = Field(description="The largest scope that allows nothing that the role in `default` does not.")
+    scope: Open[Scope] | None = Field(
+        description="The largest scope that allows nothing that the role in `default` does not; null where it has none."
+    )
     created_at: datetime
     expires_at: datetime | None
 

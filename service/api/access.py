@@ -47,6 +47,11 @@ def by_request_id(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+def for_members(endpoint: Endpoint) -> Endpoint:
+    """The endpoint needs a role in any project, and answers what that one may know."""
+    return _marker(Access.MEMBER)(endpoint)
+
+
 def public(endpoint: Endpoint) -> Endpoint:
     """The endpoint needs no token."""
     return _marker(Access.PUBLIC)(endpoint)

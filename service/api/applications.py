@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Body, Response, status
 
-from epochal.errors import IncompatibleState, NameTaken, NotFound, PreconditionFailed
+from epochal.errors import IncompatibleState, NameTaken, NotFound, PreconditionFailed, QuotaExceeded
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.conditions import IfMatch, etag
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
+from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
@@ -27,19 +28,19 @@ router = APIRouter(prefix="/v1/applications", tags=["applications"])
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Role.AUTHOR)
-@answers(*BUILDING, NotFound, NameTaken, SharedTargets)
+@answers(*BUILDING, NotFound, NameTaken, SharedTargets, QuotaExceeded)
 def create_application(
-    request: CreateApplication, response: Response, control: Control, caller: Caller
+    request: CreateApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ApplicationAnswer:
     """Build and analyse the artifact, in a subprocess, and register it under a name; start it unless told otherwise."""
-    return _tagged(response, control.applications.create(request, caller.name))
+    return _tagged(response, control.applications.create(request, project, caller.name))
 
 
 @router.get("")
 @requires(Role.VIEWER)
-def list_applications(page: Paging, node: Node) -> Page[ApplicationAnswer]:
-    """By name."""
-    return node.registered.applications(page)
+def list_applications(page: Paging, node: Node, project: InProject) -> Page[ApplicationAnswer]:
+    """Those of the project, by name."""
+    return node.registered.applications(page, project)
 
 
 @router.get("/{name}")
@@ -59,7 +60,7 @@ def delete_application(name: str, control: Control, revisions: IfMatch) -> None:
 
 @router.post("/{name}/start", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
-@answers(*SNAPSHOT, IncompatibleState, NameTaken, PreconditionFailed)
+@answers(*SNAPSHOT, IncompatibleState, NameTaken, PreconditionFailed, QuotaExceeded)
 def start_application(
     name: str,
     control: Control,
@@ -98,7 +99,7 @@ def stop_application(
 
 @router.post("/{name}/restart", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
-@answers(IncompatibleState, PreconditionFailed)
+@answers(IncompatibleState, PreconditionFailed, QuotaExceeded)
 def restart_application(
     name: str,
     control: Control,
@@ -112,7 +113,7 @@ def restart_application(
 
 @router.post("/{name}/fork", status_code=status.HTTP_201_CREATED)
 @requires(Role.AUTHOR)
-@answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, SharedTargets, IncompatibleState)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, SharedTargets, IncompatibleState, QuotaExceeded)
 def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
     """A new application on a snapshot of this one, by default its latest. No state is copied."""
     return control.forks.fork(name, request, caller.name)

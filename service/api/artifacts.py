@@ -12,6 +12,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
 from epochal.service.api.paging import Paging
+from epochal.service.api.project_paths import InProject
 from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.bodies import Page, Sha256
 from epochal.wire.roles import Role
@@ -35,12 +36,13 @@ Filename = Annotated[
 @repeatable
 @answers(ArtifactError, EnvironmentProblem)
 async def register_artifact(
-    filename: Filename, request: Request, response: Response, control: Control, caller: Caller
+    filename: Filename, request: Request, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ArtifactAnswer:
-    """Upload code: the body is the file itself. 200 when the same bytes were there already. An artifact of which no
+    """Upload code: the body is the file itself. 200 when the same bytes were there already. It can be
+    used in the project where it was uploaded, and in no other. An artifact of which no
     version is made within a week is deleted by the next collection."""
     content = await request.body()
-    answer, new = await run_in_threadpool(control.artifacts.register, filename, content, caller.name)
+    answer, new = await run_in_threadpool(control.artifacts.register, filename, content, project, caller.name)
     if not new:
         response.status_code = status.HTTP_200_OK
     return answer
@@ -48,21 +50,21 @@ async def register_artifact(
 
 @router.get("")
 @requires(Role.VIEWER)
-def list_artifacts(page: Paging, control: Control) -> Page[ArtifactAnswer]:
+def list_artifacts(page: Paging, control: Control, project: InProject) -> Page[ArtifactAnswer]:
     """Newest first."""
-    return control.registered.artifacts(page)
+    return control.registered.artifacts(page, project)
 
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Role.AUTHOR)
 @repeatable
-def delete_artifact(sha256: Sha256, control: Control) -> None:
+def delete_artifact(sha256: Sha256, control: Control, project: InProject) -> None:
     """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
     one that was deleted: `conflict`, which says of which."""
-    control.artifacts.delete(sha256)
+    control.artifacts.delete(sha256, project)
 
 
 @router.get("/{sha256}")
 @requires(Role.VIEWER)
-def get_artifact(sha256: str, control: Control) -> ArtifactAnswer:
-    return control.registered.artifact(sha256)
+def get_artifact(sha256: str, control: Control, project: InProject) -> ArtifactAnswer:
+    return control.registered.artifact(sha256, project)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.errors import EpochalError
 from epochal.service.api.access import changes_something
+from epochal.service.api.project_paths import audited_project, called_path
 from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.database import Database
@@ -78,7 +79,8 @@ def _details(scope: Scope) -> CallDetails:
             address=None if client is None else str(client[0])[:64],
         ),
         action=f"{scope['method']} {getattr(route, 'path', scope['path'])}",
-        target=scope["path"],
+        target=called_path(scope),
         expected=getattr(route, "status_code", None) or 200,
         request=scope["state"]["request_id"],
+        project=audited_project(scope),
     )

@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response as PlainResponse
 from starlette.responses import StreamingResponse
 
-from epochal.errors import IncompatibleState, NameTaken, SnapshotExpired, StorageFull
+from epochal.errors import IncompatibleState, NameTaken, QuotaExceeded, SnapshotExpired, StorageFull
 from epochal.service.api.access import repeatable, requires
 from epochal.service.api.answers import BUILDING, SNAPSHOT, answers
 from epochal.service.api.byte_ranges import ranged
@@ -15,6 +15,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
 from epochal.service.api.paging import Paging
+from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.places import SharedTargets
 from epochal.service.commands.bundles.mapping import MappingNeeded
 from epochal.service.commands.bundles.uploads import BundleTooLarge
@@ -57,22 +58,22 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Plai
 @requires(Role.AUTHOR)
 @repeatable
 @answers(BundleTooLarge, StorageFull)
-def create_import(request: CreateImport, control: Control, caller: Caller) -> ImportAnswer:
+def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> ImportAnswer:
     """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
-    return control.imports.create(request, caller.name)
+    return control.imports.create(request, project, caller.name)
 
 
 @imports.get("")
 @requires(Role.AUTHOR)
-def list_imports(page: Paging, control: Control) -> Page[ImportAnswer]:
+def list_imports(page: Paging, control: Control, project: InProject) -> Page[ImportAnswer]:
     """Uploads, oldest first; those that were imported are gone."""
-    return control.imports.page(page)
+    return control.imports.page(page, project)
 
 
 @imports.get("/{id}")
 @requires(Role.AUTHOR)
-def get_import(id: str, control: Control) -> ImportAnswer:
-    return control.imports.get(id)
+def get_import(id: str, control: Control, project: InProject) -> ImportAnswer:
+    return control.imports.get(id, project)
 
 
 @imports.put("/{id}/content", openapi_extra=BINARY_BODY)
@@ -80,25 +81,25 @@ def get_import(id: str, control: Control) -> ImportAnswer:
 @repeatable
 @answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
-    id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control
+    id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control, project: InProject
 ) -> ImportAnswer:
     """The next part of a bundle, which goes to `offset`: where the last one ended."""
-    return await run_in_threadpool(control.imports.append, id, offset, await request.body())
+    return await run_in_threadpool(control.imports.append, id, project, offset, await request.body())
 
 
 @imports.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Role.AUTHOR)
 @repeatable
-def delete_import(id: str, control: Control) -> None:
+def delete_import(id: str, control: Control, project: InProject) -> None:
     """Throw an upload away."""
-    control.imports.remove(id)
+    control.imports.remove(id, project)
 
 
 @imports.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
 @requires(Role.AUTHOR)
-@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull)
+@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull, QuotaExceeded)
 def import_application(
-    id: str, request: ImportApplication, response: Response, control: Control, caller: Caller
+    id: str, request: ImportApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> OperationAnswer | ImportPlan:
     """Make an application of an uploaded bundle. What has to be mapped first is answered as `mapping-needed`.
 
@@ -106,5 +107,5 @@ def import_application(
     """
     if request.dry_run:
         response.status_code = status.HTTP_200_OK
-        return control.imports.plan(id, request)
-    return control.imports.make(id, request, caller.name)
+        return control.imports.plan(id, project, request)
+    return control.imports.make(id, project, request, caller.name)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
     from epochal.service.commands.fork import ForkService
     from epochal.service.commands.lifecycle import Lifecycle
     from epochal.service.commands.preflight import PreflightService
+    from epochal.service.commands.projects import ProjectService
     from epochal.service.commands.queries import QueryService
     from epochal.service.commands.rekey import RekeyService
     from epochal.service.commands.rollback import RollbackService
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
     from epochal.service.queries.entries import Answers, EntryQueries
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
+    from epochal.service.queries.projects import ProjectQueries
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping
@@ -125,6 +127,8 @@ class ControlPlane(QueryNode):
     annotations: AnnotationService
     collections: CollectionService
     backups: BackupService
+    projects: ProjectService
+    known_projects: ProjectQueries
     tokens: TokenService
     administration: AdministrationQueries
     driver_logs: LogService

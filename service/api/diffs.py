@@ -13,8 +13,8 @@ from epochal.service.api.context import query_node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
 from epochal.service.queries.diffs import DiffService
-from epochal.wire.bodies import Name
 from epochal.wire.diffs import DiffRows, SnapshotDiff
+from epochal.wire.projects import FullName
 from epochal.wire.roles import Role
 from epochal.wire.snapshots import LONGEST_NAME
 
@@ -40,7 +40,7 @@ To = Annotated[
 @router.get("", summary="What is different in another snapshot")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
-def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
+def diff(name: FullName, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
     """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
     and rollbacks."""
     return diffs.summary(name, snapshot, to)
@@ -49,6 +49,6 @@ def diff(name: Name, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
 @router.get("/{table}", summary="The rows of a state table that are different")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
-def diff_rows(name: Name, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
+def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """In key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)

@@ -18,7 +18,7 @@ from epochal.service.api.paging import Paging
 from epochal.service.domain.entries import TakenCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.entries import FoundAnswers
-from epochal.wire.bodies import Name, Page
+from epochal.wire.bodies import Page
 from epochal.wire.entries import (
     DEFAULT_WAIT_SECONDS,
     AnswerSeconds,
@@ -28,6 +28,7 @@ from epochal.wire.entries import (
     EntryAnswer,
     RequestId,
 )
+from epochal.wire.projects import FullName, application_path
 from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
@@ -50,7 +51,7 @@ Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 
 @router.get("")
 @requires(Role.VIEWER)
-def list_entries(name: Name, page: Paging, control: Control) -> Page[EntryAnswer]:
+def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryAnswer]:
     """Of the version that runs, or that a start would run, by name."""
     after = page.after(str)
     found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]
@@ -63,7 +64,7 @@ def list_entries(name: Name, page: Paging, control: Control) -> Page[EntryAnswer
 @by_request_id
 @answers(InvalidArguments, RequestIdReused, InboxFull, OutcomeUnknown)
 async def call_entry(
-    request: Request, name: Name, entry: str, control: Control, seconds: Seconds = DEFAULT_WAIT_SECONDS
+    request: Request, name: FullName, entry: str, control: Control, seconds: Seconds = DEFAULT_WAIT_SECONDS
 ) -> Response:
     """One call, or up to 1,000 in `calls`, of which all are taken or none. They are durable before anything is
     answered, numbered in the order in which they come, and carried out exactly once. The answer comes when the epoch
@@ -82,7 +83,7 @@ async def call_entry(
 @router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
 @requires(Role.VIEWER)
 async def read_call(
-    name: Name, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
+    name: FullName, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
 ) -> Response:
     """What has become of a call: on the branch that the application is on now, as a rollback has calls carried out
     again. 404 when there never was one, or so long ago that it is forgotten."""
@@ -102,7 +103,7 @@ def _one(taken: TakenCalls, found: FoundAnswers) -> Response:
     if found.settled:
         return _answer(text, 200)
     (request_id,) = taken.calls
-    place = f"/v1/applications/{taken.application}/entries/{taken.entry.name}/calls/{request_id}"
+    place = f"{application_path(taken.application)}/entries/{taken.entry.name}/calls/{request_id}"
     return _answer(text, 202, {"Location": place})
 
 

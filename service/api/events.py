@@ -14,10 +14,12 @@ from epochal.service.api.access import requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.events import EventEntry, EventFilter
 from epochal.service.domain.ports import EventKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
+from epochal.wire.projects import FullName, full_name, local_name
 from epochal.wire.roles import Role
 
 router = APIRouter(tags=["events"])
@@ -40,7 +42,7 @@ Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only 
 @answers(EventsExpired, TooManyRequests)
 async def events(
     request: Request,
-    name: Name,
+    name: FullName,
     kinds: Kinds = None,
     last_event_id: Annotated[int | None, Header(ge=0, description="Go on after this event.")] = None,
 ) -> StreamingResponse:
@@ -68,6 +70,7 @@ async def events(
 @answers(EventsExpired, TooManyRequests)
 async def all_events(
     request: Request,
+    project: InProject,
     kinds: Kinds = None,
     applications: Annotated[
         list[Name] | None, Query(alias="application", description="Only of this application. Repeatable.")
@@ -76,27 +79,29 @@ async def all_events(
         str | None, Header(pattern=r"^[a-z0-9-]*/[0-9]{1,18}$", description="Go on after this event.")
     ] = None,
 ) -> StreamingResponse:
-    """As the events of one application, of all that the caller may read. An id is `application/number`; that of what
+    """As the events of one application, of all of the project. An id is `application/number`; that of what
     concerns no application (work on the whole store) begins with the slash. Applications need not be there yet. To go
     on, send the id that came last; within an application numbers rise. 410 as there, where an event of any application
     that came later has expired."""
     chosen = EventFilter(
-        None if applications is None else frozenset(applications), None if kinds is None else frozenset(kinds)
+        None if applications is None else frozenset(full_name(project, each) for each in applications),
+        None if kinds is None else frozenset(kinds),
+        project,
     )
     hub, followers = control_plane(request).events, followers_of(request)
     followers.check()
-    cursor = await asyncio.to_thread(hub.begin_all, None if last_event_id is None else _parsed(last_event_id))
+    cursor = await asyncio.to_thread(hub.begin_all, None if last_event_id is None else _parsed(last_event_id, project))
     return FollowedResponse(followers, _stream(hub, chosen, cursor, event_id), _MEDIA_TYPE)
 
 
 def event_id(entry: EventEntry) -> bytes:
-    """What names an event among those of all applications."""
-    return b"%s/%d" % (entry.application.encode(), entry.number)
+    """What names an event among those of all applications of a project."""
+    return b"%s/%d" % (local_name(entry.application).encode(), entry.number)
 
 
-def _parsed(event_id: str) -> tuple[str, int]:
+def _parsed(event_id: str, project: str) -> tuple[str, int]:
     application, _, number = event_id.rpartition("/")
-    return application, int(number)
+    return full_name(project, application), int(number)
 
 
 async def _stream(

@@ -23,12 +23,15 @@ from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.follower import FollowedTable
 from epochal.service.runtime.replicas.serving import ServedReplicas
+from epochal.wire.projects import full_name, project_of
 
 log = logging.getLogger("epochal.requests")
 
 _REQUEST_ID = REQUEST_ID.encode()
-_BEGINNING = b"/v1/applications/"
+_APPLICATIONS, _PROJECTS = b"/v1/applications/", b"/v1/projects/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
+_OF_PROJECT = 2
+"""So many more begin the path of a project's: projects, {project}."""
 _COUNT_SECONDS = 0.1
 """So long after they were answered look-ups are counted, at the latest."""
 _KEPT = 1000
@@ -49,8 +52,11 @@ class FastAnswer(NamedTuple):
 
 
 class _Place(NamedTuple):
+    """``application``: its full name, which says the project."""
+
     application: str
     table: str
+    project: str
 
 
 class _Form(NamedTuple):
@@ -89,7 +95,7 @@ class FastLookups:
 
     def answer(self, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> FastAnswer | None:
         """The answer to a GET without a body; ``None``: it is the ordinary route's. Names of headers are lower-case."""
-        if not url.startswith(_BEGINNING) or b"?" in url or b"#" in url:
+        if not url.startswith((_APPLICATIONS, _PROJECTS)) or b"?" in url or b"#" in url:
             return None
         try:
             return self._answer(url, headers)
@@ -105,7 +111,7 @@ class FastLookups:
             return None
         before, _, key = line[4:-9].rpartition(b"/")
         place = self._places.get(before)
-        if place is None or not self._authenticator.may_read(authorization):
+        if place is None or not self._authenticator.may_read(authorization, place.project):
             return None
         try:
             return self._found(place, key, None, plainly=True)
@@ -134,8 +140,8 @@ class FastLookups:
         self._metrics.take_in()
 
     def _answer(self, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> FastAnswer | None:
-        segments = url.split(b"/", _SEGMENTS - 1)
-        if len(segments) != _SEGMENTS or segments[4] != b"state" or segments[6] != b"keys":
+        place, key = _named(url)
+        if place is None:
             return None
         authorization = request = None
         for name, value in headers:
@@ -149,12 +155,11 @@ class FastLookups:
                 request = value
             elif name in _ORDINARY:
                 return None
-        if authorization is None or not self._authenticator.may_read(authorization):
+        if authorization is None or not self._authenticator.may_read(authorization, place.project):
             return None
-        place = _Place(segments[3].decode("ascii"), segments[5].decode("ascii"))
-        answer = self._found(place, segments[7], request, plainly=False)
+        answer = self._found(place, key, request, plainly=False)
         if answer is not None:
-            self._note(b"/".join(segments[:7]), place)
+            self._note(url[: -len(key) - 1], place)
         return answer
 
     def _note(self, before: bytes, place: _Place) -> None:
@@ -165,7 +170,7 @@ class FastLookups:
 
     def _found(self, place: _Place, path: bytes, request: bytes | None, plainly: bool) -> FastAnswer | None:
         """``plainly``: only keys that :class:`PointFormat` knows are looked for."""
-        application, table = place
+        application, table, _ = place
         followed = self._replicas.table(application, table)
         if followed is None or followed.table.merges is not None:  # which is shown as windows
             return None
@@ -191,6 +196,22 @@ class FastLookups:
         length = b"content-length: %d\r\nx-request-id: " % len(body)
         content = b"".join((before, tag, after, length, request, b"\r\n\r\n", body))
         return FastAnswer(content, request, application)
+
+
+def _named(url: bytes) -> tuple[_Place | None, bytes]:
+    """Where a path looks, and the key in it; ``None``: the path is none of a look-up, or says no name."""
+    of_project = url.startswith(_PROJECTS)
+    first = _OF_PROJECT if of_project else 0
+    segments = url.split(b"/", _SEGMENTS - 1 + first)
+    if len(segments) != _SEGMENTS + first:
+        return None, b""
+    resource, name, state, table, keys, key = segments[2 + first :]
+    if (resource, state, keys) != (b"applications", b"state", b"keys"):
+        return None, b""
+    application = name.decode("ascii")
+    if of_project:
+        application = full_name(segments[3].decode("ascii"), application)
+    return _Place(application, table.decode("ascii"), project_of(application)), key
 
 
 def _other_key(followed: FollowedTable, path: str) -> tuple[bytes, bytes] | None:

@@ -12,6 +12,7 @@ from epochal.errors import Forbidden, OptionError
 from epochal.service.api.access import access_of
 from epochal.service.api.auditing import note_caller
 from epochal.service.api.parameters import check_parameters
+from epochal.service.api.project_paths import project_in
 from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
@@ -35,11 +36,15 @@ async def gate(request: Request) -> None:
         _refuse_foreign_pages(request)
     principal = await authenticator.user(authorization)
     request.state.principal = principal
-    if access is None or access.role is None:
+    project = project_in(request.scope)
+    remedy = "for that role" if principal.person else "for another token"
+    if access is Access.MEMBER:
+        if not principal.roles:
+            raise Forbidden(f"{principal.described(project)}, nor in another one. Ask an administrator {remedy}.")
+    elif access is None or access.role is None:
         raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
-    if not principal.may(access.role):
-        remedy = "for that role" if principal.person else "for another token"
-        raise Forbidden(f"{principal.described}; this needs {access.role}. Ask an administrator {remedy}.")
+    elif not principal.may(access.role, project):
+        raise Forbidden(f"{principal.described(project)}; this needs {access.role}. Ask an administrator {remedy}.")
     note_caller(request.scope)
     check_parameters(request)
 

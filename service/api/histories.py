@@ -15,8 +15,8 @@ from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.scans import Scans
-from epochal.wire.bodies import Name
 from epochal.wire.histories import Blame, KeyHistory, Scan
+from epochal.wire.projects import FullName
 from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"])
@@ -48,7 +48,7 @@ Prefix = Annotated[
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def scan(
-    request: Request, name: Name, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
+    request: Request, name: FullName, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
 ) -> Scan | Response:
     """All pages are of one epoch: that of the first, which the other parameters choose.
 
@@ -64,7 +64,7 @@ async def scan(
 @router.get("/history", summary="Every change of a key, newest first")
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
-def history(name: Name, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
+def history(name: FullName, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
     """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
     row as it was is no change."""
     return histories.history(name, table, key, read, page)
@@ -73,6 +73,6 @@ def history(name: Name, table: str, histories: LookingBack, read: Reading, page:
 @router.get("/blame", summary="The epoch that last changed a key")
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
-def blame(name: Name, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
+def blame(name: FullName, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
     """With what it read (files, offsets), its code version and parameters, and when it was committed."""
     return histories.blame(name, table, key, read)

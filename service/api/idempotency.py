@@ -30,6 +30,7 @@ from epochal.errors import (
 )
 from epochal.service.api.access import changes_something, endpoint_of, may_be_repeated
 from epochal.service.api.problem_answer import problem_answer
+from epochal.service.api.project_paths import called_path
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, KeyClaim, StoredAnswer, making
 from epochal.service.runtime.authenticator import Authenticator
@@ -73,7 +74,7 @@ class Idempotency:
             await self._app(scope, receive, send)  # the gate says it as for every other call
             return
         except EpochalError as error:
-            problem = problem_of(error, instance=scope["path"], request=scope["state"]["request_id"])
+            problem = problem_of(error, instance=called_path(scope), request=scope["state"]["request_id"])
             wait = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
             await problem_answer(problem, wait)(scope, receive, send)
             return
@@ -191,7 +192,7 @@ async def _send(send: Send, messages: list[Message]) -> None:
 
 def _digest(scope: Scope, body: bytes) -> str:
     digest = hashlib.sha256()
-    for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body):
+    for part in (scope["method"].encode(), called_path(scope).encode(), scope.get("query_string", b""), body):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.hexdigest()

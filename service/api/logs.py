@@ -17,7 +17,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.following import FollowedResponse, followers_of
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
-from epochal.wire.bodies import Name
+from epochal.wire.projects import FullName
 from epochal.wire.roles import Role
 
 router = APIRouter(tags=["logs"])
@@ -33,7 +33,7 @@ _MEDIA_TYPE = "text/plain; charset=utf-8"
 async def logs(
     request: Request,
     control: Control,
-    name: Name,
+    name: FullName,
     lines: Annotated[int, Query(ge=0, le=MOST_LINES, alias="tail", description="So many last lines.")] = 200,
     follow: Annotated[bool, Query(description="Go on with what is appended, also by later attempts.")] = False,
     attempt: Annotated[int | None, Query(ge=1, description="Of this attempt; without it, of the latest.")] = None,

@@ -21,7 +21,7 @@ from epochal.service.api.fast_lookups import FastAnswer, FastLookups
 from epochal.service.api.http_protocol import HttpProtocol, limited
 
 _FORWARDED = b"x-forwarded-for"
-_COMMON, _END = b"GET /v1/applications/", b"\r\n\r\n"
+_COMMON, _END = (b"GET /v1/applications/", b"GET /v1/projects/"), b"\r\n\r\n"
 """With which the head of a look-up begins and ends."""
 
 

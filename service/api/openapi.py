@@ -41,6 +41,10 @@ _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of e
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
 `X-Request-Id`, the caller's own where it sent one, under which the control plane's log has it. Roles: viewer <
 operator < author < admin; submitting code needs author, and is code execution.
+
+What belongs to projects (applications, artifacts, imports, preflight, operations, events, webhooks, tokens, audit) is,
+of a project, at `/v1/projects/{project}/..`: the same paths, bodies and answers, and the role is that in the project.
+The paths that are listed here mean the project `default`.
 """
 
 

@@ -8,8 +8,10 @@ from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
-from epochal.wire.bodies import Page
+from epochal.service.api.project_paths import InProject
+from epochal.wire.bodies import Name, Page
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.projects import full_name
 from epochal.wire.roles import Role
 
 router = APIRouter(prefix="/v1/operations", tags=["operations"])
@@ -18,21 +20,23 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"])
 @router.get("")
 @requires(Role.VIEWER)
 @answers(NotFound)
-def list_operations(page: Paging, control: Control, application: str | None = None) -> Page[OperationAnswer]:
-    """Newest first."""
-    return control.operations.page(page, application)
+def list_operations(
+    page: Paging, control: Control, project: InProject, application: Name | None = None
+) -> Page[OperationAnswer]:
+    """Those of the project, newest first; what concerns the whole store belongs to `default`."""
+    return control.operations.page(page, project, None if application is None else full_name(project, application))
 
 
 @router.get("/{id}")
 @requires(Role.VIEWER)
-def get_operation(id: str, control: Control) -> OperationAnswer:
-    return control.operations.get(id)
+def get_operation(id: str, control: Control, project: InProject) -> OperationAnswer:
+    return control.operations.get(id, project)
 
 
 @router.post("/{id}/cancel", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
-def cancel_operation(id: str, control: Control, caller: Caller) -> OperationAnswer:
+def cancel_operation(id: str, control: Control, caller: Caller, project: InProject) -> OperationAnswer:
     """End an export, an import, a trial, a rekey, or (with the role admin) a collection or a verification, and
     remove what it has written. Its state stays `running` until nothing is left, and is `cancelled` then. 409 for kinds
     that the application's driver ends, and for what has succeeded or failed already."""
-    return control.cancellation.cancel(id, caller)
+    return control.cancellation.cancel(id, caller, project)

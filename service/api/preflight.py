@@ -7,6 +7,7 @@ from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
+from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
@@ -29,12 +30,12 @@ router = APIRouter(prefix="/v1/preflight", tags=["versions"])
 @requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, NotFound, Conflict, IncompatibleState, SharedTargets)
 def check_version(
-    request: Preflight, control: Control, caller: Caller, response: Response
+    request: Preflight, control: Control, caller: Caller, response: Response, project: InProject
 ) -> PreflightAnswer | OperationAnswer:
     """Build a version and compare it with a snapshot, without deploying it: what would be kept, added, lost, refused.
 
     The author's code runs, as when it is submitted; nothing is changed."""
     if request.trial is None:
-        return control.preflight.check(request)
+        return control.preflight.check(request, project)
     response.status_code = status.HTTP_202_ACCEPTED
-    return control.preflight.try_out(request, caller.name)
+    return control.preflight.try_out(request, project, caller.name)

@@ -22,6 +22,7 @@ from epochal.errors import (
     Unauthenticated,
 )
 from epochal.service.api.problem_answer import problem_answer
+from epochal.service.api.project_paths import called_path
 from epochal.service.api.transport import BodyRefused
 from epochal.wire.problems import PREFIX, FieldError, Problem, problem_of, status_of
 
@@ -104,4 +105,4 @@ def _field(item: Any) -> FieldError:
 
 
 def _context(request: Request) -> dict[str, str]:
-    return {"instance": request.url.path, "request": request.state.request_id}
+    return {"instance": called_path(request.scope), "request": request.state.request_id}

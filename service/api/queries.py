@@ -16,9 +16,9 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.histories import Scanning
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Reading
-from epochal.wire.bodies import Name
 from epochal.wire.histories import ScannedRow
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.projects import FullName
 from epochal.wire.queries import (
     AddQuery,
     QueryNumber,
@@ -100,7 +100,7 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def get_results(
-    name: Name, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
+    name: FullName, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
 ) -> QueryResults:
     """Results of windows that have closed, by window and group, for as long as the application keeps them (`keep`).
 

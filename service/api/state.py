@@ -34,7 +34,8 @@ from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
-from epochal.wire.bodies import Name, Page
+from epochal.wire.bodies import Page
+from epochal.wire.projects import FullName
 from epochal.wire.roles import Role
 from epochal.wire.state import (
     MOST_KEYS,
@@ -62,7 +63,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Role.VIEWER)
 @answers(NotYetCommitted, *FILES)
-async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableView]:
+async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableView]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
     rest = [status for status in statuses if after is None or status.table.id > after[0]]
@@ -80,7 +81,7 @@ async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableV
 @answers(*LOOKUP)
 async def point(
     request: Request,
-    name: Name,
+    name: FullName,
     table: str,
     key: str,
     lookups: Looking,
@@ -109,7 +110,7 @@ async def point(
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def point_by_query(
-    name: Name,
+    name: FullName,
     table: str,
     key: Key,
     lookups: Looking,
@@ -144,7 +145,7 @@ async def _point(
 )
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
-async def batch(request: Request, name: Name, table: str, lookups: Looking) -> Response:
+async def batch(request: Request, name: FullName, table: str, lookups: Looking) -> Response:
     """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their
     order, first whether there is one (`_found`), then the value's columns in their own types, null where there is none.
     The schema's metadata say `table`, `branch`, `epoch` and `isolation`. Of windows that overlap, and of all instances

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.logs import about
 from epochal.service.api.problem_answer import problem_answer
+from epochal.service.api.project_paths import called_path
 from epochal.service.domain.settings import Limits
 from epochal.wire.problems import PREFIX, Problem
 
@@ -35,7 +36,7 @@ LOOKUPS = frozenset(
 
 
 class Transport:
-    """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
+    """ASGI middleware. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
     come."""
 
     def __init__(
@@ -65,15 +66,15 @@ class Transport:
             if declared.isdigit() and int(declared) > limit:
                 raise BodyTooLarge(limit)
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
-                await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
+                await self._refuse(_no_name(called_path(scope), request), answer, scope, receive)
                 return
             await self._app(scope, _Whole(receive, limit, headers, self._limits), answer)
         except BodyRefused as error:
-            await self._refuse(error.problem(scope["path"], request), answer, scope, receive, error.headers)
+            await self._refuse(error.problem(called_path(scope), request), answer, scope, receive, error.headers)
         except Exception:
             # The last line of defence: the client learns nothing but the id under which the log has the trace.
-            logger.exception("request %s: %s %s failed", request, scope["method"], scope["path"])
-            await self._refuse(_unforeseen(scope["path"], request), answer, scope, receive)
+            logger.exception("request %s: %s %s failed", request, scope["method"], called_path(scope))
+            await self._refuse(_unforeseen(called_path(scope), request), answer, scope, receive)
         finally:
             route = getattr(scope.get("route"), "path", _UNMATCHED)
             found = route in LOOKUPS and answer.status in (200, 304)

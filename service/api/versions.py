@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
-from epochal.errors import IncompatibleState, PreconditionFailed
+from epochal.errors import IncompatibleState, PreconditionFailed, QuotaExceeded
 from epochal.service.api.access import requires
 from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.conditions import IfMatch
@@ -28,7 +28,7 @@ def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Role.AUTHOR)
-@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed, QuotaExceeded)
 def create_version(
     name: str, request: CreateVersion, control: Control, caller: Caller, revisions: IfMatch
 ) -> VersionAnswer:
@@ -40,7 +40,7 @@ def create_version(
 
 @rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
-@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed)
+@answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed, QuotaExceeded)
 def rescale_application(
     name: str, request: Rescale, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer:

@@ -12,6 +12,7 @@ from epochal.service.catalog.models import Epoch, Execution, Operation, Savepoin
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import now
 from epochal.service.domain.ports import ControlEvent, EventKind
+from epochal.wire.projects import local_name, project_of
 
 
 def announce_epoch(session: Session, application: str, row: Epoch | Row[Any]) -> None:
@@ -47,5 +48,7 @@ def announce_savepoint(session: Session, application: str, row: Savepoint, *, de
 
 
 def _announce(session: Session, kind: EventKind, application: str | None, data: dict[str, object]) -> None:
-    event = ControlEvent(kind=kind, application=application, data={"application": application, **data}, at=now())
-    record(session, event)
+    named: dict[str, object] = {"application": application}
+    if application is not None:
+        named = {"application": local_name(application), "project": project_of(application)}
+    record(session, ControlEvent(kind=kind, application=application, data={**named, **data}, at=now()))

@@ -18,6 +18,7 @@ from epochal.service.domain.supervision.failures import permanent
 from epochal.service.domain.supervision.restarts import next_attempt_at
 from epochal.wire.applications import ApplicationAnswer, Head, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
+from epochal.wire.projects import local_name
 from epochal.wire.states import ApplicationState
 
 _DRAINED: Final = "its sources have ended, and everything that waited has come out: it is drained"
@@ -28,7 +29,8 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     execution = repository.execution(row)
     version, head = _version(session, row, execution), _head(session, row)
     return ApplicationAnswer(
-        name=row.name,
+        name=local_name(row.name),
+        project=row.project,
         revision=repository.revision(row),
         state=cast(ApplicationState, execution.state if execution else "created"),
         detail=_detail(session, execution, head),
@@ -118,4 +120,4 @@ def _parent(repository: ApplicationRepository, row: Application) -> Parent | Non
     branch, application = origin
     parent = key_of(branch.parent_branch, branch.parent_epoch)
     assert parent is not None  # a fork always has one
-    return Parent(application=application.name, branch=parent.branch, epoch=parent.epoch)
+    return Parent(application=local_name(application.name), branch=parent.branch, epoch=parent.epoch)

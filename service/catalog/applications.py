@@ -15,13 +15,14 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.snapshots import layout
+from epochal.wire.projects import project_of
 
 Revisions = Sequence[str] | None
 """Of which an application has to be at one, for a change of it to be made; ``None``: it may be at any."""
 
 
 class ApplicationRepository:
-    """Applications that were not deleted."""
+    """Applications that were not deleted, by their full names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -31,7 +32,8 @@ class ApplicationRepository:
         query = select(Application).where(Application.name == name, Application.deleted_at.is_(None))
         row = self._session.scalars(query).one_or_none()
         if row is None:
-            known = self._session.scalars(select(Application.name).where(Application.deleted_at.is_(None)))
+            of_project = Application.project == project_of(name), Application.deleted_at.is_(None)
+            known = self._session.scalars(select(Application.name).where(*of_project))
             raise NotFound(f"There is no application {name!r}.{alternatives(name, known)}")
         return row
 
@@ -104,9 +106,9 @@ class ApplicationRepository:
     def all(self) -> Sequence[Application]:
         return self._session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
 
-    def page(self, page: PageRequest) -> Part:
+    def page(self, page: PageRequest, project: str) -> Part:
         """By name."""
-        query = select(Application).where(Application.deleted_at.is_(None))
+        query = select(Application).where(Application.project == project, Application.deleted_at.is_(None))
         return paginate(self._session, query, page, [Application.name])
 
     def add(self, name: str, origin: BranchOrigin, shadow: bool, by: str) -> Application:
@@ -114,7 +116,14 @@ class ApplicationRepository:
         self.check_free(name)
         moment = now()
         row = Application(
-            id=new_id(), name=name, branch="", shadow=shadow, created_at=moment, updated_at=moment, created_by=by
+            id=new_id(),
+            name=name,
+            project=project_of(name),
+            branch="",
+            shadow=shadow,
+            created_at=moment,
+            updated_at=moment,
+            created_by=by,
         )
         self._session.add(row)
         self._session.flush()

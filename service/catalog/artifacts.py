@@ -3,16 +3,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, delete, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from epochal.errors import Conflict, NotFound
-from epochal.service.catalog.models import Application, Artifact, Version
+from epochal.service.catalog.models import Application, Artifact, ProjectArtifact, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
-from epochal.service.domain.pages import PageRequest, Part
+from epochal.service.domain.pages import PageRequest
 from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.projects import DEFAULT_PROJECT, local_name
 
 _NAMED = 5
 """So many versions are named where an artifact cannot be deleted."""
@@ -25,30 +26,59 @@ class ArtifactRepository:
     def find(self, sha256: str) -> Artifact | None:
         return self._session.get(Artifact, sha256)
 
-    def get(self, sha256: str) -> Artifact:
+    def get(self, sha256: str, project: str) -> ArtifactAnswer:
+        """As the project knows it. Raises ``NotFound`` also for what only others have."""
         row = self.find(sha256)
-        if row is None:
+        if row is None or not self.may_use(project, sha256):
             raise NotFound(f"There is no artifact {sha256!r}.")
-        return row
+        return artifact_answer(row, self._session.get(ProjectArtifact, (project, sha256)))
 
-    def page(self, page: PageRequest) -> Part:
-        """Newest first."""
-        return paginate(self._session, select(Artifact), page, [Artifact.created_at, Artifact.sha256], descending=True)
+    def page(self, page: PageRequest, project: str) -> tuple[Sequence[ArtifactAnswer], str | None]:
+        """Newest first, and the cursor of what follows."""
+        known = (ProjectArtifact.sha256 == Artifact.sha256) & (ProjectArtifact.project == project)
+        query = select(Artifact).outerjoin(ProjectArtifact, known).where(_belongs_to(project))
+        part = paginate(self._session, query, page, [Artifact.created_at, Artifact.sha256], descending=True)
+        mine = {row.sha256: self._session.get(ProjectArtifact, (project, row.sha256)) for row in part.rows}
+        return [artifact_answer(row, mine[row.sha256]) for row in part.rows], part.next_cursor
 
-    def delete(self, sha256: str) -> str | None:
-        """Nobody finds it from this transaction on, and its file is given up: the path, ``None`` when there is none.
+    def may_use(self, project: str, sha256: str) -> bool:
+        query = select(Artifact.sha256).where(Artifact.sha256 == sha256, _belongs_to(project))
+        return self._session.scalar(query) is not None
 
-        Raises ``Conflict`` while a version names it. Versions of deleted applications count: forks stand on their
-        snapshots, whose code they say.
+    def allow(self, project: str, row: Artifact, filename: str) -> bool:
+        """The project may use it from now on; whether it could not before."""
+        if self.may_use(project, row.sha256):
+            return False
+        if self.may_use(DEFAULT_PROJECT, row.sha256):  # perhaps only because nobody has said whose it is
+            self._add(DEFAULT_PROJECT, row, row.filename)
+        self._add(project, row, filename)
+        return True
+
+    def _add(self, project: str, row: Artifact, filename: str) -> None:
+        if self._session.get(ProjectArtifact, (project, row.sha256)) is None:
+            self._session.add(ProjectArtifact(project=project, sha256=row.sha256, filename=filename, created_at=now()))
+            self._session.flush()
+
+    def delete(self, sha256: str, project: str) -> str | None:
+        """The project has it no more. Where no other one has it, nobody finds it from this transaction on, and its file
+        is given up: the path, ``None`` when there is none.
+
+        Raises ``Conflict`` while a version of the project names it. Versions of deleted applications count: forks stand
+        on their snapshots, whose code they say.
         """
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
-        if row is None:
+        if row is None or not self.may_use(project, sha256):
             return None
-        users = self.users(sha256)
+        users = self.users(sha256, project)
         if users:
             raise Conflict(
                 f"Artifact {sha256} is the code of {', '.join(users)}: history, rollbacks and forks need it."
             )
+        of_project = ProjectArtifact.sha256 == sha256, ProjectArtifact.project == project
+        self._session.execute(delete(ProjectArtifact).where(*of_project))
+        others = select(ProjectArtifact.project).where(ProjectArtifact.sha256 == sha256).limit(1)
+        if self._session.scalar(others) is not None or self.users(sha256):
+            return None
         return self._delete(row)
 
     def delete_unused(self, uploaded_before: datetime, most: int) -> Sequence[str]:
@@ -64,21 +94,24 @@ class ArtifactRepository:
         return deleted
 
     def register(
-        self, sha256: str, filename: str, size: int, by: str, path: str, lost: str | None
+        self, sha256: str, filename: str, size: int, project: str, by: str, path: str, lost: str | None
     ) -> tuple[Artifact, bool]:
-        """Make the file at ``path`` the artifact's, and whether the artifact is new.
+        """Make the file at ``path`` the artifact's, and whether the artifact is new to the project.
 
         ``lost``: the path of its file that is not there any more. Where somebody else was quicker, and it has another
         one, ``path`` is given up.
         """
         files, moment = StoreFiles(self._session), now()
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
-        new = row is None
         if row is None:
             row = Artifact(sha256=sha256, filename=filename, bytes=size, created_at=moment, created_by=by, path=path)
+            row.uploaded_at = moment
             self._session.add(row)
             files.name(path, size)
-        elif row.path in (None, lost):
+            self._session.flush()
+            self._add(project, row, filename)
+            return row, True
+        if row.path in (None, lost):
             if row.path is not None:
                 files.give_up(row.path)
             row.path = path
@@ -87,41 +120,56 @@ class ArtifactRepository:
             files.give_up(path)
         row.uploaded_at = moment
         self._session.flush()
-        return row, new
+        return row, self.allow(project, row, filename)
 
-    def uploaded_again(self, sha256: str) -> Artifact | None:
-        """Somebody is about to make something of it: it is not unused. ``None`` when it was deleted meanwhile."""
+    def uploaded_again(self, sha256: str, filename: str, project: str) -> tuple[Artifact, bool] | None:
+        """Somebody is about to make something of it: it is not unused; and whether it is new to the project. ``None``
+        when it was deleted meanwhile."""
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
-        if row is not None:
-            row.uploaded_at = now()
-        return row
+        if row is None:
+            return None
+        row.uploaded_at = now()
+        return row, self.allow(project, row, filename)
 
     def without_file(self) -> Sequence[Artifact]:
         """Those whose bytes a control plane of an earlier version has in its data folder."""
         query = select(Artifact).where(Artifact.path.is_(None), Artifact.bytes > 0)
         return self._session.scalars(query.order_by(Artifact.created_at)).all()
 
-    def users(self, sha256: str) -> list[str]:
-        """Versions that are made of it, for people; some of them where there are many."""
+    def users(self, sha256: str, project: str | None = None) -> list[str]:
+        """Versions (of a project) that are made of it, for people; some of them where there are many."""
         query = (
             select(Application.name, Application.deleted_at, Version.number)
             .join(Application, Application.id == Version.application)
             .where(Version.artifact == sha256)
             .order_by(Application.deleted_at.is_not(None), Application.name, Version.number)
         )
+        if project is not None:
+            query = query.where(Application.project == project)
         found = self._session.execute(query.limit(_NAMED + 1)).all()
         return [
-            f"version {user.number} of {user.name!r}" + (" (deleted)" if user.deleted_at else "")
+            f"version {user.number} of {local_name(user.name)!r}" + (" (deleted)" if user.deleted_at else "")
             for user in found[:_NAMED]
         ] + [".."] * (len(found) > _NAMED)
 
     def _delete(self, row: Artifact) -> str | None:
         if row.path is not None:
             StoreFiles(self._session).give_up(row.path)
+        self._session.execute(delete(ProjectArtifact).where(ProjectArtifact.sha256 == row.sha256))
         self._session.delete(row)
         self._session.flush()
         return row.path
 
 
-def artifact_answer(row: Artifact) -> ArtifactAnswer:
-    return ArtifactAnswer(sha256=row.sha256, filename=row.filename, bytes=row.bytes, created_at=row.created_at)
+def _belongs_to(project: str) -> ColumnElement[bool]:
+    """Of an artifact that is asked for."""
+    of_project = aliased(ProjectArtifact)
+    rows = select(of_project.project).where(of_project.sha256 == Artifact.sha256)
+    mine = rows.where(of_project.project == project).exists()
+    return or_(mine, ~rows.exists()) if project == DEFAULT_PROJECT else mine
+
+
+def artifact_answer(row: Artifact, known: ProjectArtifact | None) -> ArtifactAnswer:
+    """As the project knows it: who else has it, and what they call it, is theirs to know."""
+    by = row if known is None else known
+    return ArtifactAnswer(sha256=row.sha256, filename=by.filename, bytes=row.bytes, created_at=by.created_at)

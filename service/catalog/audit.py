@@ -37,6 +37,12 @@ class AuditRepository:
             self._session.execute(delete(AuditEntry).where(AuditEntry.id.in_(expired)))
         return len(expired)
 
-    def page(self, page: PageRequest) -> Part:
+    def page(self, page: PageRequest, project: str) -> Part:
         """Newest first."""
-        return paginate(self._session, select(AuditEntry), page, [AuditEntry.id], descending=True)
+        return paginate(
+            self._session,
+            select(AuditEntry).where(AuditEntry.project == project),
+            page,
+            [AuditEntry.id],
+            descending=True,
+        )

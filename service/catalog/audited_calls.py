@@ -17,6 +17,7 @@ from epochal.secrets import redact
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.catalog.types import now
 from epochal.visible import visible
+from epochal.wire.projects import DEFAULT_PROJECT
 
 _LONGEST_TARGET = 500
 
@@ -39,10 +40,12 @@ class CallDetails:
     target: str
     expected: int
     request: str
+    project: str = DEFAULT_PROJECT
 
     def entry(self, outcome: int) -> AuditEntry:
         return AuditEntry(
             at=now(),
+            project=self.project,
             token=self.caller.token,
             token_id=self.caller.token_id,
             address=self.caller.address,

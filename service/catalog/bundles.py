@@ -101,9 +101,11 @@ class ImportedRows:
     """Ancestors keep their branches' names, and belong to an application that is deleted from the start: it is theirs
     alone, is in no list, and keeps no name taken."""
 
-    def __init__(self, session: Session, header: BundleHeader, by: str) -> None:
+    def __init__(self, session: Session, header: BundleHeader, project: str, by: str) -> None:
+        """``project``: for which the bundle is imported. What belongs to other ones is not there for it."""
         self._session = session
         self._header = header
+        self._project = project
         self._by = by
         self._executions: dict[tuple[str, int], Execution] = {}
 
@@ -118,7 +120,8 @@ class ImportedRows:
         if since is None:
             return
         row = self._session.get(Epoch, (since.branch, since.epoch), populate_existing=True)
-        if row is None or row.manifest_sha256 != since.sha256 or row.collected_at is not None:
+        mine = row is not None and self._is_mine(self._session.get_one(Branch, since.branch))
+        if row is None or not mine or row.manifest_sha256 != since.sha256 or row.collected_at is not None:
             raise Conflict(
                 f"The bundle is an increment since snapshot {since.key}, which is not here, or not any more. Import "
                 "one that ends there first, or export it whole."
@@ -128,11 +131,15 @@ class ImportedRows:
         """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
         for branch in self._header.branches:
             row = self._session.get(Branch, branch.id)
-            if row is not None and not _is_same(row, branch):
+            if row is not None and not (_is_same(row, branch) and self._is_mine(row)):
                 raise Conflict(
                     f"Branch {branch.id} of the bundle has the name of another branch here. Import it into another "
                     "control plane."
                 )
+
+    def _is_mine(self, branch: Branch) -> bool:
+        """A bundle may say the names of branches of another project: then it would stand on that one's state."""
+        return self._session.get_one(Application, branch.application).project == self._project
 
     def add_owners(self) -> None:
         """The applications that the bundle's branches belong to, without epochs, unless their branches are here:
@@ -207,6 +214,7 @@ class ImportedRows:
         owner = Application(
             id=new_id(),
             name=name,
+            project=self._project,
             branch=branches[0].id,
             shadow=False,
             created_at=moment,

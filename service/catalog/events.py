@@ -26,6 +26,7 @@ from epochal.errors import EventsExpired
 from epochal.service.catalog.models import EventStream, LoggedEvent
 from epochal.service.catalog.types import UtcDateTime
 from epochal.service.domain.ports import ControlEvent
+from epochal.wire.projects import DEFAULT_PROJECT, full_name, project_of
 
 ALL = "*"
 """In ``event_streams``: the stream of all applications, whose numbers are positions."""
@@ -75,14 +76,17 @@ class EventEntry:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events a listener takes; ``None``: all."""
+    """Which events a listener takes; ``None``: all. What concerns no application belongs to the project ``default``."""
 
     applications: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
+    project: str | None = None
 
     def takes(self, entry: EventEntry) -> bool:
-        return (self.applications is None or entry.application in self.applications) and (
-            self.kinds is None or entry.kind in self.kinds
+        return (
+            (self.applications is None or entry.application in self.applications)
+            and (self.kinds is None or entry.kind in self.kinds)
+            and (self.project is None or project_of(entry.application) == self.project)
         )
 
 
@@ -179,6 +183,10 @@ class EventRepository:
         ).where(LoggedEvent.position > position, LoggedEvent.position <= last)
         if chosen.applications is not None:
             query = query.where(LoggedEvent.application.in_(sorted(chosen.applications)))
+        if chosen.project == DEFAULT_PROJECT:
+            query = query.where(~LoggedEvent.application.contains("."))
+        elif chosen.project is not None:
+            query = query.where(LoggedEvent.application.startswith(full_name(chosen.project, ""), autoescape=True))
         if chosen.kinds is not None:
             query = query.where(LoggedEvent.kind.in_(sorted(chosen.kinds)))
         rows = self._session.execute(query.order_by(LoggedEvent.position).limit(most)).all()

@@ -35,6 +35,7 @@ from epochal.service.catalog.records import changes_of, key_of
 from epochal.service.domain.pages import PageRequest, Part, cut
 from epochal.service.domain.ports import Making
 from epochal.service.domain.runs import Noted, Run, RunSummary
+from epochal.wire.projects import local_name
 
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)
 _STATES = [state.value for state in SNAPSHOTS]
@@ -129,7 +130,7 @@ class LineageRepository:
             keys |= self._keys(select(annotated.branch, annotated.epoch).where(annotated.branch.in_(branches)))
         parents = (key_of(branch.parent_branch, branch.parent_epoch) for branch in branches.values())
         keys |= {(parent.branch, parent.epoch) for parent in parents if parent is not None}
-        keys |= {(key.branch, key.epoch) for key in self.transactions()}
+        keys |= {(key.branch, key.epoch) for key in self.transactions() if key.branch in branches}
         return self._with_times(keys)
 
     def summary(self, run: Run) -> RunSummary | None:
@@ -207,7 +208,7 @@ class LineageRepository:
             )
             for row, application, version, filename in self._session.execute(query):
                 found[EpochKey(row.branch, row.epoch)] = Making(
-                    application=application,
+                    application=local_name(application),
                     state=cast(EpochState, row.state),
                     committed_at=row.committed_at,
                     version=version.number,
@@ -237,7 +238,7 @@ class LineageRepository:
         found: dict[EpochKey, Making] = {}
         for range, application, version, filename in self._session.execute(query):
             making = Making(
-                application=application,
+                application=local_name(application),
                 state="committed",
                 committed_at=None,
                 version=version.number,

@@ -182,13 +182,13 @@ class OperationClaims:
         self._is_gone = is_gone
         self._is_closing = is_closing
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
+    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str) -> OperationAnswer:
         """Raises what ``wish`` raises, and ``Conflict`` when it would disturb another one on the store."""
         with self._database.writing() as session:
             application, arguments = wish(session)
             check_store_free(session, kind)
             encoded = arguments.model_dump(mode="json")
-            row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting")
+            row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting", project)
             return _announce(session, row)
 
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:

@@ -15,6 +15,7 @@ from epochal.service.domain.operations import Event, State, advance
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.operations import OperationAnswer, OperationKind, OperationState
 from epochal.wire.problems import Problem
+from epochal.wire.projects import DEFAULT_PROJECT, local_name
 
 EXCLUSIVE: Sequence[OperationKind] = ("start", "restart", "stop", "rollback", "upgrade", "rescale", "rekey")
 """Kinds of operations that change what runs, of which an application has one at a time."""
@@ -24,10 +25,11 @@ class OperationRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def get(self, id: str) -> tuple[Operation, str | None]:
-        """The operation and its application's name."""
+    def get(self, id: str, project: str | None) -> tuple[Operation, str | None]:
+        """The operation and its application's name. Raises ``NotFound``, also for those of other projects where one is
+        given."""
         row = self._session.get(Operation, id)
-        if row is None:
+        if row is None or project not in (None, row.project):
             raise NotFound(f"There is no operation {id!r}.")
         return row, self.application_name(row)
 
@@ -51,9 +53,9 @@ class OperationRepository:
             return self._session.get_one(Application, row.application).name
         return row.arguments["name"] if row.kind == "import" else None
 
-    def page(self, page: PageRequest, application: Application | None) -> Part:
+    def page(self, page: PageRequest, project: str, application: Application | None) -> Part:
         """Newest first."""
-        query = select(Operation)
+        query = select(Operation).where(Operation.project == project)
         if application is not None:
             query = query.where(Operation.application == application.id)
         return paginate(self._session, query, page, [Operation.id], descending=True)
@@ -84,9 +86,12 @@ class OperationRepository:
         arguments: dict[str, Any],
         by: str,
         progress: str | None = None,
+        project: str = DEFAULT_PROJECT,
     ) -> Operation:
+        """``project``: of what has no application yet; one that concerns the whole store belongs to ``default``."""
         row = Operation(
             id=new_id(),
+            project=project if application is None else application.project,
             kind=kind,
             application=application.id if application else None,
             execution=execution.id if execution else None,
@@ -140,7 +145,8 @@ def operation_answer(row: Operation, application: str | None) -> OperationAnswer
     return OperationAnswer(
         id=row.id,
         kind=cast(OperationKind, row.kind),
-        application=application,
+        project=row.project,
+        application=None if application is None else local_name(application),
         state=cast(OperationState, row.state),
         progress=row.progress,
         result=row.result,

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.backend import names_place
 from epochal.errors import InvalidInput
 from epochal.service.catalog.models import Application, Execution, Json, Version
+from epochal.wire.projects import project_of
 
 
 class SharedTargets(InvalidInput):
@@ -18,8 +19,11 @@ class SharedTargets(InvalidInput):
     slug = "shared-sink-targets"
 
 
-def check_places(session: Session, sinks: Mapping[str, str], application: Application | None = None) -> None:
-    """Raises ``SharedTargets`` when one of ``sinks`` (name -> target) would write where another application does.
+def check_places(
+    session: Session, sinks: Mapping[str, str], project: str, application: Application | None = None
+) -> None:
+    """Raises ``SharedTargets`` when one of ``sinks`` (name -> target) would write where another application does, of
+    whatever project. ``project``: who is told so.
 
     ``application``: whose sinks they are, once it is there; where it writes already is not looked at again.
     """
@@ -37,12 +41,18 @@ def check_places(session: Session, sinks: Mapping[str, str], application: Applic
         if target in owners and target not in own and names_place(target)
     ]
     if shared:
-        found = ", ".join(f"{sink!r} to {target}, as {owners[target]!r} does" for sink, target in shared)
+        found = ", ".join(f"{sink!r} to {target}, as {_shown(owners[target], project)} does" for sink, target in shared)
         owner = owners[shared[0][1]]
+        over = f"; or delete {owner!r}, if it is over" if project_of(owner) == project else ""
         raise SharedTargets(
-            f"Sinks would write where another application writes: {found}. Give parameters that name other places; or "
-            f"delete {owner!r}, if it is over."
+            f"Sinks would write where another application writes: {found}. "
+            f"Give parameters that name other places{over}."
         )
+
+
+def _shown(owner: str, project: str) -> str:
+    """Who writes there is nothing that other projects are told."""
+    return repr(owner) if project_of(owner) == project else "one of another project"
 
 
 def _written() -> Select[str, str, Json | None]:

@@ -22,12 +22,18 @@ from epochal.service.catalog.retention import horizon_of, is_held
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part, cut
+from epochal.wire.projects import full_name, project_of
 
 HEAD = "head"
 _NAME = re.compile(
     r"(?:(?P<application>[a-z][-a-z0-9]{0,62}):)?(?:(?P<epoch>[0-9]{1,18})|(?P<name>[a-z][-a-z0-9]{0,62}))"
 )
 _MEANINGS = ("epoch", "savepoint", "tag", "at")
+
+
+def _other(application: str, named: str | None) -> str:
+    """An application is named by what it is called within the project of the one that it is named beside."""
+    return application if named is None else full_name(project_of(application), named)
 
 
 class SnapshotRepository:
@@ -83,7 +89,7 @@ class SnapshotRepository:
                 f"{text[:80]!r} names no snapshot: give an epoch, a savepoint, a tag or {HEAD!r}, of another "
                 "application as NAME:EPOCH."
             )
-        row = ApplicationRepository(self._session).named(match["application"] or application)
+        row = ApplicationRepository(self._session).named(_other(application, match["application"]))
         if match["epoch"] is not None:
             return self.resolve(row, int(match["epoch"]), None)
         name = match["name"]

@@ -8,8 +8,8 @@ from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Tok
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.service.domain.permissions import DEFAULT_PROJECT
 from epochal.service.domain.ports import DriverName
+from epochal.wire.projects import DEFAULT_PROJECT, local_name
 from epochal.wire.roles import Role
 from epochal.wire.scopes import Scope
 from epochal.wire.tokens import TokenAnswer
@@ -21,7 +21,7 @@ class TokenRepository:
 
     def check_free(self, name: str) -> None:
         if self._session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
-            raise NameTaken(f"There is a token {name!r} already; choose another name.")
+            raise NameTaken(f"There is a token {local_name(name)!r} already; choose another name.")
 
     def add(self, token: Token) -> None:
         self._session.add(token)
@@ -61,16 +61,16 @@ class TokenRepository:
         ).first()
         return None if found is None else DriverName(found.execution, found.number)
 
-    def get(self, id: str) -> Token:
-        """Locked until the transaction ends. Raises ``NotFound``."""
+    def get(self, id: str, project: str) -> Token:
+        """Locked until the transaction ends. Raises ``NotFound`` also for those of other projects."""
         row = self._session.get(Token, id, with_for_update=True)
-        if row is None:
+        if row is None or row.project != project:
             raise NotFound(f"There is no token {id!r}.")
         return row
 
-    def page(self, page: PageRequest) -> Part:
+    def page(self, page: PageRequest, project: str) -> Part:
         """By name."""
-        return paginate(self._session, select(Token), page, [Token.name])
+        return paginate(self._session, select(Token).where(Token.project == project), page, [Token.name])
 
     def revoke(self, row: Token, by: str) -> None:
         """For good: the id is remembered, so that the same token is not seeded again from a file."""
@@ -89,9 +89,10 @@ def roles_of(row: Token) -> dict[str, Role]:
 def token_answer(row: Token) -> TokenAnswer:
     return TokenAnswer(
         id=row.id,
-        name=row.name,
+        name=local_name(row.name),
+        project=row.project,
         roles=roles_of(row),
-        scope=Scope(row.scope),
+        scope=Scope(row.scope) if row.project == DEFAULT_PROJECT else None,
         created_at=row.created_at,
         expires_at=row.expires_at,
     )

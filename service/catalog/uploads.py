@@ -23,13 +23,16 @@ class UploadRepository:
         self._session = session
         self._kept = kept
 
-    def create(self, sha256: str, size: int, by: str) -> Upload:
-        """One that the same caller has begun is gone on with."""
-        query = select(Upload).where(Upload.sha256 == sha256, Upload.bytes == size, Upload.created_by == by)
+    def create(self, sha256: str, size: int, project: str, by: str) -> Upload:
+        """One that the same caller has begun in the project is gone on with."""
+        query = select(Upload).where(
+            Upload.sha256 == sha256, Upload.bytes == size, Upload.created_by == by, Upload.project == project
+        )
         row = self._session.scalars(query.order_by(Upload.id).with_for_update()).first()
         if row is None:
             row = Upload(
                 id=new_id(),
+                project=project,
                 sha256=sha256,
                 bytes=size,
                 received=0,
@@ -56,16 +59,19 @@ class UploadRepository:
             )
         )
 
-    def get(self, id: str, lock: bool = False) -> Upload:
-        """Raises ``NotFound``."""
+    def get(self, id: str, project: str | None = None, lock: bool = False) -> Upload:
+        """Raises ``NotFound``, also for those of other projects where one is given."""
         row = self._session.get(Upload, id, with_for_update=lock, populate_existing=lock)
-        if row is None:
+        if row is None or project not in (None, row.project):
             raise NotFound(f"There is no import {id!r}.")
         return row
 
-    def all(self) -> Sequence[Upload]:
+    def find(self, id: str) -> Upload | None:
+        return self._session.get(Upload, id)
+
+    def all(self, project: str) -> Sequence[Upload]:
         """Oldest first."""
-        return self._session.scalars(select(Upload).order_by(Upload.id)).all()
+        return self._session.scalars(select(Upload).where(Upload.project == project).order_by(Upload.id)).all()
 
     def expired(self) -> Sequence[str]:
         return self._session.scalars(select(Upload.id).where(Upload.expires_at <= database_now(self._session))).all()

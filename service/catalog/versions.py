@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.parameters import Parameters
 from epochal.errors import ArtifactError, NotFound
+from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.pages import paginate
@@ -45,6 +46,11 @@ class VersionRepository:
     def artifact(self, sha256: str) -> Artifact:
         """Raises ``ArtifactError``: the artifact is named in a request's body."""
         return _there(self._session.get(Artifact, sha256), sha256)
+
+    def usable(self, sha256: str, project: str) -> Artifact:
+        """As :meth:`artifact`, where the project may make something of it."""
+        there = ArtifactRepository(self._session).may_use(project, sha256)
+        return _there(self._session.get(Artifact, sha256) if there else None, sha256)
 
     def next_number(self, application: Application) -> int:
         """Above every version of the application, also those that were given up."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, NotFound
@@ -19,24 +19,30 @@ from epochal.service.catalog.models import Application, Branch, Webhook, Webhook
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.projects import local_name, project_of
 from epochal.wire.webhooks import WebhookAnswer, WebhookKind, WebhookState
 
 MOST = 100
-"""So many webhooks there can be: each commit looks at them."""
-_ACTIVE = select(Webhook.id, Webhook.kinds, Webhook.applications).where(Webhook.disabled_at.is_(None))
+"""So many webhooks a project can have: each of its commits looks at them."""
+_ACTIVE = (
+    select(Webhook.id, Webhook.kinds, Webhook.applications, Application.name)
+    .join(Application, Application.project == Webhook.project)
+    .join(Branch, Branch.application == Application.id)
+    .where(Webhook.disabled_at.is_(None), Branch.id == bindparam("branch"))
+)
 
 
 def enqueue(
     session: Session, kind: WebhookKind, branch: str, event: str, data: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """For every webhook that takes it. ``event``: its id, the same when it is delivered again. ``data``: JSON."""
-    takers = [row for row in session.connection().execute(_ACTIVE) if kind in row.kinds]
+    """For every webhook of the branch's project that takes it. ``event``: its id, the same when it is delivered again.
+    ``data``: JSON."""
+    takers = [row for row in session.connection().execute(_ACTIVE, {"branch": branch}) if kind in row.kinds]
     if not takers:
         return
-    application = session.scalars(
-        select(Application.name).join(Branch, Branch.application == Application.id).where(Branch.id == branch)
-    ).one()
-    content = {"id": event, "kind": kind, "application": application, "at": now().isoformat(), "data": data()}
+    application, project = local_name(takers[0].name), project_of(takers[0].name)
+    about = {"id": event, "kind": kind, "application": application, "project": project}
+    content = {**about, "at": now().isoformat(), "data": data()}
     body = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     for taker in takers:
         if taker.applications is None or application in taker.applications:
@@ -79,22 +85,23 @@ class WebhookRepository:
 
     def add(self, webhook: Webhook) -> None:
         """Raises ``Conflict`` when there are too many."""
-        if (self._session.scalar(select(func.count()).select_from(Webhook)) or 0) >= MOST:
+        there = select(func.count()).select_from(Webhook).where(Webhook.project == webhook.project)
+        if (self._session.scalar(there) or 0) >= MOST:
             raise Conflict(f"There are {MOST} webhooks already; delete one that is not needed.")
         webhook.next_at = database_now(self._session)
         self._session.add(webhook)
         self._session.flush()
 
-    def get(self, id: str) -> Webhook:
-        """Raises ``NotFound``."""
+    def get(self, id: str, project: str) -> Webhook:
+        """Raises ``NotFound`` also for those of other projects."""
         row = self._session.get(Webhook, id)
-        if row is None:
+        if row is None or row.project != project:
             raise NotFound(f"There is no webhook {id!r}.")
         return row
 
-    def page(self, page: PageRequest) -> Part:
+    def page(self, page: PageRequest, project: str) -> Part:
         """Oldest first."""
-        return paginate(self._session, select(Webhook), page, [Webhook.id])
+        return paginate(self._session, select(Webhook).where(Webhook.project == project), page, [Webhook.id])
 
     def waiting(self, ids: Sequence[str]) -> Mapping[str, int]:
         query = select(WebhookDelivery.webhook, func.count()).where(WebhookDelivery.webhook.in_(ids))
@@ -112,9 +119,9 @@ class WebhookRepository:
         waiting = self._session.scalar(select(func.count()).select_from(WebhookDelivery)) or 0
         return WebhookFigures(states, waiting, dropped)
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str, project: str) -> None:
         """With what waits for it. Raises ``NotFound``."""
-        self._session.delete(self.get(id))
+        self._session.delete(self.get(id, project))
         self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook == id))
 
     def due(self) -> Sequence[str]:

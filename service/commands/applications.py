@@ -8,37 +8,49 @@ from epochal.service.catalog.applications import ApplicationRepository, Revision
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin
 from epochal.service.catalog.places import check_places
+from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.ports import Builder
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
 from epochal.wire.configuration import check_configuration
+from epochal.wire.projects import new_name
 
 
 class ApplicationService:
-    def __init__(self, database: Database, builder: Builder, code: ArtifactCache, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, builder: Builder, code: ArtifactCache, lifecycle: Lifecycle
+    ) -> None:
+        self._settings = settings
         self._database = database
         self._builder = builder
         self._code = code
         self._lifecycle = lifecycle
 
-    def create(self, request: CreateApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NameTaken``, ``ArtifactError``, ``SharedTargets``, and what the builder says of the code."""
+    def create(self, request: CreateApplication, project: str, by: str) -> ApplicationAnswer:
+        """Raises ``NotFound`` without such a project, ``NameTaken``, ``ArtifactError``, ``SharedTargets``,
+        ``QuotaExceeded``, ``OptionError`` where its drivers have no place to run, and what the builder says of the
+        code."""
         check_configuration(request.configuration)
+        name = new_name(project, request.name)
         with self._database.reading() as session:
-            ApplicationRepository(session).check_free(request.name)
-            artifact = VersionRepository(session).artifact(request.artifact)
+            ProjectRepository(session).check_there(project)
+            self._settings.check_project(project)
+            ApplicationRepository(session).check_free(name)
+            artifact = VersionRepository(session).usable(request.artifact, project)
         graph = self._builder.analyse(self._code.file(artifact), request.parameters, request.configuration)
         with self._database.writing() as session:
-            check_places(session, graph.sinks)
-            row = ApplicationRepository(session).add(request.name, BranchOrigin("start"), shadow=False, by=by)
+            check_places(session, graph.sinks, project)
+            row = ApplicationRepository(session).add(name, BranchOrigin("start"), shadow=False, by=by)
             VersionRepository(session).add(
                 row, 1, artifact.sha256, request.parameters, request.configuration, graph, by
             )
             if request.start:
                 started = start_operation(session, row, by, available_now=request.available_now, drain=request.drain)
                 announce_begun(session, row, started)
+            ProjectRepository(session).check_room(project, QUOTAS if request.start else APPLICATIONS)
             answer = application_answer(session, row)
         self._lifecycle.wake(answer.execution)
         return answer

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from epochal.errors import Conflict, EnvironmentProblem, EpochalError, SnapshotError, StorageFull
 from epochal.faults import declare
-from epochal.service.catalog.artifacts import ArtifactRepository, artifact_answer
+from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_files import check_artifact, kind_of
@@ -31,32 +32,35 @@ class ArtifactService:
         self._database = database
         self._files = files
 
-    def register(self, filename: str, content: bytes, by: str) -> tuple[ArtifactAnswer, bool]:
-        """The artifact, and whether it is new. ``ArtifactError``; ``EnvironmentProblem`` when it cannot be kept."""
+    def register(self, filename: str, content: bytes, project: str, by: str) -> tuple[ArtifactAnswer, bool]:
+        """The artifact, and whether it is new to the project. ``ArtifactError``, ``NotFound`` without such a project;
+        ``EnvironmentProblem`` when it cannot be kept."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
         for _ in range(_TRIES):
             path = layout.artifact(sha256, kind_of(filename))
             try:
                 lost = self._lost_file(sha256)
-                if lost is None and (known := self._upload_again(sha256)) is not None:
-                    return known, False
+                if lost is None and (known := self._upload_again(sha256, filename, project)) is not None:
+                    return known
                 self._files.write("artifact", sha256, path, content)
             except (SnapshotError, StorageFull) as error:
                 raise EnvironmentProblem(f"The artifact cannot be kept in the store. {error.message}") from error
             try:
                 with self._database.writing() as session:
                     repository = ArtifactRepository(session)
-                    row, new = repository.register(sha256, filename, len(content), by, path, lost)
-                return artifact_answer(row), new
+                    row, new = repository.register(sha256, filename, len(content), project, by, path, lost)
+                    ProjectRepository(session).hold(project)
+                    return repository.get(row.sha256, project), new
             except Conflict:
                 continue  # Somebody else was quicker with the same bytes.
         raise Conflict(f"The artifact {sha256} is being registered and deleted at the same time; try again.")
 
-    def delete(self, sha256: str) -> None:
-        """With its file; nothing when it is not there. Raises ``Conflict`` while a version names it."""
+    def delete(self, sha256: str, project: str) -> None:
+        """With its file, unless another project has it; nothing when it is not there. Raises ``Conflict`` while a
+        version of the project names it."""
         with self._database.writing() as session:
-            path = ArtifactRepository(session).delete(sha256)
+            path = ArtifactRepository(session).delete(sha256, project)
         GIVEN_UP.hit()
         if path is not None:
             self._delete_file(path)
@@ -81,10 +85,14 @@ class ArtifactService:
             return None
         return row.path
 
-    def _upload_again(self, sha256: str) -> ArtifactAnswer | None:
+    def _upload_again(self, sha256: str, filename: str, project: str) -> tuple[ArtifactAnswer, bool] | None:
         with self._database.writing() as session:
-            row = ArtifactRepository(session).uploaded_again(sha256)
-            return None if row is None or row.path is None else artifact_answer(row)
+            repository = ArtifactRepository(session)
+            found = repository.uploaded_again(sha256, filename, project)
+            if found is None or found[0].path is None:
+                return None
+            ProjectRepository(session).hold(project)
+            return repository.get(sha256, project), found[1]
 
     def _delete_file(self, path: str) -> None:
         try:

@@ -20,6 +20,7 @@ from epochal.service.domain.autoscaling import RescaleTo, Situation, decide
 from epochal.service.domain.identifiers import new_id
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.wire.problems import problem_of
+from epochal.wire.projects import application_path, project_of
 from epochal.wire.versions import Rescale
 
 log = logging.getLogger("epochal.autoscaling")
@@ -80,8 +81,8 @@ class AutoscalingService:
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
         """Only as it was seen: whatever people decided meanwhile stands."""
         outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
-        target = f"/v1/applications/{name}/rescale"
-        call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id()))
+        target = f"{application_path(name)}/rescale"
+        call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id(), project_of(name)))
         try:
             with auditing(call):
                 operation = self._versions.rescale(name, request, ACTOR, [revision])

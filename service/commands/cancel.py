@@ -17,13 +17,13 @@ class CancelService:
         self._database = database
         self._worker = worker
 
-    def cancel(self, id: str, caller: Principal) -> OperationAnswer:
+    def cancel(self, id: str, caller: Principal, project: str) -> OperationAnswer:
         """The operation ends soon, and leaves nothing behind; once that was asked for, asking again changes nothing.
 
         Raises ``NotFound``, ``Forbidden``, and ``Conflict`` for what drivers end and for what has ended.
         """
         with self._database.reading() as session:
-            kind = OperationRepository(session).get(id)[0].kind
+            kind = OperationRepository(session).get(id, project)[0].kind
         if kind in OF_THE_STORE and not caller.may(Role.ADMIN):
             raise Forbidden(f"A {kind} concerns the whole store; cancelling it needs the role admin.")
         return self._worker.cancel(id, caller.name)

@@ -15,6 +15,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application, Version
 from epochal.service.catalog.places import SharedTargets, check_places
+from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
@@ -22,6 +23,7 @@ from epochal.service.commands.proposals import Candidate, Proposals, graph_of, h
 from epochal.service.domain.ports import Builder
 from epochal.wire.applications import ApplicationAnswer, ForkApplication
 from epochal.wire.configuration import merged_configuration
+from epochal.wire.projects import new_name, project_of
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,12 @@ class ForkService:
         self._lifecycle = lifecycle
 
     def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
-        """Raises ``NotFound``, ``InvalidInput`` where several snapshots are named, ``NameTaken``, ``Conflict`` without
-        a committed epoch, ``SharedTargets``, ``IncompatibleState`` as an upgrade does, and what the builder says of the
-        code."""
+        """In the project of ``source``. Raises ``NotFound``, ``InvalidInput`` where several snapshots are named,
+        ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``, ``QuotaExceeded``,
+        ``IncompatibleState`` as an upgrade does, and what the builder says of the code."""
+        name = new_name(project_of(source), request.name)
         with self._database.reading() as session:
-            ApplicationRepository(session).check_free(request.name)
+            ApplicationRepository(session).check_free(name)
             plan = self._plan(session, source, request)
         candidate = plan.candidate
         graph = self._proposals.described(candidate)
@@ -53,8 +56,9 @@ class ForkService:
         graph = self._checked(plan, graph)
         with self._database.writing() as session:
             if not request.shadow:
-                check_places(session, graph.sinks)
-            row = self._write(session, plan, graph, request, by)
+                check_places(session, graph.sinks, project_of(name))
+            row = self._write(session, name, plan, graph, request, by)
+            ProjectRepository(session).check_room(row.project, QUOTAS if request.start else APPLICATIONS)
             answer = application_answer(session, row)
         self._lifecycle.wake(answer.execution)
         return answer
@@ -85,10 +89,10 @@ class ForkService:
 
     @staticmethod
     def _write(
-        session: Session, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
+        session: Session, name: str, plan: _Plan, graph: GraphDescription, request: ForkApplication, by: str
     ) -> Application:
         origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
-        row = ApplicationRepository(session).add(request.name, origin, request.shadow, by)
+        row = ApplicationRepository(session).add(name, origin, request.shadow, by)
         VersionRepository(session).add(
             row, 1, candidate.artifact.sha256, candidate.parameters, candidate.configuration, graph, by
         )

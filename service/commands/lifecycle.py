@@ -13,6 +13,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation
 from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.projects import RUNNING, ProjectRepository
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
@@ -44,7 +45,7 @@ class Lifecycle:
         input has ended.
 
         Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
-        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained.
+        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained; ``QuotaExceeded``.
         """
 
         def wish(session: Session, application: Application) -> Operation:
@@ -53,7 +54,9 @@ class Lifecycle:
                 _check_over(session, application)
                 move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
             check_not_drained(session, application)
-            return start_operation(session, application, by, available_now=available_now, drain=drain)
+            operation = start_operation(session, application, by, available_now=available_now, drain=drain)
+            ProjectRepository(session).check_room(application.project, RUNNING)
+            return operation
 
         return self._carry_out(name, wish, revisions)
 
@@ -72,7 +75,7 @@ class Lifecycle:
         return self._carry_out(name, wish, revisions)
 
     def restart(self, name: str, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Stop, when it runs, and start the latest version."""
+        """Stop, when it runs, and start the latest version. Raises ``QuotaExceeded`` when it does not run."""
 
         def wish(session: Session, application: Application) -> Operation:
             repository, operations = ApplicationRepository(session), OperationRepository(session)
@@ -86,7 +89,9 @@ class Lifecycle:
                     available_now=execution is not None and execution.available_now,
                     drain=execution is None or execution.drain,
                 )
-                return operations.add("restart", application, successor, {"successor": True}, by, "starting")
+                operation = operations.add("restart", application, successor, {"successor": True}, by, "starting")
+                ProjectRepository(session).check_room(application.project, RUNNING)
+                return operation
             execution = _running(session, application)
             operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
             operations.ask_to_stop(execution, operation)

@@ -23,6 +23,7 @@ from epochal.wire.configuration import ApplicationConfiguration, merged_configur
 from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer, TrialAnswer, TrialArguments
+from epochal.wire.projects import full_name
 
 
 class PreflightService:
@@ -35,13 +36,14 @@ class PreflightService:
         self._worker = worker
         worker.register("trials", [Verb("trial", TrialArguments, self._carry_out, self._sweep)])
 
-    def check(self, request: Preflight) -> PreflightAnswer:
+    def check(self, request: Preflight, project: str) -> PreflightAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``, and what the builder says of the code."""
+        name = full_name(project, request.application)
         with self._database.reading() as session:
-            at = _snapshot(session, ApplicationRepository(session).named(request.application), request)
-        return self._run(request, at, "", lambda said: None, lambda: None)
+            at = _snapshot(session, ApplicationRepository(session).named(name), request)
+        return self._run(name, request, at, "", lambda said: None, lambda: None)
 
-    def try_out(self, request: Preflight, by: str) -> OperationAnswer:
+    def try_out(self, request: Preflight, project: str, by: str) -> OperationAnswer:
         """The same and a trial, in the background, of the snapshot that is meant now.
 
         Raises ``NotFound``, ``SnapshotExpired``, ``ArtifactError``, ``OptionError``, and ``InvalidInput`` when there is
@@ -49,21 +51,22 @@ class PreflightService:
         """
 
         def wish(session: Session) -> tuple[Application, TrialArguments]:
-            application = ApplicationRepository(session).named(request.application)
+            application = ApplicationRepository(session).named(full_name(project, request.application))
             at = _snapshot(session, application, request)
             if at is None:
                 raise InvalidInput(
                     f"Application {request.application!r} has no committed epoch that could be tried again."
                 )
             self._candidate(session, application, request)
-            return application, TrialArguments(request=request, branch=at.branch, epoch=at.epoch)
+            return application, TrialArguments(request=request, project=project, branch=at.branch, epoch=at.epoch)
 
         return self._worker.begin("trial", by, wish)
 
     def _carry_out(self, claim: Claim, arguments: TrialArguments) -> PreflightAnswer:
         self._sweep(claim, arguments)  # of a try that was killed
         at = EpochKey(arguments.branch, arguments.epoch)
-        return self._run(arguments.request, at, claim.id, claim.progress, claim.check)
+        name = full_name(arguments.project, arguments.request.application)
+        return self._run(name, arguments.request, at, claim.id, claim.progress, claim.check)
 
     def _sweep(self, claim: Claim, arguments: TrialArguments) -> None:
         for folder in trial_folders(claim.id):
@@ -78,6 +81,7 @@ class PreflightService:
 
     def _run(
         self,
+        name: str,
         request: Preflight,
         at: EpochKey | None,
         trial_name: str,
@@ -90,7 +94,7 @@ class PreflightService:
         the code, and what aborts an epoch.
         """
         with self._database.reading() as session:
-            row = ApplicationRepository(session).named(request.application)
+            row = ApplicationRepository(session).named(name)
             candidate = self._candidate(session, row, request)
             if at is None:
                 snapshot, version = None, candidate.before
@@ -110,7 +114,7 @@ class PreflightService:
         if ok and request.trial and producer and snapshot:
             progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
             trial = self._proposals.trial(
-                request.application, candidate, snapshot, producer, request.trial, trial_name, calls, meanwhile
+                name, candidate, snapshot, producer, request.trial, trial_name, calls, meanwhile
             )
         return PreflightAnswer(
             ok=ok,

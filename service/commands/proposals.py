@@ -81,7 +81,7 @@ class Proposals:
         if configuration is not None:
             check_configuration(configuration)
             check_same_key_groups(now, configuration)
-        row = versions.artifact(artifact or before.artifact)
+        row = versions.artifact(before.artifact) if artifact is None else versions.usable(artifact, application.project)
         return Candidate(
             before=before,
             artifact=row,

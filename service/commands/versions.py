@@ -10,9 +10,10 @@ from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
-from epochal.service.catalog.models import Application, Execution, Operation, Version
+from epochal.service.catalog.models import Application, Execution, Json, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.places import check_places
+from epochal.service.catalog.projects import RUNNING, ProjectRepository
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
@@ -34,8 +35,8 @@ class VersionService:
     def create(self, application: str, request: CreateVersion, by: str, revisions: Revisions = None) -> VersionAnswer:
         """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
 
-        Raises ``Conflict`` while another operation is under way, ``SharedTargets``, and what the builder says of the
-        code.
+        Raises ``Conflict`` while another operation is under way, ``SharedTargets``, ``QuotaExceeded``, and what the
+        builder says of the code.
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
@@ -83,7 +84,7 @@ class VersionService:
             OperationRepository(session).check_none_running(row)
             check_not_drained(session, row)
             if graph is not None and not row.shadow:
-                check_places(session, graph.sinks, row)
+                check_places(session, graph.sinks, row.project, row)
             latest = versions.latest(row)
             if latest.number != candidate.before.number:
                 raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")
@@ -99,6 +100,8 @@ class VersionService:
             )
             operation = _begin(session, row, kind, version, candidate, by)
             announce_begun(session, row, operation)
+            if _parallelism(candidate.configuration) > _parallelism(candidate.before.configuration):
+                ProjectRepository(session).check_room(row.project, RUNNING)
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
         self._lifecycle.wake(execution)
@@ -122,6 +125,10 @@ def _begin(
     operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
     operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))
     return operation
+
+
+def _parallelism(configuration: ApplicationConfiguration | Json) -> int:
+    return ApplicationConfiguration.model_validate(configuration).parallelism
 
 
 def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:

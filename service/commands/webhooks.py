@@ -7,6 +7,7 @@ import httpx
 from epochal.errors import InvalidInput
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Webhook
+from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.addresses import check_host
@@ -20,11 +21,13 @@ class WebhookService:
         self._settings = settings
         self._database = database
 
-    def create(self, request: CreateWebhook, by: str) -> NewWebhookAnswer:
-        """What happens from now on is delivered to it. Raises ``InvalidInput``, ``Conflict``: there are too many."""
+    def create(self, request: CreateWebhook, project: str, by: str) -> NewWebhookAnswer:
+        """What happens in the project from now on is delivered to it. Raises ``InvalidInput``, ``NotFound``, and
+        ``Conflict`` when there are too many."""
         self._check(request.url)
         row = Webhook(
             id=new_id(),
+            project=project,
             url=request.url,
             kinds=sorted(set(request.kinds)),
             applications=None if request.applications is None else sorted(set(request.applications)),
@@ -36,12 +39,13 @@ class WebhookService:
         )
         with self._database.writing() as session:
             WebhookRepository(session).add(row)
+            ProjectRepository(session).hold(project)
             return NewWebhookAnswer(**webhook_answer(row, 0).model_dump(), secret=row.secret)
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str, project: str) -> None:
         """With what waits for it. Raises ``NotFound``."""
         with self._database.writing() as session:
-            WebhookRepository(session).delete(id)
+            WebhookRepository(session).delete(id, project)
 
     def _check(self, text: str) -> None:
         try:

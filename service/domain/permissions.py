@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from epochal.wire.projects import DEFAULT_PROJECT
 from epochal.wire.roles import Role
-
-DEFAULT_PROJECT = "default"
-"""Everything belongs to this project."""
 
 
 class Access(StrEnum):
@@ -20,13 +18,18 @@ class Access(StrEnum):
     OPERATOR = "operator"
     AUTHOR = "author"
     ADMIN = "admin"
+    MEMBER = "member"
+    """A role in any project."""
     PUBLIC = "public"
     DRIVER = "driver"
     POD = "pod"
 
     @property
     def role(self) -> Role | None:
-        return None if self in (Access.PUBLIC, Access.DRIVER, Access.POD) else Role(self.value)
+        return None if self in _WITHOUT_A_ROLE else Role(self.value)
+
+
+_WITHOUT_A_ROLE = frozenset({Access.MEMBER, Access.PUBLIC, Access.DRIVER, Access.POD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +42,22 @@ class Principal:
     roles: Mapping[str, Role]
     person: bool = False
 
+    def role_in(self, project: str) -> Role | None:
+        """An administrator of ``default`` is one of the installation, and so of every project."""
+        if self.roles.get(DEFAULT_PROJECT) is Role.ADMIN:
+            return Role.ADMIN
+        return self.roles.get(project)
+
     def may(self, role: Role, project: str = DEFAULT_PROJECT) -> bool:
-        own = self.roles.get(project)
+        own = self.role_in(project)
         return own is not None and own.includes(role)
 
-    @property
-    def described(self) -> str:
-        """As it stands in a sentence: who it is, and what it may."""
-        own = self.roles.get(DEFAULT_PROJECT)
+    def described(self, project: str = DEFAULT_PROJECT) -> str:
+        """As it stands in a sentence: who it is, and what it may there."""
+        own = self.role_in(project)
         has = "no role" if own is None else f"the role {own}"
         who = self.name if self.person else f"The token {self.name!r}"
-        return f"{who} has {has} in the project {DEFAULT_PROJECT!r}"
+        return f"{who} has {has} in the project {project!r}"
 
 
 ANONYMOUS = Principal(id="anonymous", name="anonymous", roles={DEFAULT_PROJECT: Role.ADMIN})

@@ -175,6 +175,11 @@ class Settings(BaseModel):
     limits: Limits = Limits()
     kept: Kept = Kept()
 
+    def check_project(self, project: str) -> None:
+        """Raises ``OptionError`` where drivers of the project have no place to run."""
+        if self.kubernetes is not None:
+            self.kubernetes.namespace(project)
+
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.data.absolute() / 'catalog.sqlite'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.pages import PageRequest
@@ -17,10 +18,11 @@ class AdministrationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, page: PageRequest) -> Page[AuditAnswer]:
-        """Newest first."""
+    def audit(self, page: PageRequest, project: str) -> Page[AuditAnswer]:
+        """Newest first. As all of these: ``NotFound`` where there is no such project."""
         with self._database.reading() as session:
-            part = AuditRepository(session).page(page)
+            ProjectRepository(session).check_there(project)
+            part = AuditRepository(session).page(page, project)
             items = [
                 AuditAnswer(
                     at=row.at,
@@ -36,22 +38,24 @@ class AdministrationQueries:
             ]
             return Page(items=items, next_cursor=part.next_cursor)
 
-    def tokens(self, page: PageRequest) -> Page[TokenAnswer]:
+    def tokens(self, page: PageRequest, project: str) -> Page[TokenAnswer]:
         with self._database.reading() as session:
-            part = TokenRepository(session).page(page)
+            ProjectRepository(session).check_there(project)
+            part = TokenRepository(session).page(page, project)
             return Page(items=[token_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def webhook(self, id: str) -> WebhookAnswer:
+    def webhook(self, id: str, project: str) -> WebhookAnswer:
         """Raises ``NotFound``."""
         with self._database.reading() as session:
             repository = WebhookRepository(session)
-            return webhook_answer(repository.get(id), repository.waiting([id]).get(id, 0))
+            return webhook_answer(repository.get(id, project), repository.waiting([id]).get(id, 0))
 
-    def webhooks(self, page: PageRequest) -> Page[WebhookAnswer]:
+    def webhooks(self, page: PageRequest, project: str) -> Page[WebhookAnswer]:
         """Oldest first."""
         with self._database.reading() as session:
+            ProjectRepository(session).check_there(project)
             repository = WebhookRepository(session)
-            part = repository.page(page)
+            part = repository.page(page, project)
             waiting = repository.waiting([row.id for row in part.rows])
             items = [webhook_answer(row, waiting.get(row.id, 0)) for row in part.rows]
             return Page(items=items, next_cursor=part.next_cursor)

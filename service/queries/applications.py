@@ -6,8 +6,9 @@ from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.artifacts import ArtifactRepository, artifact_answer
+from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository, version_answer
@@ -26,22 +27,24 @@ class ApplicationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def artifact(self, sha256: str) -> ArtifactAnswer:
+    def artifact(self, sha256: str, project: str) -> ArtifactAnswer:
         with self._database.reading() as session:
-            return artifact_answer(ArtifactRepository(session).get(sha256))
+            return ArtifactRepository(session).get(sha256, project)
 
-    def artifacts(self, page: PageRequest) -> Page[ArtifactAnswer]:
+    def artifacts(self, page: PageRequest, project: str) -> Page[ArtifactAnswer]:
         with self._database.reading() as session:
-            part = ArtifactRepository(session).page(page)
-            return Page(items=[artifact_answer(row) for row in part.rows], next_cursor=part.next_cursor)
+            ProjectRepository(session).check_there(project)
+            items, next_cursor = ArtifactRepository(session).page(page, project)
+            return Page(items=list(items), next_cursor=next_cursor)
 
     def application(self, name: str) -> ApplicationAnswer:
         with self._database.reading() as session:
             return application_answer(session, ApplicationRepository(session).named(name))
 
-    def applications(self, page: PageRequest) -> Page[ApplicationAnswer]:
+    def applications(self, page: PageRequest, project: str) -> Page[ApplicationAnswer]:
         with self._database.reading() as session:
-            part = ApplicationRepository(session).page(page)
+            ProjectRepository(session).check_there(project)
+            part = ApplicationRepository(session).page(page, project)
             items = [application_answer(session, row) for row in part.rows]
             return Page(items=items, next_cursor=part.next_cursor)
 

@@ -20,6 +20,7 @@ from epochal.service.domain.ports import ApplicationHead, Making
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.annotations import Annotations
 from epochal.wire.epochs import EpochPage, FoldedRange
+from epochal.wire.projects import local_name
 from epochal.wire.snapshots import SnapshotAnswer
 
 
@@ -101,4 +102,5 @@ class SnapshotService:
             annotations = AnnotationRepository(session).of([reference.key]).get(reference.key, Annotations())
         with expiring(self._directory, reference.key):
             manifest = self._store.read_manifest(reference)
-        return SnapshotAnswer(**manifest.model_dump(mode="json"), reference=reference, annotations=annotations)
+        said = manifest.model_dump(mode="json") | {"application": local_name(manifest.application)}
+        return SnapshotAnswer(**said, reference=reference, annotations=annotations)

@@ -17,6 +17,7 @@ from epochal.service.catalog.models import Artifact
 from epochal.service.runtime.artifact_files import kind_of
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
+from epochal.wire.projects import DEFAULT_PROJECT
 
 log = logging.getLogger("epochal.artifacts")
 
@@ -51,7 +52,7 @@ def _adopt(path: Path, artifact: Artifact, database: Database, files: StoredFile
     files.write("artifact", artifact.sha256, stored, content)
     with database.writing() as session:
         repository = ArtifactRepository(session)
-        repository.register(artifact.sha256, artifact.filename, len(content), BY, stored, None)
+        repository.register(artifact.sha256, artifact.filename, len(content), DEFAULT_PROJECT, BY, stored, None)
     path.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()

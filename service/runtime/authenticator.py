@@ -52,7 +52,8 @@ class Authenticator:
         self._verifying = ThreadPoolExecutor(_VERIFIED_AT_ONCE, "people")
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
-        self._headers: dict[bytes, _Remembered] = {}
+        self._headers: dict[tuple[bytes, str], _Remembered] = {}
+        """Who may read, by header and project."""
         self._to_renew: set[str] = set()
 
     async def user(self, authorization: str | None) -> Principal:
@@ -74,26 +75,27 @@ class Authenticator:
             raise Unauthenticated(_WRONG)
         return remembered.principal
 
-    def may_read(self, authorization: bytes) -> bool:
-        """Whether it is known at once that :meth:`user` has somebody for this header, as bytes, who may read."""
-        headers = self._headers
-        known = headers.get(authorization)
+    def may_read(self, authorization: bytes, project: str) -> bool:
+        """Whether it is known at once that :meth:`user` has somebody for this header, as bytes, who may read there."""
+        headers, reader = self._headers, (authorization, project)
+        known = headers.get(reader)
         if known is None:
             known = self._users.get(bearer(authorization.decode("latin-1")))
-            if known is None or not known.principal.may(Role.VIEWER):
+            if known is None or not known.principal.may(Role.VIEWER, project):
                 return False
             if len(headers) >= _REMEMBERED_AT_MOST:
                 headers.clear()
-            headers[authorization] = known
+            headers[reader] = known
         left = known.until - time.monotonic()
         if left >= _RENEWED_SECONDS and known.expires_at is None:
             return True
-        return self._is_still_good(authorization, known, left)
+        return self._is_still_good(reader, known, left)
 
-    def _is_still_good(self, authorization: bytes, known: _Remembered, left: float) -> bool:
+    def _is_still_good(self, reader: tuple[bytes, str], known: _Remembered, left: float) -> bool:
         if left < _RENEWED_SECONDS:
             # Whoever comes first has the catalog asked; others go on with what is known, while it is.
-            self._headers.pop(authorization, None)
+            self._headers.pop(reader, None)
+            authorization, _ = reader
             text = bearer(authorization.decode("latin-1"))
             if text not in self._to_renew:
                 self._to_renew.add(text)

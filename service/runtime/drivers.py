@@ -25,7 +25,6 @@ from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
 from epochal.service.domain.kubernetes.orders import orders_in_a_pod
-from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT
 from epochal.service.domain.kubernetes.tokens import PodIdentity
 from epochal.service.domain.nodes import HEARTBEAT_SECONDS, driver_urls
 from epochal.service.domain.ports import ControlEvent, DriverName
@@ -37,6 +36,7 @@ from epochal.service.runtime.driver_orders import orders_of
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.pod_tokens import PodTokens
+from epochal.wire.projects import project_of
 
 if TYPE_CHECKING:
     from epochal.service.runtime.artifact_cache import ArtifactCache
@@ -165,15 +165,14 @@ class DriverService:
         """
         kubernetes = self._settings.kubernetes
         assert kubernetes is not None
-        namespace = kubernetes.namespace(DEFAULT_PROJECT)
+        another = f"The pod {pod.namespace}/{pod.name} is not that of this attempt's driver."
         # Of a spare that was taken, what is written down of the attempt says the rest.
-        is_named_so = pod.name == str(DriverName(execution, attempt)) or pod.name.startswith(SPARE_PREFIX)
-        if not is_named_so or (pod.namespace, pod.service_account) != (
-            namespace,
-            kubernetes.service_account,
-        ):
-            raise Unauthenticated(f"The pod {pod.namespace}/{pod.name} is not that of this attempt's driver.")
+        if pod.name != str(DriverName(execution, attempt)) and not pod.name.startswith(SPARE_PREFIX):
+            raise Unauthenticated(another)
         plan = ExecutionLedger(self.database).plan(execution)
+        namespace = kubernetes.namespace(project_of(plan.application))
+        if (pod.namespace, pod.service_account) != (namespace, kubernetes.service_account):
+            raise Unauthenticated(another)
         with self.database.writing() as session:
             TokenRepository(session).give_to_driver(execution, attempt, pod.reference, token_sha256)
         orders = orders_of(plan, attempt, "", self._settings, this_machine())

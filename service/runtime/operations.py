@@ -30,6 +30,7 @@ from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.machine import this_machine
 from epochal.wire.operations import OperationAnswer, OperationKind
+from epochal.wire.projects import DEFAULT_PROJECT
 
 log = logging.getLogger("epochal.operations")
 
@@ -105,9 +106,10 @@ class OperationWorker:
         if self._looking.is_alive():
             self._looking.join(timeout=5)
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish) -> OperationAnswer:
-        """Have it done. Raises what ``wish`` raises, and ``Conflict``; then nothing is asked for."""
-        begun = self._claims.begin(kind, by, wish)
+    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str = DEFAULT_PROJECT) -> OperationAnswer:
+        """Have it done. ``project``: of what has no application yet. Raises what ``wish`` raises, and ``Conflict``;
+        then nothing is asked for."""
+        begun = self._claims.begin(kind, by, wish, project)
         self._ring(kind)
         return begun
 

@@ -389,4 +389,6 @@ def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:
 
     assert sorted(entry.number for entry in read(database)) == [5, *range(2_401, 2_501)]
     with database.reading() as session:
-        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None)).rows] == ["young"]
+        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None), "default").rows] == [
+            "young"
+        ]

@@ -92,6 +92,26 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["PATH"] == os.environ["PATH"]
 
 
+def test_drivers_see_the_secrets_of_their_project_alone() -> None:
+    environment = {
+        "EPOCHAL_SECRET_KAFKA": "of default",
+        "EPOCHAL_PROJECT_A_SECRET_KAFKA": "of a",
+        "EPOCHAL_PROJECT_A_B_SECRET_KAFKA": "of a-b",
+        "EPOCHAL_PROJECT_A_SECRET_": "no name",
+        "EPOCHAL_PROJECT_A_SECRET_B_SECRET_KAFKA": "of a-secret-b",
+    }
+
+    def seen(project: str) -> dict[str, str]:
+        found = driver_environment(environment, project)
+        return {name: value for name, value in found.items() if "SECRET" in name}
+
+    assert seen("default") == {"EPOCHAL_SECRET_KAFKA": "of default"}
+    assert seen("a") == {"EPOCHAL_SECRET_KAFKA": "of a"}
+    assert seen("a-b") == {"EPOCHAL_SECRET_KAFKA": "of a-b"}
+    assert seen("a-secret-b") == {"EPOCHAL_SECRET_KAFKA": "of a-secret-b"}
+    assert seen("b") == seen("secret") == {}
+
+
 @pytest.mark.parametrize("switch", ["1", "0", None])
 def test_faults_reach_drivers_of_a_test_only(switch: str | None) -> None:
     environment = {"PATH": os.environ["PATH"], faults.ENVIRONMENT: "[]"} | ({faults.SWITCH: switch} if switch else {})

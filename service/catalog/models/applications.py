@@ -25,8 +25,22 @@ class Artifact(Base):
     uploaded_at: Mapped[datetime | None]
 
 
+class ProjectArtifact(Base):
+    """A project may make something of an artifact: it was uploaded there, or came with a bundle. An artifact without
+    rows belongs to ``default``: an earlier version has registered it."""
+
+    __tablename__ = "project_artifacts"
+
+    project: Mapped[str] = mapped_column(String(20), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)
+    filename: Mapped[str] = mapped_column(String(255))
+    created_at: Mapped[datetime]
+
+
 class Application(Base):
-    """``execution`` is the latest execution, whose state is the application's; none: ``created``.
+    """``name`` is the full one, with the project's before a dot unless that is ``default`` (``wire/projects.py``).
+
+    ``execution`` is the latest execution, whose state is the application's; none: ``created``.
 
     ``branch`` and ``execution`` are not foreign keys: they would make a cycle, which SQLite cannot create or drop.
     """
@@ -35,6 +49,7 @@ class Application(Base):
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(63))
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default", index=True)
     branch: Mapped[str] = mapped_column(String(80))
     execution: Mapped[str | None] = mapped_column(String(32))
     shadow: Mapped[bool]

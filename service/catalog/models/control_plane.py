@@ -10,6 +10,21 @@ from sqlalchemy.orm import Mapped, mapped_column
 from epochal.service.catalog.models.base import Base, Json, JsonList
 
 
+class Project(Base):
+    """Quotas: null is none. ``default`` has no row until somebody gives it quotas. One that was deleted stays, so that
+    nobody is given its name, and with it its history."""
+
+    __tablename__ = "projects"
+
+    name: Mapped[str] = mapped_column(String(20), primary_key=True)
+    applications: Mapped[int | None]
+    running: Mapped[int | None]
+    subtasks: Mapped[int | None]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(String(100))
+    deleted_at: Mapped[datetime | None]
+
+
 class Operation(Base):
     """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
 
@@ -22,6 +37,7 @@ class Operation(Base):
     __tablename__ = "operations"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
     kind: Mapped[str] = mapped_column(String(16))
     application: Mapped[str | None] = mapped_column(ForeignKey("applications.id"))
     execution: Mapped[str | None] = mapped_column(ForeignKey("executions.id"), index=True)
@@ -43,6 +59,7 @@ class Operation(Base):
         CheckConstraint("state IN ('running', 'succeeded', 'failed', 'cancelled')", name="state"),
         CheckConstraint("(claim_holder IS NULL) = (claim_until IS NULL)", name="claim"),
         Index("ix_operations_created_at", "created_at", "id"),
+        Index("ix_operations_project", "project", "id"),
         Index("ix_operations_finished_at", "finished_at"),
         Index(
             "ix_operations_running",
@@ -167,7 +184,8 @@ class Installation(Base):
 
 
 class Token(Base):
-    """``roles``: by name of project; null: ``scope`` says it, as everything that an earlier version has written.
+    """``name`` is the full one, as an application's. ``roles``: by name of project, which is ``project`` alone; null:
+    ``scope`` says it, as everything that an earlier version has written.
 
     ``scope`` allows nothing that ``roles`` do not: a control plane of an earlier version goes by it.
     """
@@ -176,6 +194,7 @@ class Token(Base):
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
     scope: Mapped[str] = mapped_column(String(16))
     roles: Mapped[Json | None]
     secret_sha256: Mapped[str] = mapped_column(String(64), unique=True)
@@ -205,6 +224,7 @@ class AuditEntry(Base):
 
     id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
     at: Mapped[datetime]
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
     token: Mapped[str | None] = mapped_column(String(100))
     token_id: Mapped[str | None] = mapped_column(String(100))
     address: Mapped[str | None] = mapped_column(String(64))
@@ -212,6 +232,8 @@ class AuditEntry(Base):
     target: Mapped[str] = mapped_column(String(500))
     outcome: Mapped[int]
     request: Mapped[str] = mapped_column(String(64))
+
+    __table_args__ = (Index("ix_audit_project", "project", "id"),)
 
 
 class EventStream(Base):
@@ -281,6 +303,7 @@ class Upload(Base):
     __tablename__ = "uploads"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
     sha256: Mapped[str] = mapped_column(String(64))
     bytes: Mapped[int] = mapped_column(BigInteger)
     received: Mapped[int] = mapped_column(BigInteger)
@@ -290,7 +313,7 @@ class Upload(Base):
 
 
 class Webhook(Base):
-    """Where what happens is posted to. ``kinds``, ``applications``: what of it; null: of all.
+    """Where what happens is posted to. ``kinds``, ``applications``: what of it; null: of all of its project.
 
     ``next_at``: no delivery before; a control plane that delivers puts it ahead, so that no other one does.
     ``failing_since``: the first of the ``failures`` in a row. ``secret`` is kept as it is: it signs.
@@ -299,6 +322,7 @@ class Webhook(Base):
     __tablename__ = "webhooks"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
     url: Mapped[str] = mapped_column(Text)
     kinds: Mapped[JsonList]
     applications: Mapped[JsonList | None]

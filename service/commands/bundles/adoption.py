@@ -123,7 +123,7 @@ class _Move:
 
     def _is_known(self, upload: str) -> bool:
         with self._database.reading() as session:
-            return any(row.id == upload for row in UploadRepository(session, KEPT).all())
+            return UploadRepository(session, KEPT).find(upload) is not None
 
     def _runs(self, operation: str) -> bool:
         row = self._operation(operation)
@@ -146,7 +146,7 @@ class _Move:
 
 def _found(session: Session, id: str) -> Operation | None:
     try:
-        return OperationRepository(session).get(id)[0]
+        return OperationRepository(session).get(id, None)[0]
     except NotFound:
         return None
 

@@ -51,7 +51,7 @@ class Exporting:
     def run(self, claim: Claim, arguments: ExportArguments) -> ExportResult:
         """Raises ``FileMissing``, ``FileCorrupt``."""
         with self._database.reading() as session:
-            row, name = OperationRepository(session).get(claim.id)
+            row, name = OperationRepository(session).get(claim.id, None)
             assert name is not None  # an export is of an application
             asked_at, by = row.created_at, row.created_by
             snapshots, here = SnapshotRepository(session), InstallationRepository(session).find()

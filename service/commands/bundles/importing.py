@@ -32,6 +32,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.projects import APPLICATIONS, ProjectRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads, Written
@@ -46,6 +47,7 @@ from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.references import References
 from epochal.wire.bundles import ImportArguments, ImportResult
+from epochal.wire.projects import local_name
 
 _PIECE = 4 << 20
 
@@ -191,17 +193,19 @@ class Importing:
         self, session: Session, operation: Operation, arguments: ImportArguments, contents: Contents, code: _Code
     ) -> ImportResult:
         """I3."""
-        rows = ImportedRows(session, contents.header, operation.created_by)
+        project = operation.project
+        rows = ImportedRows(session, contents.header, project, operation.created_by)
         rows.check()
-        code.register(session, operation.created_by)
+        code.register(session, project, operation.created_by)
         rows.add_owners()
         references = [member.manifest for member in contents.manifests if member.manifest is not None]
         whole = {reference.key for reference in references[: contents.whole]}
         rows.add_epochs(contents.epochs, {reference.key: reference for reference in references}, whole)
         application = rows.add_application(arguments.model_dump(mode="json"))
         OperationRepository(session).give(operation, application)
+        ProjectRepository(session).check_room(project, APPLICATIONS)
         return ImportResult(
-            application=application.name,
+            application=local_name(application.name),
             branch=application.branch,
             parent=contents.header.snapshot.key,
             files=len(contents.written.paths),
@@ -239,12 +243,12 @@ class _Code:
         for path in self._kept.values():
             files.delete(path)
 
-    def register(self, session: Session, by: str) -> None:
+    def register(self, session: Session, project: str, by: str) -> None:
         """In the catalog. Raises ``Conflict`` where code was deleted that was there a moment ago."""
         repository = ArtifactRepository(session)
         for sha256, filename in self._filenames.items():
             size = self._artifacts[sha256].stat().st_size
             if sha256 in self._kept:
-                repository.register(sha256, filename, size, by, self._kept[sha256], None)
-            elif repository.uploaded_again(sha256) is None:
+                repository.register(sha256, filename, size, project, by, self._kept[sha256], None)
+            elif repository.uploaded_again(sha256, filename, project) is None:
                 raise Conflict(f"The artifact {sha256} was deleted while it was imported; import the bundle again.")

@@ -36,6 +36,7 @@ from epochal.wire.configuration import (
     merged_configuration,
 )
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.projects import local_name, new_name
 
 
 @dataclass(frozen=True)
@@ -64,52 +65,55 @@ class ImportService:
         self._uploads = uploads
         self._worker = worker
 
-    def create(self, request: CreateImport, by: str) -> ImportAnswer:
-        return self._uploads.create(request, by)
+    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+        return self._uploads.create(request, project, by)
 
-    def page(self, page: PageRequest) -> Page[ImportAnswer]:
+    def page(self, page: PageRequest, project: str) -> Page[ImportAnswer]:
         """Oldest first."""
         after = page.after(datetime, str)
-        uploads = sorted(self._uploads.all(), key=_place)
+        uploads = sorted(self._uploads.all(project), key=_place)
         part = cut([each for each in uploads if after is None or _place(each) > after][: page.limit + 1], page, _place)
         return Page(items=list(part.rows), next_cursor=part.next_cursor)
 
-    def get(self, id: str) -> ImportAnswer:
-        return self._uploads.get(id)
+    def get(self, id: str, project: str) -> ImportAnswer:
+        return self._uploads.get(id, project)
 
-    def append(self, id: str, offset: int, data: bytes) -> ImportAnswer:
-        return self._uploads.append(id, offset, data)
+    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+        return self._uploads.append(id, project, offset, data)
 
-    def remove(self, id: str) -> None:
+    def remove(self, id: str, project: str) -> None:
         """Raises ``NotFound``, ``Conflict`` while it is being imported."""
-        self._uploads.get(id)
+        self._uploads.get(id, project)
         with self._database.reading() as session:
             self._check_unused(OperationRepository(session), id)
         self._uploads.remove(id)
 
-    def plan(self, id: str, request: ImportApplication) -> ImportPlan:
+    def plan(self, id: str, project: str, request: ImportApplication) -> ImportPlan:
         """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` where it is to start and is
         drained, and what the builder says of the code."""
-        with self._beginning(id) as beginning:
+        with self._beginning(id, project) as beginning:
             return self._look(beginning, request)[0]
 
-    def make(self, id: str, request: ImportApplication, by: str) -> OperationAnswer:
+    def make(self, id: str, project: str, request: ImportApplication, by: str) -> OperationAnswer:
         """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
-        with self._beginning(id) as beginning:
-            return self._make(id, beginning, request, by)
+        with self._beginning(id, project) as beginning:
+            return self._make(id, project, beginning, request, by)
 
-    def _make(self, id: str, beginning: Beginning, request: ImportApplication, by: str) -> OperationAnswer:
+    def _make(
+        self, id: str, project: str, beginning: Beginning, request: ImportApplication, by: str
+    ) -> OperationAnswer:
+        self._settings.check_project(project)
         plan, graph, configuration = self._look(beginning, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
         header = beginning.header
-        upload = self._uploads.get(id)
+        upload, name = self._uploads.get(id), new_name(project, plan.application)
         arguments = ImportArguments(
             branch=header.snapshot.branch,
             epoch=header.snapshot.epoch,
             upload=id,
             sha256=upload.sha256,
-            name=plan.application,
+            name=name,
             parameters=plan.parameters,
             configuration=configuration.stored(),
             graph=graph.model_dump(mode="json"),
@@ -122,18 +126,19 @@ class ImportService:
         )
 
         def wish(session: Session) -> tuple[None, ImportArguments]:
-            ApplicationRepository(session).check_free(plan.application)
+            ApplicationRepository(session).check_free(name)
             if not request.shadow:
-                check_places(session, {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep})
+                written = {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep}
+                check_places(session, written, project)
             self._check_unused(OperationRepository(session), id)
-            ImportedRows(session, header, by).check()
+            ImportedRows(session, header, project, by).check()
             return None, arguments
 
-        return self._worker.begin("import", by, wish)
+        return self._worker.begin("import", by, wish, project)
 
     @contextmanager
-    def _beginning(self, id: str) -> Iterator[Beginning]:
-        _, path = self._uploads.whole(id)
+    def _beginning(self, id: str, project: str) -> Iterator[Beginning]:
+        _, path = self._uploads.whole(id, project)
         folder = path.with_suffix(f".{new_id()}")
         with unpacked(path, folder, limits_of(self._settings), code_only=True) as bundle:
             artifacts = {member.sha256: member.file for member in bundle.members()}
@@ -163,7 +168,7 @@ class ImportService:
             )
         sinks, sources = sink_moves(before, after, request), source_positions(before, after, request)
         plan = ImportPlan(
-            application=request.name or header.origin.application,
+            application=request.name or local_name(header.origin.application),
             origin=header.origin.model_dump(mode="json"),
             parameters=parameters,
             sinks=sinks,

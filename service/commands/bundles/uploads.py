@@ -17,6 +17,7 @@ from pathlib import Path
 from epochal.errors import Conflict, InvalidInput, NotFound, StorageFull
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Upload
+from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.uploads import UploadRepository
@@ -78,28 +79,34 @@ class Uploads:
         self._database = database
         self._files = files
 
-    def create(self, request: CreateImport, by: str) -> ImportAnswer:
-        """One that the same caller has begun is gone on with."""
+    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+        """One that the same caller has begun in the project is gone on with.
+
+        Raises ``NotFound`` without such a project, ``BundleTooLarge``."""
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
             raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")
         with self._database.writing() as session:
-            return _answer(UploadRepository(session, KEPT).create(request.sha256, request.bytes, by))
+            row = UploadRepository(session, KEPT).create(request.sha256, request.bytes, project, by)
+            ProjectRepository(session).hold(project)
+            return _answer(row)
 
-    def get(self, id: str) -> ImportAnswer:
-        """Raises ``NotFound``."""
+    def get(self, id: str, project: str | None = None) -> ImportAnswer:
+        """Raises ``NotFound``, also for those of other projects where one is given."""
         with self._database.reading() as session:
-            return _answer(UploadRepository(session, KEPT).get(id))
+            return _answer(UploadRepository(session, KEPT).get(id, project))
 
-    def all(self) -> list[ImportAnswer]:
-        """Oldest first."""
+    def all(self, project: str) -> list[ImportAnswer]:
+        """Oldest first. Raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
-            return [_answer(row) for row in UploadRepository(session, KEPT).all()]
+            ProjectRepository(session).check_there(project)
+            return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]
 
-    def append(self, id: str, offset: int, data: bytes) -> ImportAnswer:
-        """Raises ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past the end."""
+    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+        """Raises ``NotFound``, ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past
+        the end."""
         with self._database.reading() as session:
-            row = UploadRepository(session, KEPT).get(id)
+            row = UploadRepository(session, KEPT).get(id, project)
             _check_next(row, offset, len(data))
         if not data:
             return _answer(row)
@@ -119,10 +126,10 @@ class Uploads:
             self._files.delete(path)  # somebody has sent the same part at the same time, or thrown the upload away
             raise
 
-    def whole(self, id: str) -> tuple[ImportAnswer, Path]:
+    def whole(self, id: str, project: str | None = None) -> tuple[ImportAnswer, Path]:
         """The bundle on this machine, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown
         away."""
-        upload = self.get(id)
+        upload = self.get(id, project)
         if upload.received != upload.bytes:
             raise Conflict(f"Import {id} has {upload.received} of {upload.bytes} bytes; upload the rest first.")
         path = folders.upload_file(self._settings, id)

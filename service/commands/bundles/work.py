@@ -12,6 +12,7 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.outcomes import succeed
+from epochal.service.catalog.projects import RUNNING, ProjectRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.exporting import Exporting
 from epochal.service.commands.bundles.importing import Importing
@@ -62,6 +63,7 @@ class BundleWork:
                 result = result.model_copy(update={"operation": started.id})
                 announce_begun(session, application, started)
                 executions.extend([started.execution] if started.execution else [])
+                ProjectRepository(session).check_room(operation.project, RUNNING)
             succeed(session, application, operation, result.model_dump(mode="json"))
 
         self._importing.run(claim, arguments, finish)

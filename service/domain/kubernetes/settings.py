@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
+from epochal.wire.projects import DEFAULT_PROJECT
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 """What Kubernetes calls a DNS label."""
@@ -18,7 +19,6 @@ Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([munkMG
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """What the cluster puts into pods whose service account may call its API."""
 KUBERNETES_VARIABLE = "EPOCHAL_KUBERNETES_FILE"
-DEFAULT_PROJECT = "default"
 AUDIENCE = "epochal"
 """Of the tokens that drivers show to a control plane; the cluster's own API takes none of them."""
 

@@ -19,6 +19,7 @@ from epochal.service.queries.lineage.slices import with_slices
 from epochal.service.queries.lineage.summaries import RunSummaries
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.lineage import LineageAnswer
+from epochal.wire.projects import local_name
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _of_run(
 
 def _answer(session: Session, application: Application, assembly: Assembly, following: str | None) -> LineageAnswer:
     return LineageAnswer(
-        application=application.name,
+        application=local_name(application.name),
         head=head_of(ApplicationRepository(session).branch(application)),
         nodes=assembly.nodes(),
         edges=assembly.edges(),

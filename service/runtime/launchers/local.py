@@ -20,6 +20,7 @@ from epochal.engine import class_archive
 from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
+from epochal.secrets import VARIABLES
 from epochal.service.domain.ports import DriverName, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import take_folder
@@ -33,6 +34,7 @@ from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
+from epochal.wire.projects import DEFAULT_PROJECT, project_of
 from epochal.wire.trust import CA_VARIABLE
 
 _PASSED_ON = (
@@ -47,20 +49,36 @@ _PASSED_ON = (
     FORMAT_VARIABLE,
     CA_VARIABLE,
 )
-# EPOCHAL_SECRET_..: what pipelines refer to as secret("env:EPOCHAL_SECRET_..").
-_PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_", "EPOCHAL_SECRET_")
+_PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 
 
-def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a driver sees of the control plane's environment: an allow-list, so that no other secret comes through."""
+def driver_environment(environment: Mapping[str, str], project: str = DEFAULT_PROJECT) -> dict[str, str]:
+    """What a driver of a project sees of the control plane's environment: an allow-list, so that no other secret comes
+    through."""
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    # What its pipelines refer to as secret("env:EPOCHAL_SECRET_..").
+    passed |= {
+        VARIABLES + secret: value
+        for name, value in environment.items()
+        if (secret := _secret_of(project, name)) is not None
     }
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
     # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return passed
+
+
+def _secret_of(project: str, variable: str) -> str | None:
+    """What drivers of the project call the secret that the control plane has as ``variable``; ``None``: it is not
+    theirs. Of a name that can be read as of two projects, ``A`` and ``A_SECRET_B``, the longer one counts."""
+    if project == DEFAULT_PROJECT:
+        return variable.removeprefix(VARIABLES) if variable.startswith(VARIABLES) else None
+    owner, _, secret = variable.rpartition("_SECRET_")
+    is_own = owner == f"EPOCHAL_PROJECT_{project.upper().replace('-', '_')}"
+    return secret if is_own and secret else None
 
 
 def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
@@ -141,10 +159,11 @@ class LocalLauncher(Launcher):
         _prepare_work(orders.work_directory, self._user)
         path = log_path(self._logs, orders.application, orders.execution, orders.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
-        spare = None if self._spares is None else self._spares.take(self._key(orders.configuration))
+        project = project_of(orders.application)
+        spare = None if self._spares is None else self._spares.take(self._key(orders.configuration, project))
         if spare is not None and spare.become(name, orders, path):
             return self._kept(spare.process, spare.child)
-        environment = self._environment()
+        environment = self._environment(project)
         check_java(environment)
         with path.open("ab") as log:
             try:
@@ -174,15 +193,15 @@ class LocalLauncher(Launcher):
             self._children[str(process)] = child
         return ProcessReference(identity=str(process), machine=this_machine())
 
-    def _environment(self) -> dict[str, str]:
-        environment = driver_environment(os.environ)
+    def _environment(self, project: str) -> dict[str, str]:
+        environment = driver_environment(os.environ, project)
         return environment if self._user is None else self._user.environment(environment, self._home)
 
-    def _key(self, configuration: Configuration) -> SpareKey:
+    def _key(self, configuration: Configuration, project: str = DEFAULT_PROJECT) -> SpareKey:
         return SpareKey(
             master=configuration.master,
             spark=tuple(sorted(configuration.spark.items())),
-            environment=tuple(sorted(self._environment().items())),
+            environment=tuple(sorted(self._environment(project).items())),
             user=None if self._user is None else self._user.uid,
         )
 

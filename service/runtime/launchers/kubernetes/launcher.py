@@ -25,7 +25,7 @@ from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
 from epochal.service.domain.kubernetes.labels import ATTEMPT, EXECUTION
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
-from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT, KubernetesSettings
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.ports import DriverName, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.kept_pods import KeptPods
@@ -41,6 +41,7 @@ from epochal.service.runtime.launchers.kubernetes.spares import (
 )
 from epochal.service.runtime.launchers.kubernetes.watching import WatchedPods
 from epochal.service.runtime.machine import steady_seconds
+from epochal.wire.projects import DEFAULT_PROJECT, project_of
 
 log = logging.getLogger("epochal.launcher")
 
@@ -154,7 +155,7 @@ class KubernetesLauncher(Launcher):
             watched.check()
 
     def launch(self, orders: DriverOrders) -> ProcessReference:
-        namespace = self._settings.namespace(DEFAULT_PROJECT)
+        namespace = self._settings.namespace(project_of(orders.application))
         pod = DriverPod(
             name=DriverName(orders.execution, orders.attempt),
             application=orders.application,
