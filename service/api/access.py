@@ -19,6 +19,7 @@ _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
 _REPEATABLE = "__epochal_repeatable__"
 _BY_REQUEST_ID = "__epochal_by_request_id__"
+_FENCED_WITHIN = "__epochal_fenced_within__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -57,6 +58,16 @@ def for_drivers(endpoint: Endpoint) -> Endpoint:
     return _marker(Access.DRIVER)(endpoint)
 
 
+def fenced_within(endpoint: Endpoint) -> Endpoint:
+    """Of an endpoint for drivers: it refuses an attempt that is over by itself, in the transaction in which it acts, so
+    that the gate need not ask.
+
+    What had landed before the end is answered as landed: the driver would take it for undecided otherwise.
+    """
+    setattr(endpoint, _FENCED_WITHIN, True)
+    return endpoint
+
+
 def for_pods(endpoint: Endpoint) -> Endpoint:
     """The endpoint needs the token that a cluster has made for the pod of the driver in its path."""
     return _marker(Access.POD)(endpoint)
@@ -85,6 +96,11 @@ def changes_something(endpoint: object) -> bool:
 def may_be_repeated(endpoint: object) -> bool:
     """Of a call whose answer was lost: whether it is made again, although it may have had an effect."""
     return bool(getattr(endpoint, _REPEATABLE, False))
+
+
+def is_fenced_within(endpoint: object) -> bool:
+    """Whether the endpoint itself refuses the driver of an attempt that is over."""
+    return bool(getattr(endpoint, _FENCED_WITHIN, False))
 
 
 def endpoint_of(scope: Mapping[str, Any]) -> object | None:

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
 from epochal.errors import Forbidden, OptionError
-from epochal.service.api.access import access_of
+from epochal.service.api.access import access_of, is_fenced_within
 from epochal.service.api.auditing import note_caller
 from epochal.service.api.parameters import check_parameters
 from epochal.service.domain.addresses import is_loopback
@@ -46,7 +46,8 @@ async def gate(request: Request) -> None:
 
 async def driver_gate(request: Request) -> None:
     """As :func:`gate`, of an app that answers drivers alone: there is nobody else's token."""
-    access = access_of(request.scope.get("endpoint"))
+    endpoint = request.scope.get("endpoint")
+    access = access_of(endpoint)
     if access is Access.PUBLIC:
         return
     if access not in (Access.DRIVER, Access.POD):
@@ -56,7 +57,7 @@ async def driver_gate(request: Request) -> None:
     if access is Access.POD:
         request.state.pod = await drivers_of(request).pod(token)
         return
-    await drivers_of(request).authenticate(token, path["execution"], path["attempt"])
+    await drivers_of(request).authenticate(token, path["execution"], path["attempt"], is_fenced_within(endpoint))
 
 
 def drivers_of(connection: HTTPConnection) -> DriverService:

@@ -4,7 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import Fenced, LauncherUnavailable, NameTaken, NotFound, Unauthenticated
-from epochal.service.catalog.models import Attempt, RevokedToken, Token
+from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
@@ -29,9 +29,17 @@ class TokenRepository:
     def find(self, id: str) -> Token | None:
         return self._session.get(Token, id)
 
-    def attempt(self, execution: str, number: int) -> Attempt | None:
-        """Whose driver has a token of its own."""
-        return self._session.get(Attempt, (execution, number))
+    def driver_token(self, execution: str, number: int) -> str | None:
+        """The hash of the token that the attempt's driver has; ``None``: there is none, or no such attempt."""
+        row = self._session.get(Attempt, (execution, number))
+        return None if row is None else row.token_sha256
+
+    def check_runs(self, execution: str, number: int) -> None:
+        """Raises ``Fenced`` when the attempt is over, or is none."""
+        running = select(Attempt.number).join(Execution, Execution.id == Attempt.execution)
+        mine = Attempt.execution == execution, Attempt.number == number, Execution.attempt == number
+        if self._session.scalar(running.where(*mine, Attempt.state == "running", Execution.ended_at.is_(None))) is None:
+            raise Fenced(f"Attempt {number} of execution {execution} is over. This process must stop.")
 
     def give_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
         """From now on the attempt's driver is known by this token. ``process``: which it says that it is, proven.
