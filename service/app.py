@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -67,6 +68,7 @@ from epochal.service.composition import (
 from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.artifact_adoption import adopt_artifacts
+from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
@@ -153,14 +155,27 @@ def create_app(
         limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
         limits=limits,
+        admit=partial(_admit, DiskSpace(settings)),
     )
     return app
+
+
+def _admit(disk: DiskSpace, path: str, size: int) -> None:
+    """Raises ``StorageFull``."""
+    if path == "/v1/artifacts":
+        disk.check("the artifact", size)
+    elif _is_upload(path):
+        disk.check("this part of the bundle", size)
+
+
+def _is_upload(path: str) -> bool:
+    return path.startswith("/v1/imports/") and path.endswith("/content")
 
 
 def _body_limit(path: str, limits: Limits) -> int:
     if path == "/v1/artifacts":
         return limits.artifact_bytes
-    if path.startswith("/v1/imports/") and path.endswith("/content"):
+    if _is_upload(path):
         return limits.bundle_part_bytes
     return limits.body_bytes
 

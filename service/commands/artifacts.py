@@ -32,7 +32,8 @@ class ArtifactService:
         self._files = files
 
     def register(self, filename: str, content: bytes, by: str) -> tuple[ArtifactAnswer, bool]:
-        """The artifact, and whether it is new. ``ArtifactError``; ``EnvironmentProblem`` when it cannot be kept."""
+        """The artifact, and whether it is new. ``ArtifactError``; ``StorageFull`` or ``EnvironmentProblem`` when it
+        cannot be kept."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
         for _ in range(_TRIES):
@@ -42,7 +43,11 @@ class ArtifactService:
                 if lost is None and (known := self._upload_again(sha256)) is not None:
                     return known, False
                 self._files.write("artifact", sha256, path, content)
-            except (SnapshotError, StorageFull) as error:
+            except StorageFull as error:
+                raise StorageFull(
+                    f"There is no space left for the artifact {filename!r}. Free some, and send it again."
+                ) from error
+            except SnapshotError as error:
                 raise EnvironmentProblem(f"The artifact cannot be kept in the store. {error.message}") from error
             try:
                 with self._database.writing() as session:

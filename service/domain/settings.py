@@ -72,6 +72,8 @@ class Limits(BaseModel):
     bundle_bytes: int = Field(default=1 << 40, gt=0)
     bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
     bundle_part_bytes: int = Field(default=64 << 20, gt=0)
+    spare_disk_bytes: int = Field(default=256 << 20, ge=0)
+    """So much of a disk stays free of what is uploaded."""
     idempotency_hours: float = Field(default=24.0, gt=0)
     call_bytes: int = Field(default=64 << 10, gt=0)
     """Arguments of one call of an entry, as JSON."""

@@ -23,6 +23,7 @@ from epochal.service.catalog.uploads import UploadRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
@@ -77,12 +78,15 @@ class Uploads:
         self._settings = settings
         self._database = database
         self._files = files
+        self._disk = DiskSpace(settings)
 
     def create(self, request: CreateImport, by: str) -> ImportAnswer:
-        """One that the same caller has begun is gone on with."""
+        """One that the same caller has begun is gone on with. Raises ``BundleTooLarge``; ``StorageFull`` when there is
+        no space for all of it now."""
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
             raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")
+        self._disk.check("the bundle", request.bytes)
         with self._database.writing() as session:
             return _answer(UploadRepository(session, KEPT).create(request.sha256, request.bytes, by))
 
