@@ -7,7 +7,7 @@ as ``epochal up`` gives them; without one by this app: for tests, and for whoeve
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -43,6 +43,7 @@ from epochal.service.api.nodes import router as nodes
 from epochal.service.api.operations import router as operations
 from epochal.service.api.preflight import router as preflight
 from epochal.service.api.queries import router as queries
+from epochal.service.api.rates import Rates
 from epochal.service.api.rekey import router as rekey
 from epochal.service.api.rollback import router as rollback
 from epochal.service.api.savepoints import router as savepoints
@@ -136,6 +137,7 @@ def create_app(
     )
     app.state.control_plane = control
     app.state.beside = beside
+    app.state.rates = Rates(settings.limits)
     app.state.followers = Followers(settings.limits.followers)
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
@@ -148,24 +150,26 @@ def create_app(
     # The last one added is the outermost.
     app.add_middleware(Audit, database=control.database)
     app.add_middleware(
-        Idempotency, database=control.database, authenticator=control.authenticator, hours=limits.idempotency_hours
+        Idempotency,
+        database=control.database,
+        authenticator=control.authenticator,
+        rates=app.state.rates,
+        hours=limits.idempotency_hours,
     )
     app.add_middleware(
         Transport,
         limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
         limits=limits,
-        admit=partial(_admit, DiskSpace(settings)),
+        admit_to=partial(_space_for, DiskSpace(settings)),
     )
     return app
 
 
-def _admit(disk: DiskSpace, path: str, size: int) -> None:
-    """Raises ``StorageFull``."""
+def _space_for(disk: DiskSpace, path: str) -> Callable[[int], None] | None:
     if path == "/v1/artifacts":
-        disk.check("the artifact", size)
-    elif _is_upload(path):
-        disk.check("this part of the bundle", size)
+        return partial(disk.check, "the artifact")
+    return partial(disk.check, "this part of the bundle") if _is_upload(path) else None
 
 
 def _is_upload(path: str) -> bool:

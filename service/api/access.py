@@ -19,6 +19,7 @@ _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
 _REPEATABLE = "__epochal_repeatable__"
 _BY_REQUEST_ID = "__epochal_by_request_id__"
+_UNMETERED = "__epochal_unmetered__"
 _FENCED_WITHIN = "__epochal_fenced_within__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -45,6 +46,12 @@ def by_request_id(endpoint: Endpoint) -> Endpoint:
     """What comes to the endpoint are data of an application, as the rows of its sources: each has an id of its own by
     which it is repeated, and they are too many for the audit log."""
     setattr(endpoint, _BY_REQUEST_ID, True)
+    return endpoint
+
+
+def unmetered(endpoint: Endpoint) -> Endpoint:
+    """The endpoint is what an application is for, and costs little: how often one token calls it is not bounded."""
+    setattr(endpoint, _UNMETERED, True)
     return endpoint
 
 
@@ -91,6 +98,11 @@ def changes_something(endpoint: object) -> bool:
     """Such calls are audited, and take an Idempotency-Key; others write nothing."""
     without = getattr(endpoint, _READS_ONLY, False) or getattr(endpoint, _BY_REQUEST_ID, False)
     return access_of(endpoint) in (Access.OPERATOR, Access.AUTHOR, Access.ADMIN) and not without
+
+
+def is_metered(endpoint: object) -> bool:
+    """Whether it is counted how often one token calls the endpoint."""
+    return not (getattr(endpoint, _UNMETERED, False) or getattr(endpoint, _BY_REQUEST_ID, False))
 
 
 def may_be_repeated(endpoint: object) -> bool:

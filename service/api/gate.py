@@ -12,6 +12,7 @@ from epochal.errors import Forbidden, OptionError
 from epochal.service.api.access import access_of, is_fenced_within
 from epochal.service.api.auditing import note_caller
 from epochal.service.api.parameters import check_parameters
+from epochal.service.api.rates import rates_of
 from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
@@ -22,7 +23,8 @@ _FROM_OTHER_SITES = ("cross-site", "same-site")
 
 
 async def gate(request: Request) -> None:
-    """Returns, or raises ``Unauthenticated`` or ``Forbidden``; then the request's parameters are checked."""
+    """Returns, or raises ``Unauthenticated``, ``Forbidden``, ``TooManyRequests``; then the request's parameters are
+    checked."""
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
@@ -35,6 +37,8 @@ async def gate(request: Request) -> None:
         _refuse_foreign_pages(request)
     principal = await authenticator.user(authorization)
     request.state.principal = principal
+    if authenticator.enabled:
+        rates_of(request).count(request.scope, principal, request.scope.get("endpoint"))
     if access is None or access.role is None:
         raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
     if not principal.may(access.role):

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
-from epochal.service.api.access import requires
+from epochal.service.api.access import requires, unmetered
 from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
 from epochal.service.api.lookup_bodies import (
@@ -77,6 +77,7 @@ async def tables(name: Name, lookups: Looking, page: Paging) -> Page[StateTableV
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def point(
     request: Request,
@@ -107,6 +108,7 @@ async def point(
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def point_by_query(
     name: Name,
@@ -143,6 +145,7 @@ async def _point(
     },
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def batch(request: Request, name: Name, table: str, lookups: Looking) -> Response:
     """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their

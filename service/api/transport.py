@@ -8,7 +8,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import ClassVar
 
 from starlette.concurrency import run_in_threadpool
@@ -30,8 +29,8 @@ _UNMATCHED = "(none)"
 _KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
 """The path of a look-up, and what is before its key."""
 
-Admit = Callable[[str, int], None]
-"""Path, and how large the body may be. Raises ``StorageFull`` when there is no space for it."""
+Admit = Callable[[int], None]
+"""How large the body may be. Raises ``StorageFull`` when there is no space for it."""
 Observe = Callable[[str, str, int, float, str | None], None]
 """Method, path template, status, seconds; the application whose state was looked up, where that has succeeded."""
 LOOKUPS = frozenset(
@@ -41,7 +40,7 @@ LOOKUPS = frozenset(
 
 class Transport:
     """ASGI middleware, the outermost one. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
-    come; ``admit``: asked before the first byte of it is taken."""
+    come; ``admit_to(path)``: what is asked, in a thread, before the first byte of it is taken, if anything is."""
 
     def __init__(
         self,
@@ -49,12 +48,12 @@ class Transport:
         limit_of: Callable[[str], int],
         observe: Observe,
         limits: Limits = Limits(),
-        admit: Admit | None = None,
+        admit_to: Callable[[str], Admit | None] = lambda _path: None,
     ) -> None:
         self._app = app
         self._limits = limits
         self._limit_of = limit_of
-        self._admit = admit
+        self._admit_to = admit_to
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +77,8 @@ class Transport:
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(scope["path"], request), answer, scope, receive)
                 return
-            admit = None if self._admit is None else partial(self._admit, scope["path"])
-            await self._app(scope, _Whole(receive, limit, headers, self._limits, admit), answer)
+            body = _Whole(receive, limit, headers, self._limits, self._admit_to(scope["path"]))
+            await self._app(scope, body, answer)
         except BodyRefused as error:
             await self._refuse(error.problem(scope["path"], request), answer, scope, receive, error.headers)
         except Exception:
@@ -167,7 +166,7 @@ class _Whole:
         limit: int,
         headers: Headers,
         limits: Limits,
-        admit: Callable[[int], None] | None,
+        admit: Admit | None,
     ) -> None:
         self._receive = receive
         self._admit = admit
@@ -195,7 +194,7 @@ class _Whole:
             raise BodyIncomplete(self._received)
         return message
 
-    async def _admitted(self, admit: Callable[[int], None]) -> None:
+    async def _admitted(self, admit: Admit) -> None:
         """Once, before anything was asked for: who sends ``Expect: 100-continue`` has sent nothing then."""
         self._admit = None
         if self._ended:

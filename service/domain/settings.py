@@ -90,6 +90,12 @@ class Limits(BaseModel):
     """What comes more slowly all in all, after the time of a pause, is given up."""
     followers: int = Field(default=500, gt=0)
     """Streams of events and followed logs of one process at a time."""
+    calls_per_second: float = Field(default=500.0, gt=0)
+    """Of one token, on average, to one process; look-ups by key and calls of entries do not count."""
+    changes_per_second: float = Field(default=100.0, gt=0)
+    """So many of them may change something."""
+    burst_seconds: float = Field(default=10.0, gt=0)
+    """What a token may do in so long it may do at once."""
     builds: int = Field(default=4, gt=0, le=8)
     builds_waiting: int = Field(default=8, ge=0, le=16)
 
