@@ -7,8 +7,9 @@ as ``epochal up`` gives them; without one by this app: for tests, and for whoeve
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -44,6 +45,7 @@ from epochal.service.api.preflight import router as preflight
 from epochal.service.api.project_paths import ProjectPaths
 from epochal.service.api.projects import router as projects
 from epochal.service.api.queries import router as queries
+from epochal.service.api.rates import Rates
 from epochal.service.api.rekey import router as rekey
 from epochal.service.api.rollback import router as rollback
 from epochal.service.api.savepoints import router as savepoints
@@ -69,6 +71,7 @@ from epochal.service.composition import (
 from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.artifact_adoption import adopt_artifacts
+from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
@@ -138,6 +141,7 @@ def create_app(
     )
     app.state.control_plane = control
     app.state.beside = beside
+    app.state.rates = Rates(settings.limits)
     app.state.followers = Followers(settings.limits.followers)
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
@@ -151,22 +155,37 @@ def create_app(
     # The last one added is the outermost.
     app.add_middleware(Audit, database=control.database)
     app.add_middleware(
-        Idempotency, database=control.database, authenticator=control.authenticator, hours=limits.idempotency_hours
+        Idempotency,
+        database=control.database,
+        authenticator=control.authenticator,
+        rates=app.state.rates,
+        hours=limits.idempotency_hours,
     )
     app.add_middleware(
         Transport,
         limit_of=lambda path: _body_limit(path, limits),
         observe=control.metrics.observe,
         limits=limits,
+        admit_to=partial(_space_for, DiskSpace(settings)),
     )
     app.add_middleware(ProjectPaths)
     return app
 
 
+def _space_for(disk: DiskSpace, path: str) -> Callable[[int], None] | None:
+    if path == "/v1/artifacts":
+        return partial(disk.check, "the artifact")
+    return partial(disk.check, "this part of the bundle") if _is_upload(path) else None
+
+
+def _is_upload(path: str) -> bool:
+    return path.startswith("/v1/imports/") and path.endswith("/content")
+
+
 def _body_limit(path: str, limits: Limits) -> int:
     if path == "/v1/artifacts":
         return limits.artifact_bytes
-    if path.startswith("/v1/imports/") and path.endswith("/content"):
+    if _is_upload(path):
         return limits.bundle_part_bytes
     if internal_pods.takes_answer(path):
         return LARGEST_ANSWER

@@ -70,6 +70,7 @@ from epochal.service.runtime.isolation import ProcessUser, isolation_of
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.leadership import leadership_of
 from epochal.service.runtime.logs.keeping import LogKeeper
+from epochal.service.runtime.logs.rotator import LogRotator
 from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.operations import OperationWorker
@@ -192,6 +193,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
         driver_logs=LogService(settings, database, files, executions, supervisor.bring_log),
+        log_rotator=LogRotator(settings.logs_directory, settings.log_bytes, settings.log_files),
         log_keeper=LogKeeper(settings.logs_directory, database, files, timedelta(days=settings.log_days)),
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),

@@ -38,6 +38,7 @@ from epochal.service.api.lookup_protocol import protocol_of
 from epochal.service.api.nodes import router as nodes
 from epochal.service.api.project_paths import ProjectPaths
 from epochal.service.api.queries import router as standing_queries
+from epochal.service.api.rates import Rates
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
@@ -133,6 +134,7 @@ def create_query_app(node: QueryNode) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.control_plane = node
+    app.state.rates = Rates(node.settings.limits)
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
     for router in SERVED:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from hdfs.client import Client, InsecureClient, TokenClient, _Request
 
+from epochal.addresses import check_server
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.secrets import Secret
 
@@ -120,6 +121,7 @@ def address(
             raise OptionError(
                 f"{what}: {part!r} is not a NameNode's WebHDFS address. It is the HTTP one: 'http://namenode:9870'."
             )
+        check_server(what, pieces.hostname)
         if pieces.username or pieces.password:
             raise OptionError(f"{what}: name the user with user=, not within the address of {pieces.hostname}.")
     if not urls:

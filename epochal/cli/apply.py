@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -215,8 +214,4 @@ def _shown(change: Change) -> str:
     """``parameters.limit 10 → 15``."""
     if change.path == "code":
         return f"code {words.code(change.before)} → {words.code(change.after)}"
-    return f"{change.path} {_value(change.before)} → {_value(change.after)}"
-
-
-def _value(value: object) -> str:
-    return "unset" if value is None else json.dumps(value, ensure_ascii=False)
+    return f"{change.path} {words.difference(change.before, change.after)}"

@@ -61,6 +61,11 @@ def values(mapping: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_value(value)}" for name, value in _flat(mapping))
 
 
+def difference(before: Any, after: Any) -> str:
+    """``10 → 15``, ``unset → "2026"``."""
+    return " → ".join("unset" if value is None else json.dumps(value, ensure_ascii=False) for value in (before, after))
+
+
 def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in mapping.items():
         if isinstance(value, Mapping):

@@ -25,6 +25,7 @@ from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.remote_files import Data, RemoteFiles, remote_files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MANIFESTS_KEPT = 1024
 _LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
@@ -343,6 +344,11 @@ def storage_errors(location: str) -> Iterator[None]:
         if error.errno in _FULL:
             raise StorageFull(
                 f"There is no space left for {location}. Nothing is lost: free some space, and the epoch is run again."
+            ) from error
+        if error.errno in _CLOSED:
+            raise SnapshotError(
+                f"{location} cannot be written: {error.strerror}. Let who drivers run as, and the control plane, write "
+                "there: by credentials, by permissions, or by a volume that is not read-only."
             ) from error
         raise SnapshotError(f"{location} cannot be written: {error}.") from error
 

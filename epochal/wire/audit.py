@@ -2,7 +2,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import JsonValue
+
 from epochal.wire.bodies import Answer
+
+
+class AuditChange(Answer):
+    """One field of what people decide, before the call and after it; ``None``: there was, or is, nothing. Long values
+    are cut. ``subject``: of what, such as ``version 3``, which is compared with the version before it."""
+
+    subject: str
+    field: str
+    before: JsonValue = None
+    after: JsonValue = None
 
 
 class AuditAnswer(Answer):
@@ -18,3 +30,7 @@ class AuditAnswer(Answer):
     action: str
     target: str
     outcome: int
+    changes: tuple[AuditChange, ...] = ()
+    """What the call has changed; empty of calls that were refused, and of entries of before."""
+    changes_left_out: int = 0
+    """So many more."""

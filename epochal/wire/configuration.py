@@ -40,13 +40,21 @@ SECTIONS = ("restart", "autoscaling")
 """Settings that have settings of their own; a change may name some of them."""
 
 _CONNECT = "sc://"
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s]+,[\d\s]+,[\d\s]+\]|(spark|k8s)://\S+|yarn"
+)
 _SPARK_OPTION = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 
 
 def check_configuration(configuration: ApplicationConfiguration) -> None:
-    """Raises ``OptionError`` for an unknown state backend, a Spark option that is none, or Spark Connect."""
+    """Raises ``OptionError`` for an unknown state backend, a master or a Spark option that is none, Spark Connect."""
     registry.find(registry.STATE_BACKENDS, configuration.state_backend)
     _check_is_no_client(configuration)
+    if not _MASTER.fullmatch(configuration.master):
+        raise OptionError(
+            f"configuration.master: {configuration.master!r} is no master of Spark. Use local[n], spark://HOST:PORT "
+            "or, in pods, k8s://https://kubernetes.default.svc (docs/operations.md#where-spark-runs)."
+        )
     for option in configuration.spark:
         if not _SPARK_OPTION.fullmatch(option):
             raise OptionError(

@@ -32,6 +32,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.Forbidden: 403,
     errors.MisdirectedRequest: 421,
     errors.EpochAborted: 422,
+    errors.StorageFull: 507,
     errors.Fenced: 409,
     errors.TooManyRequests: 429,
     errors.CatalogUnavailable: 503,

@@ -19,6 +19,8 @@ _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
 _REPEATABLE = "__epochal_repeatable__"
 _BY_REQUEST_ID = "__epochal_by_request_id__"
+_UNMETERED = "__epochal_unmetered__"
+_FENCED_WITHIN = "__epochal_fenced_within__"
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -52,6 +54,12 @@ def for_members(endpoint: Endpoint) -> Endpoint:
     return _marker(Access.MEMBER)(endpoint)
 
 
+def unmetered(endpoint: Endpoint) -> Endpoint:
+    """The endpoint is what an application is for, and costs little: how often one token calls it is not bounded."""
+    setattr(endpoint, _UNMETERED, True)
+    return endpoint
+
+
 def public(endpoint: Endpoint) -> Endpoint:
     """The endpoint needs no token."""
     return _marker(Access.PUBLIC)(endpoint)
@@ -60,6 +68,16 @@ def public(endpoint: Endpoint) -> Endpoint:
 def for_drivers(endpoint: Endpoint) -> Endpoint:
     """The endpoint needs the token of exactly the execution and attempt in its path."""
     return _marker(Access.DRIVER)(endpoint)
+
+
+def fenced_within(endpoint: Endpoint) -> Endpoint:
+    """Of an endpoint for drivers: it refuses an attempt that is over by itself, in the transaction in which it acts, so
+    that the gate need not ask.
+
+    What had landed before the end is answered as landed: the driver would take it for undecided otherwise.
+    """
+    setattr(endpoint, _FENCED_WITHIN, True)
+    return endpoint
 
 
 def for_pods(endpoint: Endpoint) -> Endpoint:
@@ -87,9 +105,19 @@ def changes_something(endpoint: object) -> bool:
     return access_of(endpoint) in (Access.OPERATOR, Access.AUTHOR, Access.ADMIN) and not without
 
 
+def is_metered(endpoint: object) -> bool:
+    """Whether it is counted how often one token calls the endpoint."""
+    return not (getattr(endpoint, _UNMETERED, False) or getattr(endpoint, _BY_REQUEST_ID, False))
+
+
 def may_be_repeated(endpoint: object) -> bool:
     """Of a call whose answer was lost: whether it is made again, although it may have had an effect."""
     return bool(getattr(endpoint, _REPEATABLE, False))
+
+
+def is_fenced_within(endpoint: object) -> bool:
+    """Whether the endpoint itself refuses the driver of an attempt that is over."""
+    return bool(getattr(endpoint, _FENCED_WITHIN, False))
 
 
 def endpoint_of(scope: Mapping[str, Any]) -> object | None:

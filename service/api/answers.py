@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from epochal import errors
-from epochal.service.api.access import access_of, changes_something
+from epochal.service.api.access import access_of, changes_something, is_metered
 from epochal.service.catalog.idempotency import IdempotencyKeyReused
 from epochal.service.domain.permissions import Access
 from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, status_of
@@ -106,6 +106,8 @@ def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
         yield errors.CatalogUnavailable
     if access is not None and access.role is not None:
         yield errors.IssuerUnavailable
+        if is_metered(endpoint):
+            yield errors.TooManyRequests
     if access in (Access.DRIVER, Access.POD):
         yield from (errors.Fenced, errors.Conflict, errors.OutcomeUnknown)
     if any(parameter["in"] == "path" for parameter in parameters):

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 
-from epochal.errors import ArtifactError, EnvironmentProblem
+from epochal.errors import ArtifactError, EnvironmentProblem, StorageFull
 from epochal.service.api.access import repeatable, requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
@@ -34,7 +34,7 @@ Filename = Annotated[
 )
 @requires(Role.AUTHOR)
 @repeatable
-@answers(ArtifactError, EnvironmentProblem)
+@answers(ArtifactError, EnvironmentProblem, StorageFull)
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ArtifactAnswer:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import EpochalError
 from epochal.service.api.access import changes_something
 from epochal.service.api.project_paths import audited_project, called_path
+from epochal.service.api.rates import OVER_RATE
 from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.database import Database
@@ -36,7 +37,8 @@ class Audit:
         call = scope["state"][_CALL] = AuditedCall()
 
         async def send_and_note(message: Message) -> None:
-            if message["type"] == "http.response.start" and changes_something(scope.get("endpoint")):
+            over_rate = scope["state"].get(OVER_RATE, False)
+            if message["type"] == "http.response.start" and changes_something(scope.get("endpoint")) and not over_rate:
                 call.over = True
                 await self._note(call, scope, message["status"])
             await send(message)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
     from epochal.service.runtime.housekeeping import Housekeeping
     from epochal.service.runtime.isolation import Isolation
     from epochal.service.runtime.logs.keeping import LogKeeper
+    from epochal.service.runtime.logs.rotator import LogRotator
     from epochal.service.runtime.nodes import NodeHeartbeat
     from epochal.service.runtime.operations import OperationWorker
     from epochal.service.runtime.stored_files import StoredFiles
@@ -132,6 +133,7 @@ class ControlPlane(QueryNode):
     tokens: TokenService
     administration: AdministrationQueries
     driver_logs: LogService
+    log_rotator: LogRotator
     log_keeper: LogKeeper
     webhooks: WebhookService
     deliveries: WebhookDeliveries
@@ -149,6 +151,7 @@ class ControlPlane(QueryNode):
             self.worker,
             self.deliveries,
             self.housekeeping,
+            self.log_rotator,
             self.log_keeper,
         )
 

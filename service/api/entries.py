@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from epochal.errors import InboxFull, InvalidArguments, OutcomeUnknown, RequestIdReused
-from epochal.service.api.access import by_request_id, requires
+from epochal.service.api.access import by_request_id, requires, unmetered
 from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
@@ -82,6 +82,7 @@ async def call_entry(
 
 @router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
 @requires(Role.VIEWER)
+@unmetered
 async def read_call(
     name: FullName, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
 ) -> Response:

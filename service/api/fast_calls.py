@@ -77,21 +77,24 @@ class FastCalls:
         if len(parts) < 4 or parts[1] != "attempts":
             return None
         execution, _, attempt, *call = parts
-        headers = dict(scope["headers"])
-        prepared = _prepared([scope["method"], *call], headers, content, execution, scope["query_string"])
-        if prepared is None or b"authorization" not in headers or not _is_number(attempt) or int(attempt) == 0:
+        if not _is_number(attempt) or int(attempt) == 0:
             return None
-        await self._drivers.authenticate(bearer(headers[b"authorization"].decode("latin-1")), execution, attempt)
+        headers = dict(scope["headers"])
+        prepared = _prepared([scope["method"], *call], headers, content, execution, int(attempt), scope["query_string"])
+        if prepared is None or b"authorization" not in headers:
+            return None
+        token = bearer(headers[b"authorization"].decode("latin-1"))
+        await self._drivers.authenticate(token, execution, attempt, fenced_within=True)
         return prepared, self._drivers.catalog(execution, int(attempt))
 
 
 def _prepared(
-    call: list[str], headers: Mapping[bytes, bytes], content: bytes, execution: str, query: bytes
+    call: list[str], headers: Mapping[bytes, bytes], content: bytes, execution: str, attempt: int, query: bytes
 ) -> Prepared | None:
     try:
         match call:
             case ["GET", "directives"] if (asked := _QUESTION.fullmatch(query)) is not None:
-                return _listen(execution, asked["after"].decode(), float(asked["seconds"]))
+                return _listen(execution, attempt, asked["after"].decode(), float(asked["seconds"]))
             case ["POST", *_] if query:
                 return None
             case ["POST", "epochs"]:
@@ -112,9 +115,9 @@ def _is_understood(headers: Mapping[bytes, bytes]) -> bool:
     return _is_number(protocol) and understood(int(protocol)) and len(headers.get(_VERSION, b"")) <= _LONGEST_VERSION
 
 
-def _listen(execution: str, after: str, seconds: float) -> Prepared | None:
+def _listen(execution: str, attempt: int, after: str, seconds: float) -> Prepared | None:
     async def call(drivers: DriverService, _catalog: SqlCatalog) -> NewestDirective:
-        return NewestDirective(newest=await drivers.directive(execution, after, seconds))
+        return NewestDirective(newest=await drivers.directive(execution, attempt, after, seconds))
 
     return call if seconds <= LISTEN_SECONDS else None
 

@@ -9,10 +9,11 @@ from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
 from epochal.errors import Forbidden, OptionError
-from epochal.service.api.access import access_of
+from epochal.service.api.access import access_of, is_fenced_within
 from epochal.service.api.auditing import note_caller
 from epochal.service.api.parameters import check_parameters
 from epochal.service.api.project_paths import project_in
+from epochal.service.api.rates import rates_of
 from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
@@ -23,7 +24,8 @@ _FROM_OTHER_SITES = ("cross-site", "same-site")
 
 
 async def gate(request: Request) -> None:
-    """Returns, or raises ``Unauthenticated`` or ``Forbidden``; then the request's parameters are checked."""
+    """Returns, or raises ``Unauthenticated``, ``Forbidden``, ``TooManyRequests``; then the request's parameters are
+    checked."""
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
@@ -36,6 +38,8 @@ async def gate(request: Request) -> None:
         _refuse_foreign_pages(request)
     principal = await authenticator.user(authorization)
     request.state.principal = principal
+    if authenticator.enabled:
+        rates_of(request).count(request.scope, principal, request.scope.get("endpoint"))
     project = project_in(request.scope)
     remedy = "for that role" if principal.person else "for another token"
     if access is Access.MEMBER:
@@ -51,7 +55,8 @@ async def gate(request: Request) -> None:
 
 async def driver_gate(request: Request) -> None:
     """As :func:`gate`, of an app that answers drivers alone: there is nobody else's token."""
-    access = access_of(request.scope.get("endpoint"))
+    endpoint = request.scope.get("endpoint")
+    access = access_of(endpoint)
     if access is Access.PUBLIC:
         return
     if access not in (Access.DRIVER, Access.POD):
@@ -61,7 +66,7 @@ async def driver_gate(request: Request) -> None:
     if access is Access.POD:
         request.state.pod = await drivers_of(request).pod(token)
         return
-    await drivers_of(request).authenticate(token, path["execution"], path["attempt"])
+    await drivers_of(request).authenticate(token, path["execution"], path["attempt"], is_fenced_within(endpoint))
 
 
 def drivers_of(connection: HTTPConnection) -> DriverService:

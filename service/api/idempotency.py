@@ -26,11 +26,13 @@ from epochal.errors import (
     EpochalError,
     InvalidInput,
     OutcomeUnknown,
+    TooManyRequests,
     Unauthenticated,
 )
 from epochal.service.api.access import changes_something, endpoint_of, may_be_repeated
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
+from epochal.service.api.rates import Rates
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, KeyClaim, StoredAnswer, making
 from epochal.service.runtime.authenticator import Authenticator
@@ -49,8 +51,11 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 class Idempotency:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, database: Database, authenticator: Authenticator, hours: float) -> None:
+    def __init__(
+        self, app: ASGIApp, database: Database, authenticator: Authenticator, rates: Rates, hours: float
+    ) -> None:
         self._app = app
+        self._rates = rates
         self._keys = IdempotencyKeys(database, timedelta(hours=hours))
         self._authenticator = authenticator
 
@@ -60,13 +65,16 @@ class Idempotency:
             return
         headers = Headers(scope=scope)
         key = headers.get(HEADER)
-        if key is None or not changes_something(endpoint_of(scope)):
+        endpoint = endpoint_of(scope)
+        if key is None or not changes_something(endpoint):
             await self._app(scope, receive, send)
             return
         try:
             if not _KEY.fullmatch(key):
                 raise InvalidInput("The Idempotency-Key must be 1 to 200 visible ASCII characters.")
             principal = await self._authenticator.user(headers.get("authorization"))
+            if self._authenticator.enabled:
+                self._rates.count(scope, principal, endpoint)
             body = await _read(receive)
             request = _digest(scope, body)
             claimed = await run_in_threadpool(self._keys.claim, principal.id, key, request)
@@ -76,6 +84,8 @@ class Idempotency:
         except EpochalError as error:
             problem = problem_of(error, instance=called_path(scope), request=scope["state"]["request_id"])
             wait = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
+            if isinstance(error, TooManyRequests):
+                wait = {"retry-after": str(error.retry_after_seconds)}
             await problem_answer(problem, wait)(scope, receive, send)
             return
         if isinstance(claimed, StoredAnswer):

@@ -1,6 +1,7 @@
 """What a driver calls, with the token of its own execution and attempt: the catalog contract, one call each.
 
-Every call may be repeated; ``epochal.wire.driver`` says what is sent and answered. Everything here
+Every call may be repeated; ``epochal.wire.driver`` says what is sent and answered. Once the attempt is over each is
+refused (``Fenced``): by the gate, or by the transaction of what is ``fenced_within``. Everything here
 is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
 
 ``epochal up`` answers it in a process of its own (``internal_app.py``); an app without an internal port does so itself.
@@ -21,7 +22,7 @@ from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
 from epochal.contracts.measurements import DriverReport
 from epochal.driver.orders import DriverOrders
 from epochal.errors import ArtifactError, EnvironmentProblem, LauncherUnavailable, NotFound, SnapshotError
-from epochal.service.api.access import for_drivers, for_pods, public
+from epochal.service.api.access import fenced_within, for_drivers, for_pods, public
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.catalog.branch_writer import ForeignManifest
@@ -108,6 +109,7 @@ async def fetch_orders(
 
 @router.post("/begin")
 @for_drivers
+@fenced_within
 async def begin_attempt(call: Guarded) -> RecoveryPoint:
     """R1, R2."""
     return await call.run(call.catalog.begin_attempt)
@@ -115,6 +117,7 @@ async def begin_attempt(call: Guarded) -> RecoveryPoint:
 
 @router.post("/epochs", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def open_epoch(body: OpenEpoch, call: Guarded) -> None:
     """E1."""
     await call.run(call.catalog.open_epoch, body.epoch, body.parent)
@@ -131,6 +134,7 @@ async def read_epoch(epoch: EpochNumber, call: Guarded) -> EpochRecord:
 
 @router.post("/epochs/{epoch}/prepare", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 @answers(ForeignManifest)
 async def prepare_epoch(
     epoch: EpochNumber, body: PrepareEpoch, call: Guarded, calls_through: CallsThrough = None
@@ -142,6 +146,7 @@ async def prepare_epoch(
 
 @router.post("/epochs/{epoch}/commit", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def commit_epoch(epoch: EpochNumber, call: Guarded) -> None:
     """E6."""
     await call.run(call.catalog.commit_epoch, epoch)
@@ -149,12 +154,14 @@ async def commit_epoch(epoch: EpochNumber, call: Guarded) -> None:
 
 @router.post("/epochs/{epoch}/abort", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> None:
     await call.run(call.catalog.abort_epoch, epoch, body.failure)
 
 
 @router.post("/heartbeat")
 @for_drivers
+@fenced_within
 async def heartbeat(
     body: DriverStatus, call: Guarded, protocol: SpokenProtocol = 1, version: SoftwareVersion = "unknown"
 ) -> Directives:
@@ -166,21 +173,24 @@ async def heartbeat(
 
 @router.get("/directives")
 @for_drivers
+@fenced_within
 async def listen_for_directives(
     execution: str,
+    attempt: AttemptNumber,
     call: Guarded,
     after: Annotated[str, Query(max_length=32)] = "",
     seconds: Annotated[float, Query(ge=0, le=LISTEN_SECONDS)] = LISTEN_SECONDS,
 ) -> NewestDirective:
     """Answered as soon as there is a directive that is newer than ``after``, or when the time is over. The directive
     itself comes with the next heartbeat, for which this is the moment."""
-    return NewestDirective(newest=await call.drivers.directive(execution, after, seconds))
+    return NewestDirective(newest=await call.drivers.directive(execution, attempt, after, seconds))
 
 
 @router.get("/calls", response_class=Response, responses={200: {"content": {"application/json": {}}}})
 @for_drivers
 async def read_calls(
     execution: str,
+    attempt: AttemptNumber,
     call: Guarded,
     after: Annotated[int, Query(ge=0)],
     through: Annotated[int | None, Query(ge=0)] = None,
@@ -188,12 +198,13 @@ async def read_calls(
 ) -> Response:
     """Calls of the application's entries with numbers above ``after``: the first of them. Without ``through`` the
     answer is held until there are some, or until the time is over."""
-    page = await call.drivers.calls(execution, after, through, seconds)
+    page = await call.drivers.calls(execution, attempt, after, through, seconds)
     return Response(page, media_type="application/json")
 
 
 @router.post("/report", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def report(body: DriverReport, call: Guarded) -> None:
     """What the attempt has measured, for metrics. Sent now and then; it may be lost."""
     await call.run(call.catalog.report, body)
@@ -201,12 +212,14 @@ async def report(body: DriverReport, call: Guarded) -> None:
 
 @router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def complete_directive(directive: str, body: CompleteDirective, call: Guarded) -> None:
     await call.run(call.catalog.complete, directive, body.head, body.failure)
 
 
 @router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
+@fenced_within
 async def finish_attempt(execution: str, body: FinishAttempt, call: Guarded) -> None:
     await call.run(call.catalog.finish, body.failure)
     call.drivers.finished(execution)

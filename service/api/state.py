@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
-from epochal.service.api.access import requires
+from epochal.service.api.access import requires, unmetered
 from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
 from epochal.service.api.lookup_bodies import (
@@ -78,6 +78,7 @@ async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTa
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def point(
     request: Request,
@@ -108,6 +109,7 @@ async def point(
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def point_by_query(
     name: FullName,
@@ -144,6 +146,7 @@ async def _point(
     },
 )
 @requires(Role.VIEWER)
+@unmetered
 @answers(*LOOKUP)
 async def batch(request: Request, name: FullName, table: str, lookups: Looking) -> Response:
     """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from epochal.errors import StorageFull
 from epochal.logs import about
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
@@ -28,6 +30,8 @@ _UNMATCHED = "(none)"
 _KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
 """The path of a look-up, and what is before its key."""
 
+Admit = Callable[[int], None]
+"""How large the body may be. Raises ``StorageFull`` when there is no space for it."""
 Observe = Callable[[str, str, int, float, str | None], None]
 """Method, path template, status, seconds; the application whose state was looked up, where that has succeeded."""
 LOOKUPS = frozenset(
@@ -37,14 +41,20 @@ LOOKUPS = frozenset(
 
 class Transport:
     """ASGI middleware. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
-    come."""
+    come; ``admit_to(path)``: what is asked, in a thread, before the first byte of it is taken, if anything is."""
 
     def __init__(
-        self, app: ASGIApp, limit_of: Callable[[str], int], observe: Observe, limits: Limits = Limits()
+        self,
+        app: ASGIApp,
+        limit_of: Callable[[str], int],
+        observe: Observe,
+        limits: Limits = Limits(),
+        admit_to: Callable[[str], Admit | None] = lambda _path: None,
     ) -> None:
         self._app = app
         self._limits = limits
         self._limit_of = limit_of
+        self._admit_to = admit_to
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +78,8 @@ class Transport:
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(called_path(scope), request), answer, scope, receive)
                 return
-            await self._app(scope, _Whole(receive, limit, headers, self._limits), answer)
+            body = _Whole(receive, limit, headers, self._limits, self._admit_to(scope["path"]))
+            await self._app(scope, body, answer)
         except BodyRefused as error:
             await self._refuse(error.problem(called_path(scope), request), answer, scope, receive, error.headers)
         except Exception:
@@ -139,12 +150,27 @@ class BodyTooSlow(BodyRefused):
         )
 
 
+class NoSpaceForBody(BodyRefused):
+    slug, title = StorageFull.slug, "Storage full"
+
+    def __init__(self, error: StorageFull) -> None:
+        super().__init__(507, error.message, {"connection": "close"})
+
+
 class _Whole:
     """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it, or
     send a byte now and then for as long as it likes."""
 
-    def __init__(self, receive: Receive, limit: int, headers: Headers, limits: Limits) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        limit: int,
+        headers: Headers,
+        limits: Limits,
+        admit: Admit | None,
+    ) -> None:
         self._receive = receive
+        self._admit = admit
         self._limits = limits
         self._waited = 0.0
         self._limit = limit
@@ -155,6 +181,8 @@ class _Whole:
         self._ended = not self._declared and "transfer-encoding" not in headers
 
     async def __call__(self) -> Message:
+        if self._admit is not None:
+            await self._admitted(self._admit)
         message = await (self._receive() if self._ended else self._next())
         if message["type"] == "http.request":
             self._received += len(message.get("body", b""))
@@ -166,6 +194,16 @@ class _Whole:
         elif not self._ended:
             raise BodyIncomplete(self._received)
         return message
+
+    async def _admitted(self, admit: Admit) -> None:
+        """Once, before anything was asked for: who sends ``Expect: 100-continue`` has sent nothing then."""
+        self._admit = None
+        if self._ended:
+            return
+        try:
+            await run_in_threadpool(admit, self._limit if self._declared is None else self._declared)
+        except StorageFull as error:
+            raise NoSpaceForBody(error) from None
 
     async def _next(self) -> Message:
         """Only the time counts that is spent waiting for the client: the app may be slow in asking for more."""

@@ -24,7 +24,7 @@ from epochal.errors import (
     OptionError,
     OutcomeUnknown,
 )
-from epochal.service.catalog.audited_calls import call_to_note, note_call
+from epochal.service.catalog.audited_calls import call_to_note, note_call, watch_changes
 from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.idempotency import current_claim, record_effect
 from epochal.service.catalog.turns import turns_of
@@ -83,6 +83,7 @@ class Database:
         self._writing_engine = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)
         self._write = sessionmaker(self._writing_engine, expire_on_commit=False)
+        event.listen(self._write, "before_flush", watch_changes)
 
     @property
     def is_sqlite(self) -> bool:
@@ -139,7 +140,7 @@ class Database:
             if claim is not None:
                 record_effect(session, claim)
             call = call_to_note()
-            entry = None if call is None else note_call(session, call).id
+            noted = None if call is None else note_call(session, call)
             if write is not None:
                 write.written.hit()
             try:
@@ -149,8 +150,8 @@ class Database:
                 raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
         if claim is not None:
             claim.acted = True
-        if call is not None:
-            call.landed = entry
+        if noted is not None:
+            noted.landed()
         if write is not None:
             write.landed.hit()
         if events:

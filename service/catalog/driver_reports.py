@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.measurements import DriverReport, Moment, Totals
 from epochal.errors import Fenced, NotFound
 from epochal.service.catalog.models import Application, Execution, Report
+from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
 
 SHOWN_AFTER_THE_END = timedelta(minutes=5)
@@ -29,13 +30,14 @@ class Measured:
 
 
 def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> None:
-    """Raises ``Fenced`` when another attempt has taken over."""
+    """Raises ``Fenced`` when the attempt is over, ``NotFound``."""
     running = session.get(Execution, execution)
     application = None if running is None else session.get(Application, running.application)
     if running is None or application is None:
         raise NotFound(f"There is no execution {execution!r}.")
     if application.execution != execution or running.attempt != attempt:
         raise Fenced(f"Attempt {attempt} of execution {execution} is not the latest any more.")
+    TokenRepository(session).check_runs(execution, attempt)
     kept = session.get(Report, application.id, with_for_update=True)
     if kept is None:
         kept = Report(application=application.id, before=Totals().model_dump(mode="json"))

@@ -30,9 +30,17 @@ class TokenRepository:
     def find(self, id: str) -> Token | None:
         return self._session.get(Token, id)
 
-    def attempt(self, execution: str, number: int) -> Attempt | None:
-        """Whose driver has a token of its own."""
-        return self._session.get(Attempt, (execution, number))
+    def driver_token(self, execution: str, number: int) -> str | None:
+        """The hash of the token that the attempt's driver has; ``None``: there is none, or no such attempt."""
+        row = self._session.get(Attempt, (execution, number))
+        return None if row is None else row.token_sha256
+
+    def check_runs(self, execution: str, number: int) -> None:
+        """Raises ``Fenced`` when the attempt is over, or is none."""
+        running = select(Attempt.number).join(Execution, Execution.id == Attempt.execution)
+        mine = Attempt.execution == execution, Attempt.number == number, Execution.attempt == number
+        if self._session.scalar(running.where(*mine, Attempt.state == "running", Execution.ended_at.is_(None))) is None:
+            raise Fenced(f"Attempt {number} of execution {execution} is over. This process must stop.")
 
     def give_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
         """From now on the attempt's driver is known by this token. ``process``: which it says that it is, proven.

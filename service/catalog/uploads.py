@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.errors import NotFound
@@ -90,7 +90,9 @@ class UploadRepository:
     def remove(self, id: str) -> None:
         """With its parts. Absent is done."""
         StoreFiles(self._session).give_up_all("upload", id)
-        self._session.execute(delete(Upload).where(Upload.id == id))
+        row = self._session.get(Upload, id, with_for_update=True)
+        if row is not None:
+            self._session.delete(row)
 
     def _expiry(self) -> datetime:
         return database_now(self._session) + self._kept

@@ -34,7 +34,7 @@ class ArtifactService:
 
     def register(self, filename: str, content: bytes, project: str, by: str) -> tuple[ArtifactAnswer, bool]:
         """The artifact, and whether it is new to the project. ``ArtifactError``, ``NotFound`` without such a project;
-        ``EnvironmentProblem`` when it cannot be kept."""
+        ``StorageFull`` or ``EnvironmentProblem`` when it cannot be kept."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
         for _ in range(_TRIES):
@@ -44,7 +44,11 @@ class ArtifactService:
                 if lost is None and (known := self._upload_again(sha256, filename, project)) is not None:
                     return known
                 self._files.write("artifact", sha256, path, content)
-            except (SnapshotError, StorageFull) as error:
+            except StorageFull as error:
+                raise StorageFull(
+                    f"There is no space left for the artifact {filename!r}. Free some, and send it again."
+                ) from error
+            except SnapshotError as error:
                 raise EnvironmentProblem(f"The artifact cannot be kept in the store. {error.message}") from error
             try:
                 with self._database.writing() as session:

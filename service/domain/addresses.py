@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
-from typing import Final
 from urllib.parse import urlsplit
 
+from epochal.addresses import METADATA, meant_by, written
 from epochal.errors import InvalidInput
-
-_METADATA: Final = frozenset(
-    ipaddress.ip_address(address) for address in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
-)
-"""Where clouds answer a machine's questions on itself, credentials among them, that is no link-local address."""
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def check_address(address: str) -> None:
     """Raises ``InvalidInput`` for an address of this machine, of its link (metadata services of clouds), or of none;
     however it is written."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    for meant in (found, *_within(found)):
+    for meant in meant_by(address):
         if (
             meant.is_loopback
             or meant.is_link_local
             or meant.is_unspecified
             or meant.is_multicast
             or meant.is_reserved
-            or meant in _METADATA
+            or meant in METADATA
         ):
             raise InvalidInput(
                 f"{meant} is an address of the control plane's own machine or link, where nothing is delivered to. "
                 "If that is meant, start the control plane with EPOCHAL_WEBHOOKS_LOCAL=1."
             )
-
-
-def _within(address: Address) -> list[Address]:
-    """The IPv4 addresses that networks take an IPv6 address for."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    teredo = address.teredo
-    found = (address.ipv4_mapped, address.sixtofour, None if teredo is None else teredo[1])
-    return [within for within in found if within is not None]
 
 
 def check_host(host: str) -> None:
@@ -51,14 +33,9 @@ def check_host(host: str) -> None:
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         check_address("127.0.0.1")
-    try:
-        written = str(ipaddress.ip_address(name.partition("%")[0]))
-    except ValueError:
-        try:
-            written = socket.inet_ntoa(socket.inet_aton(name))  # 2852039166, 0xa9fea9fe, 169.254.43518
-        except (OSError, UnicodeError):
-            return
-    check_address(written)
+    address = written(host)
+    if address is not None:
+        check_address(address)
 
 
 def is_loopback(host: str) -> bool:

@@ -74,6 +74,8 @@ class Limits(BaseModel):
     bundle_bytes: int = Field(default=1 << 40, gt=0)
     bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
     bundle_part_bytes: int = Field(default=64 << 20, gt=0)
+    spare_disk_bytes: int = Field(default=256 << 20, ge=0)
+    """So much of a disk stays free of what is uploaded."""
     idempotency_hours: float = Field(default=24.0, gt=0)
     call_bytes: int = Field(default=64 << 10, gt=0)
     """Arguments of one call of an entry, as JSON."""
@@ -90,6 +92,12 @@ class Limits(BaseModel):
     """What comes more slowly all in all, after the time of a pause, is given up."""
     followers: int = Field(default=500, gt=0)
     """Streams of events and followed logs of one process at a time."""
+    calls_per_second: float = Field(default=500.0, gt=0)
+    """Of one token, on average, to one process; look-ups by key and calls of entries do not count."""
+    changes_per_second: float = Field(default=100.0, gt=0)
+    """So many of them may change something."""
+    burst_seconds: float = Field(default=10.0, gt=0)
+    """What a token may do in so long it may do at once."""
     builds: int = Field(default=4, gt=0, le=8)
     builds_waiting: int = Field(default=8, ge=0, le=16)
 

@@ -8,7 +8,7 @@ from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.audit import AuditAnswer
+from epochal.wire.audit import AuditAnswer, AuditChange
 from epochal.wire.bodies import Page
 from epochal.wire.tokens import TokenAnswer
 from epochal.wire.webhooks import WebhookAnswer
@@ -33,6 +33,8 @@ class AdministrationQueries:
                     action=row.action,
                     target=row.target,
                     outcome=row.outcome,
+                    changes=tuple(AuditChange.model_validate(item) for item in (row.changes or {}).get("items", ())),
+                    changes_left_out=(row.changes or {}).get("left_out", 0),
                 )
                 for row in part.rows
             ]

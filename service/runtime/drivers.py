@@ -99,23 +99,26 @@ class DriverService:
         with self._bulkhead.database.reading() as session:
             return driver_urls(NodeRepository(session).living(), self._own_url, this_machine())
 
-    async def directive(self, execution: str, after: str, seconds: float) -> str | None:
-        """Wait for a directive of the execution that is newer than ``after``."""
-        return await self._directives.wait(execution, after, seconds)
+    async def directive(self, execution: str, attempt: int, after: str, seconds: float) -> str | None:
+        """Wait for a directive of the execution that is newer than ``after``. Raises ``Fenced``."""
+        newest = await self._directives.wait(execution, after, seconds)
+        await self.run(self._check_runs, execution, attempt)
+        return newest
 
     async def _newest_directives(self, executions: Collection[str]) -> Mapping[str, str]:
         return await self.run(newest_directives, self._bulkhead.database, executions)
 
-    async def calls(self, execution: str, after: int, through: int | None, seconds: float) -> bytes:
+    async def calls(self, execution: str, attempt: int, after: int, through: int | None, seconds: float) -> bytes:
         """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through`` there is one to wait for.
 
-        Raises ``NotFound``.
+        Raises ``NotFound``; ``Fenced`` when the attempt has ended meanwhile.
         """
         page = await self.run(page_of, self.database, execution, after, through)
         if through is not None or not seconds or not page.endswith(NO_CALLS):
             return page
         if await self._calls.wait(execution, after, seconds) is None:
             return page
+        await self.run(self._check_runs, execution, attempt)
         return await self.run(page_of, self.database, execution, after, None)
 
     async def _newest_calls(self, executions: Collection[str]) -> Mapping[str, int]:
@@ -128,10 +131,11 @@ class DriverService:
         if CALL in topics:
             self._calls.look()
 
-    async def authenticate(self, token: str, execution: str, attempt: str) -> None:
+    async def authenticate(self, token: str, execution: str, attempt: str, fenced_within: bool = False) -> None:
         """Raises unless the token is that of exactly this execution and attempt. There is no way round it.
 
-        ``Unauthenticated``; ``NotFound`` for those of others, whether they exist or not.
+        ``fenced_within``: the call itself refuses an attempt that is over; otherwise that is done here.
+        ``Unauthenticated``; ``NotFound`` for those of others, whether they exist or not; ``Fenced``.
         """
         parsed = DriverToken.parse(token)
         if parsed is None:
@@ -143,11 +147,17 @@ class DriverService:
             self._known[token] = time.monotonic() + REMEMBERED_SECONDS
         if parsed.execution != execution or str(parsed.attempt) != attempt:
             raise NotFound("There is no such execution and attempt.")
+        if not fenced_within:
+            await self.run(self._check_runs, parsed.execution, parsed.attempt)
+
+    def _check_runs(self, execution: str, attempt: int) -> None:
+        with self._bulkhead.database.reading() as session:
+            TokenRepository(session).check_runs(execution, attempt)
 
     def _check(self, token: DriverToken) -> None:
         with self._bulkhead.database.reading() as session:
-            row = TokenRepository(session).attempt(token.execution, token.attempt)
-        if row is None or row.token_sha256 is None or not same(row.token_sha256, token.sha256):
+            expected = TokenRepository(session).driver_token(token.execution, token.attempt)
+        if expected is None or not same(expected, token.sha256):
             raise Unauthenticated("This needs the token that a driver was started with.")
 
     async def pod(self, token: str) -> PodIdentity:

@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from epochal.driver.code import fetched_graph
 from epochal.driver.orders import ArtifactOrder
-from epochal.errors import ArtifactError, Conflict, EnvironmentProblem
+from epochal.errors import ArtifactError, Conflict, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_written_is_named_by_nobody(house: House, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(EnvironmentProblem, match=r"cannot be kept in the store.*no space left"):
+    with pytest.raises(StorageFull, match=r"no space left for the artifact 'x.py'"):
         house.artifacts.register("x.py", CODE, "me")
     monkeypatch.undo()
     assert (house.stored(), house.named()) == ([], set())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
+from typer.testing import CliRunner
 
+from epochal.cli.main import app
 from epochal.errors import CatalogUnavailable
 from epochal.service.api.auditing import Audit
+from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
+from epochal.service.catalog.models import Token
+from epochal.service.catalog.types import now
 from tests.service.conftest import Plane
 
 
@@ -78,3 +84,134 @@ def test_a_path_forges_no_line(plane: Plane, name: str) -> None:
     assert plane.client.delete(f"/v1/applications/{name}").status_code in (404, 422)
     target = plane.get("/v1/audit")["items"][0]["target"]
     assert target.startswith("/v1/applications/") and target.isprintable() and "\\u" in target
+
+
+def changes(plane: Plane) -> dict[tuple[str, str], tuple[Any, Any]]:
+    """Of the latest entry, by the kind of what was changed, and field."""
+    (latest,) = plane.get("/v1/audit", limit=1)["items"]
+    return {(item["subject"], item["field"]): (item["before"], item["after"]) for item in latest["changes"]}
+
+
+def test_an_upgrade_says_what_it_has_changed(plane: Plane) -> None:
+    plane.application(start=False, configuration={"parallelism": 2})
+    assert changes(plane)["version 1", "parameters.out"] == (None, "/data/flights")
+    plane.post(
+        "/v1/applications/flights/versions",
+        201,
+        configuration={"parallelism": 4},
+        parameters={"out": "/data/flights", "since": "2026"},
+        message="for the holidays",
+    )
+    found = changes(plane)
+    assert {what: values for what, values in found.items() if what[0] == "version 2"} == {
+        ("version 2", "configuration.parallelism"): (2, 4),
+        ("version 2", "parameters.since"): (None, "2026"),
+        ("version 2", "message"): (None, "for the holidays"),
+    }
+
+
+def test_a_start_and_a_stop_say_which_state_comes_after_which(plane: Plane) -> None:
+    plane.application()
+    plane.driver().running()
+    execution = plane.get("/v1/applications/flights")["execution"]
+    plane.post("/v1/applications/flights/stop")
+    assert changes(plane)[f"execution {execution}", "state"] == ("running", "stopping")
+
+
+def test_a_token_says_its_role_and_end_and_no_secret(plane: Plane) -> None:
+    made = plane.post("/v1/tokens", 201, name="ci", role="operator", expires_at="2100-01-01T00:00:00Z")
+    assert changes(plane) == {
+        ("token ci", "id"): (None, made["id"]),
+        ("token ci", "roles.default"): (None, "operator"),
+        ("token ci", "expires_at"): (None, "2100-01-01T00:00:00+00:00"),
+    }
+    new = plane.post(f"/v1/tokens/{made['id']}/rotate", 201)
+    assert changes(plane) == {("token ci", "id"): (made["id"], new["id"])}
+    assert plane.client.delete(f"/v1/tokens/{new['id']}").status_code == 204
+    assert changes(plane)["token ci", "roles.default"] == ("operator", None)
+    assert plane.post("/v1/webhooks", 201, url="https://example.org/x", kinds=["epoch.aborted"])["secret"]
+    text = plane.client.get("/v1/audit").text
+    assert "whsec_" not in text and not any(item["token"] in text for item in (made, new))
+
+
+def test_what_a_call_has_changed_is_there_with_the_change(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it is several transactions, of which the control plane ends after the first, or before its answer."""
+    monkeypatch.setattr(Audit, "_write", lambda *_: None)
+    database = plane.control.database
+    details = CallDetails(Caller("admin", None, None), "POST /x", "/x", 200, "r")
+    with auditing(AuditedCall(details)):
+        for state in ("first", "second"):
+            with database.writing() as session:
+                session.add(token(state))
+            (latest,) = plane.get("/v1/audit", limit=1)["items"]
+            assert [item["after"] for item in latest["changes"] if item["field"] == "id"][-1] == state
+
+
+def token(name: str) -> Token:
+    return Token(id=name, name=name, scope="read", secret_sha256=name, created_at=now(), created_by="x", roles=None)
+
+
+def test_differences_are_bounded_and_have_no_secrets(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_SECRET_X", "correct-horse-battery")
+    many = {f"p{number:03}": "x" * 100_000 for number in range(60)}
+    shown = {"out": "/data/x", "a": {"b": ["sql://me:hush@db/x", "correct-horse-battery"]}, "\u202e\n": "\x1b[2J"}
+    artifact = plane.artifact()
+    plane.post("/v1/applications", 201, name="flights", artifact=artifact, parameters=shown | many, start=False)
+    answer = plane.client.get("/v1/audit", params={"limit": 1})
+    (latest,) = answer.json()["items"]
+    assert (len(latest["changes"]), latest["changes_left_out"] > 20) == (40, True)
+    assert len(answer.content) < 20_000
+    assert "hush" not in answer.text and "correct-horse" not in answer.text and "***" in answer.text
+    found = {item["field"]: item["after"] for item in latest["changes"]}
+    assert found["parameters.\\u202e\\u000a"] == "\\u001b[2J"
+    assert found["parameters.p000"] == "x" * 200 + ".. (100000 characters)"
+
+
+def test_every_kind_of_change_is_told(plane: Plane) -> None:
+    """A call that changes something and says nothing of what is one that was forgotten."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    of, snapshot = "/v1/applications/flights", "/v1/applications/flights/snapshots/1"
+    hook = {"url": "https://example.org/x", "kinds": ["epoch.aborted"]}
+    made = [
+        plane.client.request(method, path, json=body)
+        for method, path, body in (
+            ("POST", f"{snapshot}/pin", {"message": "before the move"}),
+            ("DELETE", f"{snapshot}/pin", None),
+            ("POST", f"{snapshot}/tags", {"name": "good"}),
+            ("DELETE", f"{snapshot}/tags/good", None),
+            ("POST", f"{snapshot}/message", {"message": "quarter's end"}),
+            ("DELETE", f"{snapshot}/message", None),
+            ("POST", f"{of}/savepoints", {"name": "monday"}),
+            ("POST", f"{of}/rescale", {"parallelism": 3}),
+            ("POST", "/v1/webhooks", hook),
+            ("POST", "/v1/imports", {"sha256": "0" * 64, "bytes": 10}),
+            ("POST", f"{of}/fork", {"name": "copy", "shadow": True, "start": False}),
+            ("DELETE", "/v1/applications/copy", None),
+            ("POST", f"{of}/stop", {}),
+        )
+    ]
+    made.append(plane.client.delete(f"/v1/webhooks/{made[8].json()['id']}"))
+    made.append(plane.client.delete(f"/v1/imports/{made[9].json()['id']}"))
+    assert [answer.text for answer in made if not answer.is_success] == []
+    items = plane.get("/v1/audit")["items"]
+    assert len(items) == len(made) + 2
+    assert [item["action"] for item in items if not item["changes"]] == []
+
+
+def test_the_command_shows_who_changed_what(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane.application(start=False, configuration={"parallelism": 2})
+    plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 4})
+    with plane.as_bearer(plane.token("viewer")) as viewer:
+        viewer.delete("/v1/applications/flights")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    shown = CliRunner().invoke(app, ["audit"]).output
+    assert "a-viewer from 127.0.0.1  DELETE /v1/applications/flights  403" in shown
+    assert 'token a-viewer: roles.default unset → "viewer"' in shown
+    assert "version 2: configuration.parallelism 2 → 4" in shown
+    latest = json.loads(CliRunner().invoke(app, ["audit", "-n", "1", "--json"]).output)["items"][0]
+    assert (latest["outcome"], latest["changes"]) == (403, [])

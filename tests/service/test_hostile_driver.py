@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
+from starlette.routing import Match
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.errors import Conflict, EpochalError, Fenced, InvalidInput
+from epochal.service.api.access import access_of
+from epochal.service.domain.permissions import Access
+from epochal.service.internal_app import create_internal_app
 from tests.service.conftest import Driver, Plane
 
 SHA256 = "0" * 64
@@ -19,8 +26,8 @@ def path_of(driver: Driver, rest: str) -> str:
     return f"/internal/v1/executions/{driver.execution}/attempts/{driver.attempt}/{rest}"
 
 
-def everything(driver: Driver, client: httpx.Client) -> dict[str, httpx.Response]:
-    """Every call that a driver can make, with bodies that are in order."""
+def everything(driver: Driver, client: httpx.Client, beginnings: tuple[str, ...] = ("",)) -> dict[str, httpx.Response]:
+    """Every call that a driver can make whose path begins so, with bodies that are in order."""
     assert driver.head is not None
     parent = {"branch": driver.head.branch, "epoch": driver.head.epoch}
     prepare = {
@@ -42,6 +49,7 @@ def everything(driver: Driver, client: httpx.Client) -> dict[str, httpx.Response
         "report": {"number": 1},
         f"directives/{'0' * 32}": {"head": None, "failure": None},
         "finish": {"failure": {"type": "x", "message": "forged"}},
+        "epochs/1": None,
         f"epochs/{driver._next}": None,
         "directives?seconds=0": None,
         "calls?after=0": None,
@@ -50,29 +58,90 @@ def everything(driver: Driver, client: httpx.Client) -> dict[str, httpx.Response
     return {
         rest: client.get(path_of(driver, rest)) if body is None else client.post(path_of(driver, rest), json=body)
         for rest, body in bodies.items()
+        if rest.startswith(beginnings)
     }
 
 
-@pytest.mark.parametrize("over", ["finished", "replaced"])
-def test_the_token_of_an_attempt_that_is_over_changes_nothing(plane: Plane, over: str) -> None:
+def lost(plane: Plane, driver: Driver) -> None:
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", LOST)
+
+
+def replaced(plane: Plane, driver: Driver) -> None:
+    lost(plane, driver)
+    plane.driver()
+
+
+def given_up(plane: Plane, driver: Driver) -> None:
+    plane.control.ledger.execution_ended(driver.execution, "failed", LOST)
+
+
+ENDS: dict[str, Callable[[Plane, Driver], None]] = {
+    "finished": lambda _, driver: driver.catalog.finish(None),
+    "failed": lambda _, driver: driver.catalog.finish(LOST),
+    "lost": lost,
+    "replaced": replaced,
+    "given up": given_up,
+}
+
+
+@pytest.mark.parametrize("over", ENDS)
+def test_the_token_of_an_attempt_that_is_over_is_worth_nothing(plane: Plane, over: str) -> None:
     plane.application()
     driver = plane.driver()
     driver.epoch()
-    if over == "finished":
-        driver.catalog.finish(None)
-    else:
-        plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", LOST)
-        plane.driver()
     with plane.as_bearer(driver.ticket.token) as client:
+        before = everything(driver, client, ("directives?", "calls", "artifacts", "epochs/1"))
+        assert {answer.status_code for answer in before.values()} == {200}  # the token is known, and remembered
+        ENDS[over](plane, driver)
         answers = everything(driver, client)
-        done = {rest for rest, answer in answers.items() if answer.is_success}
-        # It goes on to read what it could read before. Until its end is seen it may say again that it has finished, as
-        # the answer may have been lost, and what it has measured.
-        reads = {"directives?seconds=0", "calls?after=0", f"artifacts/{driver._artifact}"}
-        assert done - ({"finish", "report"} if over == "finished" else set()) == reads
+        # The answer may have been lost: it may say again how it has ended, for which nothing happens.
+        again = {"finish": 204} if over in ("finished", "failed") else {}
+        assert {rest: answer.status_code for rest, answer in answers.items()} == {
+            rest: again.get(rest, 409) for rest in answers
+        }
+        refused = [answer.json()["type"] for answer in answers.values() if answer.status_code == 409]
+        assert set(refused) == {"urn:epochal:problem:fenced"}
         heard = [epoch["state"] for epoch in plane.get("/v1/applications/flights/epochs")["items"]]
     assert heard == ["committed"]
     assert "forged" not in plane.client.get("/v1/applications/flights/executions").text
+
+
+def test_everything_that_a_driver_can_call_is_tried(plane: Plane) -> None:
+    """What is added to the internal API comes into the test above, too."""
+    plane.application()
+    driver = plane.driver()
+    driver.epoch()
+    app = create_internal_app(plane.settings)
+    wanted = {
+        (method, str(route.path))
+        for route in iter_route_contexts(app.routes)
+        for method in route.methods or ()
+        if access_of(route.endpoint) is Access.DRIVER
+    }
+    with plane.as_bearer(driver.ticket.token) as client:
+        asked = [answer.request for answer in everything(driver, client).values()]
+    tried = {
+        (request.method, str(route.path))
+        for request in asked
+        for route in iter_route_contexts(app.routes)
+        if route.matches({"type": "http", "method": request.method, "path": request.url.path})[0] is Match.FULL
+    }
+    assert tried == wanted
+
+
+def test_who_waits_while_the_attempt_ends_learns_nothing(plane: Plane) -> None:
+    """Questions are held for a while: what comes then is not for a driver that is over by then."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    with plane.as_bearer(driver.ticket.token) as client, ThreadPoolExecutor(2) as pool:
+        held = [
+            pool.submit(client.get, path_of(driver, question))
+            for question in ("directives?after=&seconds=1.5", "directives?seconds=1.5")
+        ]
+        lost(plane, driver)
+        plane.post("/v1/applications/flights/stop")
+        assert [answer.result().status_code for answer in held] == [409, 409]
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ input()
 
 @pytest.mark.long  # rotated, read and followed: test_supervision_launcher.py
 def test_drivers_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
-    with control_plane(settings.model_copy(update={"log_bytes": 1})) as plane:
+    with control_plane(settings.model_copy(update={"log_bytes": 12})) as plane:
         # Logs are looked at now and then: also while the next attempt is waited for.
         plane.submit("crash", RESTART | {"max_restarts": 1, "backoff_seconds": 2.0, "backoff_limit_seconds": 2.0})
         eventually(lambda: bool(list(settings.logs_directory.glob("flights/*.log.1"))))

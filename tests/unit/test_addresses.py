@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from epochal.errors import InvalidInput
+from epochal.connectors import dbms, hdfs, kafka
+from epochal.errors import InvalidInput, OptionError
 from epochal.service.domain.addresses import check_address, check_host
 from epochal.service.runtime.webhooks import address_of
 
@@ -65,3 +67,29 @@ def test_a_name_that_means_such_an_address_is_closed_too(answers: list[str], mon
 
     with pytest.raises(InvalidInput, match="own machine or link"):
         asyncio.run(address())
+
+
+LINKS = ["169.254.169.254", "2852039166", "0xa9fea9fe", "169.254.43518", "[fe80::1]", "[::ffff:169.254.169.254]"]
+
+
+@pytest.mark.parametrize("host", [*LINKS, "100.100.100.200", "[fd00:ec2::254]", "metadata.google.internal"])
+def test_no_connector_asks_the_machine_about_itself(host: str) -> None:
+    """A build asks servers, too, on the control plane's machine: not the one that has its credentials."""
+    named: list[Callable[[], Any]] = [
+        lambda: kafka.source(f"kafka:9092,{host}:80", "t"),
+        lambda: kafka.sink(f"{host}:80", "t"),
+        lambda: hdfs.source(f"http://{host}:80", "/latest/meta-data"),
+        lambda: hdfs.sink(f"http://namenode:9870;http://{host}", "/latest"),
+        lambda: dbms.source(f"postgresql://me@{host}:80/x", "t", "id"),
+        lambda: dbms.sink(f"mysql://me@{host}/x", "t"),
+    ]
+    for make in named:
+        with pytest.raises(OptionError, match="address of the machine's own link"):
+            make()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "10.1.2.3", "db.example", "kafka-0.kafka"])
+def test_connectors_reach_servers_of_this_machine_and_of_networks(host: str) -> None:
+    kafka.source(f"{host}:9092", "t", schema="a int")
+    hdfs.source(f"http://{host}:9870", "/in", schema="a int")
+    dbms.source(f"postgresql://me@{host}:5432/x", "t", "id")

@@ -161,6 +161,13 @@ def test_no_space_left_is_said_so(tmp_path: Path, small_disk: Path) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_store_that_is_closed_says_who_has_to_be_let_in(number: int) -> None:
+    said = r"^somewhere cannot be written: .* Let who drivers run as"
+    with pytest.raises(SnapshotError, match=said), storage_errors("somewhere"):
+        raise OSError(number, os.strerror(number))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"

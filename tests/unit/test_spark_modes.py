@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from epochal.cli.local_run import checked_configuration
 from epochal.errors import OptionError
 from epochal.wire.configuration import merged_configuration
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -39,3 +43,50 @@ def test_spark_connect_is_refused_with_what_to_use_instead(changes: dict[str, An
 )
 def test_other_masters_are_taken(changes: dict[str, Any]) -> None:
     merged_configuration({}, changes)
+
+
+@pytest.mark.parametrize(
+    "master", ["spakr://host:7077", "local[two]", "mesos://host:5050", "", "local[2]; rm", "k8s://"]
+)
+def test_what_is_no_master_is_refused_before_spark_meets_it(master: str) -> None:
+    with pytest.raises(OptionError, match=r"configuration.master: .* Use local\[n\]"):
+        merged_configuration({}, {"master": master})
+
+
+def rows() -> list[list[str]]:
+    """Of the table of `docs/operations.md`: masters, what Spark is there, processes, pods, tests."""
+    section = (ROOT / "docs/operations.md").read_text().split("### Where Spark runs")[1].split("\n## ")[0]
+    table = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in table[1:]]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_the_table_says_what_is_so(row: list[str]) -> None:
+    """Each mode names tests that there are, or says that it has none; what drivers may not use is refused."""
+    masters, _, processes, pods, tests = row
+    named = re.findall(r"`(tests/[^`]+)`", tests)
+    assert all((ROOT / path).exists() for path in named)
+    assert named or tests == "nearly all tests" or (processes, pods) == ("not tested", "no")
+    for example in EXAMPLES[masters]:
+        if (processes, pods) == ("no", "no"):
+            with pytest.raises(OptionError):
+                merged_configuration({}, example)
+        else:
+            merged_configuration({}, example)
+
+
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "`local[n]`": [{"master": "local"}, {"master": "local[2]"}, {"master": "local[*]"}, {"master": "local[4, 3]"}],
+    "`spark://HOST:PORT`": [{"master": "spark://a.example:7077"}, {"master": "spark://a:7077,b:7077"}],
+    "`k8s://https://kubernetes.default.svc`": [{"master": "k8s://https://kubernetes.default.svc"}],
+    "`local-cluster[n,c,m]`, `yarn`": [{"master": "local-cluster[2,1,512]"}, {"master": "yarn"}],
+    "`sc://HOST:PORT`, `spark.remote`, `spark.api.mode=connect`": [
+        {"master": "sc://h:1"},
+        {"spark": {"spark.remote": "sc://h"}},
+        {"spark": {"spark.api.mode": "connect"}},
+    ],
+}
+
+
+def test_the_table_has_all_modes() -> None:
+    assert {row[0] for row in rows()} == set(EXAMPLES)

@@ -218,7 +218,8 @@ class RevokedToken(Base):
 
 class AuditEntry(Base):
     """One mutating call, also a refused one. ``token`` is the token's name, never its secret; ``address`` the other end
-    of the connection, or whom a proxy that is believed names. Both of the latter are unknown of entries of before."""
+    of the connection, or whom a proxy that is believed names. Both of the latter are unknown of entries of before.
+    ``changes``: what the call has changed, as ``audited_changes.py`` has it."""
 
     __tablename__ = "audit"
 
@@ -232,6 +233,7 @@ class AuditEntry(Base):
     target: Mapped[str] = mapped_column(String(500))
     outcome: Mapped[int]
     request: Mapped[str] = mapped_column(String(64))
+    changes: Mapped[Json | None]
 
     __table_args__ = (Index("ix_audit_project", "project", "id"),)
 

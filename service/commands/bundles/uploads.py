@@ -24,6 +24,7 @@ from epochal.service.catalog.uploads import UploadRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
@@ -78,14 +79,17 @@ class Uploads:
         self._settings = settings
         self._database = database
         self._files = files
+        self._disk = DiskSpace(settings)
 
     def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
         """One that the same caller has begun in the project is gone on with.
 
-        Raises ``NotFound`` without such a project, ``BundleTooLarge``."""
+        Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all of
+        it now."""
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
             raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")
+        self._disk.check("the bundle", request.bytes)
         with self._database.writing() as session:
             row = UploadRepository(session, KEPT).create(request.sha256, request.bytes, project, by)
             ProjectRepository(session).hold(project)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from epochal.service.runtime.logs.rotation import rotated
+from epochal.service.runtime.logs.rotation import position_in, rotated
 
 _BLOCK_BYTES = 64 * 1024
 
@@ -86,8 +87,8 @@ class LogFollower:
         if identity != self._rotated:
             if identity is None:
                 return  # It is being rotated.
-            for block in _blocks(earlier, self.position):
-                yield block
+            with suppress(FileNotFoundError):
+                yield from _blocks(earlier, position_in(earlier, self.position))
             self._rotated, self.position = identity, 0
         for block in _blocks(self._path, self.position):
             self.position += len(block)

@@ -3,15 +3,24 @@
 They hold the file open, for appending, and outlive the control plane; so the file stays and its content moves: it is
 copied to ``{log}.1`` and the file is cut off at its beginning, where the next line then goes. A line that is written
 between the two is lost, as with logrotate's ``copytruncate``.
+
+Who writes faster than that loses the most: of a log that has grown far beyond its size only the end is copied, and what
+is written meanwhile as far as there is room. So no file is larger than twice the size, whatever is written.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import shutil
+import re
 from pathlib import Path
+from typing import IO, Final
 
 _PIECE = 1 << 20
+_TRIES = 3
+_LINE_BYTES = 64 << 10
+"""So much is left out, at most, to begin with a line."""
+_LEFT_OUT: Final = re.compile(rb"\[epochal: (\d{1,18}) bytes of this log are left out here: it grew too fast\]\n")
 
 
 def rotated(path: Path, number: int) -> Path:
@@ -20,12 +29,25 @@ def rotated(path: Path, number: int) -> Path:
 
 
 def rotate(path: Path, largest: int, files: int) -> bool:
-    """Rotate the log when it is larger than ``largest`` bytes, and keep ``files`` beside it. Raises ``OSError``."""
-    draft = path.with_name(f"{path.name}.part")
+    """Rotate the log when it is larger than ``largest`` bytes, and keep ``files`` beside it of at most twice the size.
+
+    Whether something was done; nothing is while another process does it. Raises ``OSError``.
+    """
     try:
-        size = path.stat().st_size
+        log = open(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b")  # noqa: SIM115 closed below
     except FileNotFoundError:
         return False
+    with log:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return _rotate(log, path, largest, files)
+
+
+def _rotate(log: IO[bytes], path: Path, largest: int, files: int) -> bool:
+    draft = path.with_name(f"{path.name}.part")
+    size = os.fstat(log.fileno()).st_size
     if draft.exists():  # a control plane was killed in the middle
         if size < draft.stat().st_size:
             _keep(path, draft, files)
@@ -34,8 +56,10 @@ def rotate(path: Path, largest: int, files: int) -> bool:
     if size <= largest:
         return False
     try:
-        with path.open("r+b") as log, draft.open("wb") as copy:
-            shutil.copyfileobj(log, copy, _PIECE)
+        with draft.open("wb") as copy:
+            for _ in range(_TRIES):
+                if _copy(log, os.fstat(log.fileno()).st_size, copy, largest):
+                    break
             copy.flush()
             os.ftruncate(log.fileno(), 0)
     except OSError:
@@ -43,6 +67,35 @@ def rotate(path: Path, largest: int, files: int) -> bool:
         raise
     _keep(path, draft, files)
     return True
+
+
+def _copy(log: IO[bytes], size: int, copy: IO[bytes], largest: int) -> bool:
+    """All of the log, which is ``size`` bytes long and grows; where that is too much, its end. False: more was written
+    meanwhile than there is room for, so that it is not the end any more."""
+    log.seek(0)
+    copy.seek(0)
+    copy.truncate()
+    room = 2 * largest
+    if size > largest + largest // 2:
+        beginning = size - largest
+        log.seek(beginning)
+        beginning += len(log.readline(_LINE_BYTES))
+        log.seek(beginning)
+        copy.write(b"[epochal: %d bytes of this log are left out here: it grew too fast]\n" % beginning)
+        room -= copy.tell()
+    while room > 0 and (piece := log.read(min(_PIECE, room))):
+        copy.write(piece)
+        room -= len(piece)
+    return room > 0
+
+
+def position_in(earlier: Path, position: int) -> int:
+    """Where in what was moved out of a log that is which stood at ``position`` of it, or what is kept after it."""
+    with earlier.open("rb") as file:
+        found = _LEFT_OUT.match(file.readline(_LINE_BYTES))
+    if found is None:
+        return position
+    return 0 if position < int(found[1]) else position - int(found[1]) + found.end()
 
 
 def _keep(path: Path, draft: Path, files: int) -> None:

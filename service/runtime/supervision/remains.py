@@ -1,18 +1,15 @@
-"""What is left on this machine of attempts and executions that are over: processes, work directories, long logs."""
+"""What is left on this machine of attempts and executions that are over: processes, work directories."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from epochal.service.domain.ports import AttemptOver, DriverName, Executions, GoingOn
+from epochal.service.domain.ports import AttemptOver, DriverName, Executions
 from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher
-from epochal.service.runtime.logs.files import log_path
-from epochal.service.runtime.logs.rotation import rotate
 
 log = logging.getLogger("epochal.supervision")
 
@@ -31,7 +28,6 @@ class Remains:
         self._executions = executions
         self._launcher = launcher
         self._supervision = supervision
-        self._logs_that_stay: set[Path] = set()
 
     def clear(self) -> None:
         """Raises ``CatalogUnavailable``; then nothing, or a part of it, was done."""
@@ -43,12 +39,10 @@ class Remains:
                 self._launcher.bring_log(reference)
             if not self._launcher.alive(reference) or self._overdue(driver, over):
                 self._launcher.terminate(reference, kill=True)
-        going_on = self._executions.going_on()
-        used = {execution.execution for execution in going_on} | {driver.execution for driver in drivers}
+        used = {each.execution for each in self._executions.going_on()} | {driver.execution for driver in drivers}
         for directory in directories:
             if directory.name not in used:
                 shutil.rmtree(directory, ignore_errors=True)
-        self._rotate_logs(going_on)
 
     def _directories(self) -> list[Path]:
         folder = self._settings.work_directory
@@ -65,15 +59,3 @@ class Remains:
         else:
             log.warning("driver %s did not end after its attempt had; killing it", driver)
         return True
-
-    def _rotate_logs(self, going_on: Sequence[GoingOn]) -> None:
-        for execution in going_on:
-            path = log_path(
-                self._settings.logs_directory, execution.application, execution.execution, execution.attempt
-            )
-            try:
-                rotate(path, self._settings.log_bytes, self._settings.log_files)
-            except OSError as error:
-                if path not in self._logs_that_stay:
-                    self._logs_that_stay.add(path)
-                    log.warning("the log %s cannot be rotated, and grows: %s", path, error)

@@ -1,0 +1,129 @@
+"""What goes wrong with pods, as `epochal show` tells it: the state, the cause, and what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from epochal.client import Client
+from epochal.driver.orders import TOKEN_FILE_VARIABLE
+from epochal.testing.servers.kubernetes.containers import Image
+from tests.kubernetes.projects import CONTROL, EXECUTOR
+from tests.kubernetes.test_driver_pods import Installation, client, installation
+from tests.waiting import eventually
+
+__all__ = ["client", "installation"]
+
+pytestmark = [pytest.mark.server, pytest.mark.long]
+
+ONCE = {"max_restarts": 0}
+EXPIRED = """
+import os, time
+from pathlib import Path
+import jwt
+file = os.environ["{variable}"]
+token = Path(file).read_text()
+claims = jwt.decode(token, options={{"verify_signature": False}})
+late = {{**claims, "exp": int(time.time()) - 3600, "iat": int(time.time()) - 7200, "nbf": int(time.time()) - 7200}}
+kid = jwt.get_unverified_header(token)["kid"]
+key = Path("{folder}/accounts.key").read_text()
+Path("/tmp/token").write_text(jwt.encode(late, key, algorithm="RS256", headers={{"kid": kid}}))
+"""
+"""The pod's own token, as the node would leave it there if it did not renew it."""
+
+Prepared = Callable[[str, str], dict[str, str]]
+
+
+@pytest.fixture
+def prepared(installation: Installation, tmp_path: Path) -> Prepared:
+    """Spark's options for an image whose ``python`` does something before it is Python."""
+
+    def make(name: str, script: str) -> dict[str, str]:
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(installation.cluster.folder / "accounts.key", folder)
+        program = EXPIRED.format(variable=TOKEN_FILE_VARIABLE, folder=folder)
+        (folder / "expired.py").write_text(program)
+        python = folder / "python"
+        script = script.format(folder=folder, python=sys.executable, variable=TOKEN_FILE_VARIABLE)
+        python.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        environment = dict(installation.kubelet.images["epochal:test"].environment)
+        environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+        places = [folder, Path(sys.prefix), Path(__file__).parents[2]]
+        installation.kubelet.images[f"nobody/{name}:1"] = Image(environment=environment, places=places)
+        return {"spark.kubernetes.container.image": f"nobody/{name}:1"}
+
+    return make
+
+
+def shown(installation: Installation, client: Client, name: str, state: str = "failed") -> str:
+    """In one line, once the application is in that state."""
+    eventually(lambda: client.applications.get(name).state == state, 180)
+    return " ".join(installation.show(name).split())
+
+
+def test_a_token_that_has_expired(installation: Installation, client: Client, prepared: Prepared) -> None:
+    spark = prepared("expired", "{python} {folder}/expired.py && export {variable}=/tmp/token")
+    installation.submit(client, "late", spark=spark, restart=ONCE)
+    told = shown(installation, client, "late")
+    assert "there are no orders: The token has expired" in told, told
+
+
+def test_a_token_of_somebody_else(installation: Installation, client: Client, prepared: Prepared) -> None:
+    project = installation.project
+    foreign = installation.cluster.account_token(project.namespace, EXECUTOR, ["epochal"])
+    spark = prepared("foreign", f"echo {foreign} > /tmp/token; export {{variable}}=/tmp/token")
+    installation.submit(client, "foreign", spark=spark, restart=ONCE)
+    told = shown(installation, client, "foreign")
+    assert "there are no orders: The token is not one that a cluster has made for a pod" in told, told
+    assert foreign not in told + installation.plane.run("logs", "foreign").stdout
+
+
+def test_a_store_that_the_driver_may_not_write(installation: Installation, client: Client, prepared: Prepared) -> None:
+    store = installation.shared / "plane" / "home" / "store"
+    spark = prepared("readonly", f"mount -o remount,bind,ro {store}")
+    installation.submit(client, "readonly", spark=spark, restart=ONCE, tolerable_failed_epochs=0)
+    told = shown(installation, client, "readonly")
+    assert "cannot be written" in told and "who drivers run as" in told, told
+
+
+def test_a_driver_that_is_killed_for_its_memory(installation: Installation, client: Client) -> None:
+    installation.submit(client, "hungry", restart=ONCE)
+    installation.reaches(client, "hungry", 1)
+    pod = installation.kubelet.pod(installation.project.namespace, installation.pod_of(client, "hungry"))
+    assert pod is not None
+    pod.kill_for_memory("driver")
+    told = shown(installation, client, "hungry")
+    assert "OOMKilled" in told or "memory" in told, told
+    assert "spark.driver.memory" in told, told
+
+
+def test_a_quota_that_is_used_up(installation: Installation, client: Client) -> None:
+    path = f"{installation.project.path}/resourcequotas"
+    installation.cluster.create(path, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+    try:
+        installation.submit(client, "crowded", restart=ONCE)
+        told = shown(installation, client, "crowded")
+    finally:
+        installation.cluster.delete(f"{path}/none")
+    assert "quota" in told, told
+
+
+def test_a_namespace_where_the_control_plane_may_do_nothing(installation: Installation, client: Client) -> None:
+    cluster, namespace = installation.cluster, installation.project.namespace
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    binding = cluster.get(f"{path}/{CONTROL}")
+    installation.project.forbid(CONTROL)
+    try:
+        installation.submit(client, "closed", restart=ONCE)
+        eventually(lambda: "may not" in " ".join(installation.show("closed").split()), 120)
+        told = " ".join(installation.show("closed").split())
+    finally:
+        cluster.create(path, {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": CONTROL}})
+    assert namespace in told, told
