@@ -40,7 +40,7 @@ class ApplicationService:
             self._settings.check_project(project)
             ApplicationRepository(session).check_free(name)
             artifact = VersionRepository(session).usable(request.artifact, project)
-        graph = self._builder.analyse(self._code.file(artifact), request.parameters, request.configuration)
+        graph = self._builder.analyse(project, self._code.file(artifact), request.parameters, request.configuration)
         with self._database.writing() as session:
             check_places(session, graph.sinks, project)
             row = ApplicationRepository(session).add(name, BranchOrigin("start"), shadow=False, by=by)

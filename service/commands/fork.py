@@ -13,7 +13,7 @@ from epochal.service.catalog.application_views import application_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
-from epochal.service.catalog.models import Application, Version
+from epochal.service.catalog.models import Application
 from epochal.service.catalog.places import SharedTargets, check_places
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
@@ -52,7 +52,7 @@ class ForkService:
         candidate = plan.candidate
         graph = self._proposals.described(candidate)
         if not request.shadow:
-            _check_targets(source, self._graph_of(candidate.before), graph)
+            _check_targets(source, self._graph_of(candidate), graph)
         graph = self._checked(plan, graph)
         with self._database.writing() as session:
             if not request.shadow:
@@ -100,14 +100,16 @@ class ForkService:
             announce_begun(session, row, start_operation(session, row, by))
         return row
 
-    def _graph_of(self, version: Version) -> GraphDescription:
+    def _graph_of(self, candidate: Candidate) -> GraphDescription:
+        """Of the version before it."""
+        version, project = candidate.before, candidate.project
         known = graph_of(version)
         if known is not None:
             return known
         with self._database.reading() as session:
-            as_it_was = self._proposals.as_it_was(session, version)
+            as_it_was = self._proposals.as_it_was(session, project, version)
         producer = self._proposals.producer(as_it_was)
-        return self._builder.describe(producer.artifact, producer.parameters, producer.configuration)
+        return self._builder.describe(project, producer.artifact, producer.parameters, producer.configuration)
 
 
 def _base(session: Session, source: Application, request: ForkApplication) -> ManifestReference:

@@ -102,7 +102,7 @@ class PreflightService:
                 epoch = SnapshotRepository(session).row(at)
                 snapshot = SnapshotRepository(session).readable(row, epoch, held=True)
                 version = VersionRepository(session).maker(row, epoch)
-            as_it_was = None if request.trial is None else self._proposals.as_it_was(session, version)
+            as_it_was = None if request.trial is None else self._proposals.as_it_was(session, row.project, version)
         calls: tuple[CallBatch, ...] = ()
         if request.trial and snapshot:
             calls = calls_to_try_again(self._database, self._store, snapshot, request.trial)

@@ -31,12 +31,14 @@ from epochal.wire.configuration import (
     check_same_key_groups,
 )
 from epochal.wire.preflight import Comparison
+from epochal.wire.projects import project_of
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A version before it was looked at. ``before``: the version that it replaces."""
 
+    project: str
     before: Version
     artifact: Artifact
     parameters: Parameters
@@ -83,6 +85,7 @@ class Proposals:
             check_same_key_groups(now, configuration)
         row = versions.artifact(before.artifact) if artifact is None else versions.usable(artifact, application.project)
         return Candidate(
+            project=application.project,
             before=before,
             artifact=row,
             parameters=before.parameters if parameters is None else parameters,
@@ -91,16 +94,15 @@ class Proposals:
 
     def described(self, candidate: Candidate) -> GraphDescription:
         """Without Spark. Raises what the builder says of the code."""
-        return self._builder.describe(
-            self._code.file(candidate.artifact), candidate.parameters, candidate.configuration
-        )
+        code = self._code.file(candidate.artifact)
+        return self._builder.describe(candidate.project, code, candidate.parameters, candidate.configuration)
 
     def proposal(
         self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
     ) -> Proposal:
         """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
         code = self._code.file(candidate.artifact)
-        graph = self._builder.analyse(code, candidate.parameters, candidate.configuration)
+        graph = self._builder.analyse(candidate.project, code, candidate.parameters, candidate.configuration)
         return self.compared(candidate, graph, snapshot, producer)
 
     def compared(
@@ -135,9 +137,10 @@ class Proposals:
                 f"would begin without it. Allow that: configuration.allow_dropped_state = {missing}."
             )
 
-    def as_it_was(self, session: Session, version: Version) -> Candidate:
-        """A version, with nothing changed. Raises ``ArtifactError``."""
+    def as_it_was(self, session: Session, project: str, version: Version) -> Candidate:
+        """A version of an application of the project, with nothing changed. Raises ``ArtifactError``."""
         return Candidate(
+            project=project,
             before=version,
             artifact=VersionRepository(session).artifact(version.artifact),
             parameters=version.parameters,
@@ -155,7 +158,8 @@ class Proposals:
     def shown(self, application: str, producer: Producer, at: EpochKey, attempt: int) -> Mapping[str, int | None]:
         """What the sinks of a version show of a branch: see ``Builder.shown``."""
         branch = ShownOf(application=application, at=at, attempt=attempt, store=self._settings.store_url)
-        return self._builder.shown(producer.artifact, producer.parameters, branch, producer.configuration)
+        project = project_of(application)
+        return self._builder.shown(project, producer.artifact, producer.parameters, branch, producer.configuration)
 
     def trial(
         self,
@@ -179,8 +183,8 @@ class Proposals:
             producer=producer,
             calls=calls,
         )
-        code = self._code.file(candidate.artifact)
-        return self._builder.trial(code, candidate.parameters, candidate.configuration, trial, meanwhile)
+        code, project = self._code.file(candidate.artifact), candidate.project
+        return self._builder.trial(project, code, candidate.parameters, candidate.configuration, trial, meanwhile)
 
 
 def _continuation(

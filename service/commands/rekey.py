@@ -16,6 +16,7 @@ from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.projects import project_of
 from epochal.wire.rekey import Rekey, RekeyArguments
 
 BEGUN = declare("rekey.begun", "the branch that will be written is known, nothing is written")
@@ -77,7 +78,12 @@ class RekeyService:
         claim.progress(f"the state of epoch {plan.head.epoch} is written anew")
         try:
             snapshot = self._builder.rekey(
-                code, plan.before.parameters, plan.configuration, target, meanwhile=claim.check
+                project_of(plan.application),
+                code,
+                plan.before.parameters,
+                plan.configuration,
+                target,
+                meanwhile=claim.check,
             )
             WRITTEN.hit()
             if snapshot.key != plan.at:

@@ -129,7 +129,7 @@ class RollbackService:
             head, last = head_of(branch) or EpochKey(branch.id, 0), repository.last_number(branch)
             version = VersionRepository(session).latest(application)
             places = {} if version.graph is None else version.graph["sinks"]
-            as_it_was = self._proposals.as_it_was(session, version)
+            as_it_was = self._proposals.as_it_was(session, application.project, version)
         producer = self._proposals.producer(as_it_was)
         at = head if head.branch == branch.id else EpochKey(branch.id, 0)
         shown = self._proposals.shown(name, producer, at, branch.attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -90,7 +91,7 @@ Work = Describe | Analyse | TrialOf | RekeyOf | ShownOf
 
 
 class BuildRequest(BaseModel):
-    """``seconds``: then the child is ended."""
+    """``seconds``: then the child is ended. ``secrets``: variables of its environment, of the pipeline's project."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -99,6 +100,7 @@ class BuildRequest(BaseModel):
     configuration: Configuration = Configuration()
     seconds: float
     memory_bytes: int | None = None
+    secrets: Mapping[str, str] = Field(default={}, repr=False)
     work: Work = Field(discriminator="kind")
 
 

@@ -72,7 +72,8 @@ Meanwhile = Callable[[], None]
 
 
 class Builder(Component, Protocol):
-    """Builds pipelines in other processes: no author's code ever runs in the control plane.
+    """Builds pipelines in other processes: no author's code ever runs in the control plane. It has what is its
+    ``project``'s, and nothing of another one: secrets, and the namespace of its pods.
 
     ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
 
@@ -85,17 +86,18 @@ class Builder(Component, Protocol):
         """The processes that have Spark started for what needs it."""
 
     def describe(
-        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+        self, project: str, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         """Fast (tens of milliseconds; a warm subprocess), without Spark."""
 
     def analyse(
-        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+        self, project: str, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         """The full analysis with Spark against empty inputs, in a fresh subprocess (some seconds)."""
 
     def trial(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: ApplicationConfiguration,
@@ -106,6 +108,7 @@ class Builder(Component, Protocol):
 
     def rekey(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: ApplicationConfiguration,
@@ -115,7 +118,12 @@ class Builder(Component, Protocol):
         """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
 
     def shown(
-        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: ApplicationConfiguration
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        branch: ShownOf,
+        configuration: ApplicationConfiguration,
     ) -> Mapping[str, int | None]:
         """For each sink the latest epoch of a branch that it shows, 0 for none; ``None``: it does not say so. Asks the
         sinks' servers (seconds), and changes nothing. Also raises ``SinkError``."""

@@ -97,7 +97,9 @@ class Mover:
 
 
 class _Builder:
-    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
+    def describe(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object = None
+    ) -> GraphDescription:
         return GraphDescription(name="counts", nodes=(), sinks={})
 
 

@@ -54,7 +54,9 @@ class StandInBuilder:
     def close(self) -> None:
         pass
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
+    def describe(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object = None
+    ) -> GraphDescription:
         content = json.loads(artifact.read_text().splitlines()[0].removeprefix("# "))
         if "wrong" in content:
             raise PipelineError(content["wrong"])
@@ -68,16 +70,18 @@ class StandInBuilder:
         nodes += [NodeDescription.model_validate(node) for node in content.get("nodes", ())]
         return GraphDescription(name="flights", nodes=tuple(nodes), sinks=sinks)
 
-    def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:
-        graph = self.describe(artifact, parameters)
+    def analyse(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object
+    ) -> GraphDescription:
+        graph = self.describe(project, artifact, parameters)
         tables = json.loads(artifact.read_text().splitlines()[0].removeprefix("# ")).get("tables")
         return graph if tables is None else GraphDescription.model_validate({**graph.model_dump(), "tables": tables})
 
     def shown(
-        self, artifact: Path, parameters: Mapping[str, Any], branch: ShownOf, configuration: object = None
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], branch: ShownOf, configuration: object = None
     ) -> dict[str, int | None]:
         scope = EpochScope(branch.application, branch.at, branch.attempt, None)
-        targets = self.describe(artifact, parameters).sinks
+        targets = self.describe(project, artifact, parameters).sinks
         return {
             name: FilesBackend(target.removeprefix("files:")).shown(scope) if target.startswith("files:") else None
             for name, target in targets.items()

@@ -36,10 +36,14 @@ Call = tuple[str, Mapping[str, Any]]
 class ProgramBuilder(StandInBuilder):
     """Loads the code that it is given, and plans it without Spark."""
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
+    def describe(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object = None
+    ) -> GraphDescription:
         return describe(load(artifact).graph(parameters))
 
-    def analyse(self, artifact: Path, parameters: Mapping[str, Any], configuration: object) -> GraphDescription:
+    def analyse(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object
+    ) -> GraphDescription:
         graph = load(artifact).graph(parameters)
         return describe(graph).model_copy(update={"tables": planned(artifact).tables})
 

@@ -61,7 +61,7 @@ def parameters(tmp_path: Path) -> dict[str, str]:
 
 
 def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
-    graph = builder.describe(artifact, parameters(tmp_path))
+    graph = builder.describe("default", artifact, parameters(tmp_path))
     assert graph.name == "words"
     assert [node.type for node in graph.nodes] == ["source", "aggregate", "sink"]
     assert graph.sinks == {"out": f"files:{tmp_path / 'out'}"}
@@ -74,14 +74,14 @@ def test_a_path_that_drivers_would_look_for_elsewhere_is_refused(
     given = parameters(tmp_path)
     for name, place in {"input": "Source 'words'", "output": "Sink 'out'"}.items():
         with pytest.raises(PipelineError, match=rf"{place}: the path 'here/\*' is relative, .* Give an absolute path"):
-            builder.describe(artifact, {**given, name: "here/*"})
-    assert builder.describe(artifact, {**given, "output": "~/out"}).sinks["out"].startswith("files:/")
+            builder.describe("default", artifact, {**given, name: "here/*"})
+    assert builder.describe("default", artifact, {**given, "output": "~/out"}).sinks["out"].startswith("files:/")
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
-    graph = builder.analyse(artifact, parameters(tmp_path), Configuration())
+    graph = builder.analyse("default", artifact, parameters(tmp_path), Configuration())
     assert graph.tables is not None
     assert [(table.id, [column.type for column in table.value]) for table in graph.tables] == [("counts", ["bigint"])]
 
@@ -91,12 +91,12 @@ def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, 
 def test_analyse_finds_what_only_spark_can(builder: SubprocessBuilder, tmp_path: Path) -> None:
     wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
     with pytest.raises(PipelineError, match="wrod"):
-        builder.analyse(wrong, parameters(tmp_path), Configuration())
+        builder.analyse("default", wrong, parameters(tmp_path), Configuration())
 
 
 def test_wrong_parameters_are_named(builder: SubprocessBuilder, artifact: Path) -> None:
     with pytest.raises(ParameterError, match="output"):
-        builder.describe(artifact, {"input": "somewhere"})
+        builder.describe("default", artifact, {"input": "somewhere"})
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_code_that_cannot_be_loaded_is_said_with_its_line(
     builder: SubprocessBuilder, tmp_path: Path, code: str, said: str
 ) -> None:
     with pytest.raises(ArtifactError, match=said):
-        builder.describe(write(tmp_path, code), {})
+        builder.describe("default", write(tmp_path, code), {})
 
 
 def test_a_missing_artifact_is_said(builder: SubprocessBuilder, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no file"):
-        builder.describe(tmp_path / "none.py", {})
+        builder.describe("default", tmp_path / "none.py", {})
 
 
 def test_code_that_prints_does_not_disturb(builder: SubprocessBuilder, tmp_path: Path) -> None:
     path = write(tmp_path, "print('{}' * 1000)\n" + dedent(PIPELINE))
-    assert builder.describe(path, parameters(tmp_path)).name == "words"
+    assert builder.describe("default", path, parameters(tmp_path)).name == "words"
 
 
 def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
@@ -132,17 +132,17 @@ def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
     bad = tmp_path / "bad"
     bad.mkdir()
     with pytest.raises(PipelineError, match="ended its process"):
-        builder.describe(write(bad, "import os; os._exit(9)"), {})
+        builder.describe("default", write(bad, "import os; os._exit(9)"), {})
     monkeypatch.setattr(asking, "DESCRIBE_SECONDS", 0.5)
     with pytest.raises(PipelineError, match="took over"):
-        builder.describe(write(bad, "while True: pass"), {})
+        builder.describe("default", write(bad, "while True: pass"), {})
     monkeypatch.undo()
-    assert builder.describe(artifact, parameters(tmp_path)).name == "words"
+    assert builder.describe("default", artifact, parameters(tmp_path)).name == "words"
 
 
 def test_code_cannot_take_all_memory(builder: SubprocessBuilder, tmp_path: Path) -> None:
     with pytest.raises((ArtifactError, PipelineError), match=r"[Mm]emory"):
-        builder.describe(write(tmp_path, f"x = bytearray({8 << 30})"), {})
+        builder.describe("default", write(tmp_path, f"x = bytearray({8 << 30})"), {})
 
 
 ANSWERING = """
@@ -169,7 +169,7 @@ def test_code_that_answers_in_the_builders_place_is_not_believed(
     builder: SubprocessBuilder, tmp_path: Path, answer: str, message: str
 ) -> None:
     with pytest.raises(PipelineError, match=message):
-        builder.describe(write(tmp_path, ANSWERING.format(answer=answer)), {})
+        builder.describe("default", write(tmp_path, ANSWERING.format(answer=answer)), {})
 
 
 def test_an_authors_message_is_bounded_and_what_the_code_prints_is_no_part_of_it(
@@ -184,7 +184,7 @@ def test_an_authors_message_is_bounded_and_what_the_code_prints_is_no_part_of_it
     with pytest.raises(
         ArtifactError, match=r"line 5: ValueError: \[2J first x+\n.. \d+ characters are left out"
     ) as raised:
-        builder.describe(write(tmp_path, code), {})
+        builder.describe("default", write(tmp_path, code), {})
     assert len(raised.value.message) < 5000 and raised.value.message.endswith("x last")
     assert "printed" not in raised.value.message and "on stderr" not in raised.value.message
 
@@ -229,7 +229,7 @@ from pathlib import Path
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 builder = SubprocessBuilder()
 builder.open()
-builder.describe(Path({artifact!r}), {{}})
+builder.describe("default", Path({artifact!r}), {{}})
 """
 
 
@@ -253,3 +253,23 @@ def is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+def test_a_build_has_the_secrets_of_its_project_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the process from which it is forked have those of another one, whose environment can be read there."""
+    monkeypatch.setenv("EPOCHAL_SECRET_KAFKA", "of-default")
+    monkeypatch.setenv("EPOCHAL_PROJECT_PRICING_SECRET_KAFKA", "of-pricing")
+    code = """
+        import os
+        from pathlib import Path
+        forked = Path("/proc/self/environ").read_text()
+        raise ValueError(f"{os.environ.get('EPOCHAL_SECRET_KAFKA')}; {'of-' in forked}")
+    """
+    builder = SubprocessBuilder()
+    builder.open()
+    try:
+        for project, seen in (("pricing", "of-pricing"), ("default", "of-default"), ("stock", "None")):
+            with pytest.raises(PipelineError, match=f"{seen}; False"):
+                builder.describe(project, write(tmp_path, code), {})
+    finally:
+        builder.close()

@@ -27,7 +27,9 @@ class HeldBuilder(StandInBuilder):
     go: threading.Event = field(default_factory=threading.Event)
     begun: int = 0
 
-    def describe(self, artifact: Path, parameters: Mapping[str, Any], configuration: object = None) -> GraphDescription:
+    def describe(
+        self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object = None
+    ) -> GraphDescription:
         self.begun += 1
         assert self.go.wait(60)
         return super().describe(artifact, parameters, configuration)

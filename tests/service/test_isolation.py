@@ -144,7 +144,7 @@ keep(artifact, Path({code!r}).read_bytes())
 builder = SubprocessBuilder(isolation.user, settings.home_directory)
 builder.open()
 try:
-    builder.describe(artifact, {{}})
+    builder.describe("default", artifact, {{}})
 except EpochalError as error:
     print(json.dumps([isolation.user.name, error.slug, error.message]))
 builder.close()

@@ -346,7 +346,7 @@ def build() -> Pipeline:
 
 @pytest.mark.by_turns(2)
 def test_a_pipeline_is_built_by_another_process_which_ends(house: House, builder: KubernetesBuilder, pods: Any) -> None:
-    graph = builder.describe(pipeline(house, WORDS), {})
+    graph = builder.describe("default", pipeline(house, WORDS), {})
     assert (graph.name, dict(graph.sinks)) == ("flights", {"out": "files:/out"})
     assert pods.processes[0].wait(60) == 0
     assert list(house.settings.pods_directory.iterdir()) == []
@@ -357,9 +357,9 @@ def test_code_that_ends_its_process_is_told_so_and_its_message_is_the_authors(
     house: House, builder: KubernetesBuilder
 ) -> None:
     with pytest.raises(PipelineError, match="ended its process"):
-        builder.describe(pipeline(house, "import os; os._exit(9)"), {})
+        builder.describe("default", pipeline(house, "import os; os._exit(9)"), {})
     with pytest.raises(ArtifactError, match="no such carrier"):
-        builder.describe(pipeline(house, "raise ValueError('no such carrier')"), {})
+        builder.describe("default", pipeline(house, "raise ValueError('no such carrier')"), {})
 
 
 @pytest.mark.by_turns(2)
@@ -371,7 +371,7 @@ def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: Kubernet
             raise Conflict("cancelled")
 
     with pytest.raises(Conflict, match="cancelled"):
-        builder.rekey(code, {}, _configuration(), _rekey_of(house), meanwhile)
+        builder.rekey("default", code, {}, _configuration(), _rekey_of(house), meanwhile)
     assert pods.processes[0].wait(60) == 0
 
 
@@ -396,14 +396,14 @@ def test_a_pod_that_ends_or_does_not_begin_is_an_error_with_its_cause(
     monkeypatch.setattr(ProcessPods, "make", _never_begins)
     pods.condition_of_all = PodCondition(Phase.ENDED, "The image 'nobody/has:it' cannot be pulled.")
     with pytest.raises(EnvironmentProblem, match=r"has ended.*nobody/has:it"):
-        builder.describe(pipeline(house, WORDS), {})
+        builder.describe("default", pipeline(house, WORDS), {})
     pods.condition_of_all = PodCondition(Phase.ENDED, "The builder was killed for its memory (OOMKilled): ..", -9)
     with pytest.raises(PipelineError, match="OOMKilled"):
-        builder.describe(pipeline(house, WORDS), {})
+        builder.describe("default", pipeline(house, WORDS), {})
     monkeypatch.setattr(builder, "_settings", builder._settings.model_copy(update={"start_seconds": 0.2}))
     pods.condition_of_all = PodCondition(Phase.WAITING, "No node takes the pod.")
     with pytest.raises(EnvironmentProblem, match=r"has not begun within 0.2 s. No node takes the pod"):
-        builder.describe(pipeline(house, WORDS), {})
+        builder.describe("default", pipeline(house, WORDS), {})
     assert list(house.settings.pods_directory.iterdir()) == []
 
 
@@ -422,7 +422,7 @@ def test_a_kept_pod_that_does_not_answer_is_replaced(
     gone = PodCondition(Phase.ENDED, "The node of the pod is lost.")
     usual = pods.condition
     pods.condition = lambda pod: gone if pod is dead else usual(pod)  # type: ignore[method-assign]
-    assert builder.describe(pipeline(house, WORDS), {}).name == "flights"
+    assert builder.describe("default", pipeline(house, WORDS), {}).name == "flights"
     assert len(pods.processes) == 1
     eventually(lambda: list(house.settings.pods_directory.iterdir()) == [], 10)
 

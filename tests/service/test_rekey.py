@@ -36,7 +36,13 @@ class RekeyingBuilder(StandInBuilder):
         self.meanwhile = meanwhile
 
     def rekey(
-        self, artifact: Path, parameters: Mapping[str, Any], configuration: Any, wanted: RekeyOf, meanwhile: Any
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        configuration: Any,
+        wanted: RekeyOf,
+        meanwhile: Any,
     ) -> ManifestReference:
         before = self.store.read_manifest(wanted.head)
         place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}

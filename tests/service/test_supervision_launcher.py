@@ -85,7 +85,7 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("EPOCHAL_DATABASE_PASSWORD", "secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    seen = driver_environment(os.environ)
+    seen = driver_environment(os.environ, "default")
     assert "secret" not in seen.values()
     assert seen["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert seen["PYSPARK_PYTHON"] == sys.executable
@@ -110,12 +110,14 @@ def test_drivers_see_the_secrets_of_their_project_alone() -> None:
     assert seen("a-b") == {"EPOCHAL_SECRET_KAFKA": "of a-b"}
     assert seen("a-secret-b") == {"EPOCHAL_SECRET_KAFKA": "of a-secret-b"}
     assert seen("b") == seen("secret") == {}
+    # What is started before anybody has asked for it: the process that forks builders.
+    assert "SECRET" not in str(driver_environment(environment, None))
 
 
 @pytest.mark.parametrize("switch", ["1", "0", None])
 def test_faults_reach_drivers_of_a_test_only(switch: str | None) -> None:
     environment = {"PATH": os.environ["PATH"], faults.ENVIRONMENT: "[]"} | ({faults.SWITCH: switch} if switch else {})
-    seen = driver_environment(environment)
+    seen = driver_environment(environment, "default")
     assert (faults.ENVIRONMENT in seen) is (faults.SWITCH in seen) is (switch == "1")
 
 

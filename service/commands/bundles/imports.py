@@ -92,7 +92,7 @@ class ImportService:
         """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` where it is to start and is
         drained, and what the builder says of the code."""
         with self._beginning(id, project) as beginning:
-            return self._look(beginning, request)[0]
+            return self._look(project, beginning, request)[0]
 
     def make(self, id: str, project: str, request: ImportApplication, by: str) -> OperationAnswer:
         """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
@@ -103,7 +103,7 @@ class ImportService:
         self, id: str, project: str, beginning: Beginning, request: ImportApplication, by: str
     ) -> OperationAnswer:
         self._settings.check_project(project)
-        plan, graph, configuration = self._look(beginning, request)
+        plan, graph, configuration = self._look(project, beginning, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
         header = beginning.header
@@ -145,7 +145,7 @@ class ImportService:
             yield Beginning(bundle.header, bundle.snapshot(), artifacts)
 
     def _look(
-        self, beginning: Beginning, request: ImportApplication
+        self, project: str, beginning: Beginning, request: ImportApplication
     ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
         """Who made the bundle, its code, where it wrote."""
         header, artifacts = beginning.header, beginning.artifacts
@@ -160,9 +160,9 @@ class ImportService:
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:
-            after = self._builder.describe(code, parameters, configuration)
+            after = self._builder.describe(project, code, parameters, configuration)
             before = (
-                self._builder.describe(code, version.parameters, configuration)
+                self._builder.describe(project, code, version.parameters, configuration)
                 if version.graph is None
                 else GraphDescription.model_validate(version.graph)
             )

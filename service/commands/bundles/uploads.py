@@ -84,8 +84,8 @@ class Uploads:
     def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
         """One that the same caller has begun in the project is gone on with.
 
-        Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all of
-        it now."""
+        Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all
+        of it now."""
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
             raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")

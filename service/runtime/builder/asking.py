@@ -57,16 +57,21 @@ class AskingBuilder(ABC):
     """The verbs of a :class:`~epochal.service.domain.ports.Builder`."""
 
     def describe(
-        self, artifact: Path, parameters: Parameters, configuration: Configuration = _USUAL
+        self, project: str, artifact: Path, parameters: Parameters, configuration: Configuration = _USUAL
     ) -> GraphDescription:
         request = _request(artifact, parameters, configuration, Describe(), DESCRIBE_SECONDS)
-        return _there(self._answer(request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
+        return _there(self._answer(project, request.model_copy(update={"memory_bytes": DESCRIBE_MEMORY_BYTES})).graph)
 
-    def analyse(self, artifact: Path, parameters: Parameters, configuration: Configuration) -> GraphDescription:
-        return _there(self._answer(_request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph)
+    def analyse(
+        self, project: str, artifact: Path, parameters: Parameters, configuration: Configuration
+    ) -> GraphDescription:
+        return _there(
+            self._answer(project, _request(artifact, parameters, configuration, Analyse(), ANALYSE_SECONDS)).graph
+        )
 
     def trial(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: Configuration,
@@ -74,10 +79,11 @@ class AskingBuilder(ABC):
         meanwhile: Meanwhile,
     ) -> TrialReport:
         request = _request(artifact, parameters, configuration, trial, TRIAL_SECONDS)
-        return _there(self._answer(request, meanwhile).trial)
+        return _there(self._answer(project, request, meanwhile).trial)
 
     def rekey(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: Configuration,
@@ -85,22 +91,27 @@ class AskingBuilder(ABC):
         meanwhile: Meanwhile,
     ) -> ManifestReference:
         request = _request(artifact, parameters, configuration, target, REKEY_SECONDS)
-        return _there(self._answer(request, meanwhile).snapshot)
+        return _there(self._answer(project, request, meanwhile).snapshot)
 
     def shown(
-        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: Configuration = _USUAL
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        branch: ShownOf,
+        configuration: Configuration = _USUAL,
     ) -> Mapping[str, int | None]:
-        return _there(self._answer(_request(artifact, parameters, configuration, branch, SHOWN_SECONDS)).shown)
+        return _there(self._answer(project, _request(artifact, parameters, configuration, branch, SHOWN_SECONDS)).shown)
 
     @abstractmethod
-    def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         """What the process that builds has answered, at most :data:`LARGEST_ANSWER`, since the author's code runs there
         and could go on for ever; nothing when it ended without an
         answer, or did not know where to end. Raises what ``meanwhile`` raises, and ``EnvironmentProblem`` where no
         process can be had."""
 
-    def _answer(self, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
-        data = self.exchange(request, meanwhile)
+    def _answer(self, project: str, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
+        data = self.exchange(project, request, meanwhile)
         if not data:
             raise PipelineError(
                 f"Building the pipeline took over {request.seconds:g} s, or too much memory, or ended its process. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import resource
 import signal
 import tempfile
@@ -48,6 +49,7 @@ _SHORT_LIVED = {
 def answer(request: BuildRequest) -> BuildAnswer:
     """Carry out one request within its limits. Never raises; what runs out of time ends the process."""
     _limit(request)
+    os.environ.update(request.secrets)
     try:
         match request.work:
             case Describe():

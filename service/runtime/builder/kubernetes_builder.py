@@ -17,7 +17,7 @@ from epochal.errors import EnvironmentProblem, LauncherUnavailable, PipelineErro
 from epochal.service.domain.building import BuildRequest, RekeyOf, TrialOf
 from epochal.service.domain.kubernetes.builders import needs_own_pod
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
-from epochal.service.domain.kubernetes.settings import DEFAULT_PROJECT, KubernetesSettings
+from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import check_spark_options, wants_executors
 from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.domain.settings import Settings
@@ -59,9 +59,8 @@ class KubernetesBuilder(AskingBuilder):
         if kubernetes is None:
             raise EnvironmentProblem("Builders in pods need `epochal up --kubernetes FILE` (docs/kubernetes.md).")
         kept = KeptPods(settings.pods_directory)
-        namespace = kubernetes.namespace(DEFAULT_PROJECT)
         variables = passed_on(os.environ)
-        pods = BuilderPods(kubernetes, kept, settings.internal_url, namespace, REKEY_SECONDS, variables)
+        pods = BuilderPods(kubernetes, kept, settings.internal_url, REKEY_SECONDS, variables)
         return cls(kubernetes, pods, kept)
 
     def open(self) -> None:
@@ -76,14 +75,15 @@ class KubernetesBuilder(AskingBuilder):
         ready, warming = self._pods.states
         return SpareFigures(limit=self._settings.spare_builders, ready=ready, warming=warming)
 
-    def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+        namespace = self._settings.namespace(project)
         spark, sized = request.configuration.spark, isinstance(request.work, TrialOf | RekeyOf)
         check_spark_options(spark)
         if not needs_own_pod(spark, sized):
-            while (pod := self._pods.take()) is not None:
+            while (pod := self._pods.take(namespace)) is not None:
                 with suppress(_Unusable):
                     return self._exchange_with(pod, request, meanwhile)
-        return self._exchange_with(self._pods.make(spark, sized), request, meanwhile)
+        return self._exchange_with(self._pods.make(namespace, spark, sized), request, meanwhile)
 
     def _exchange_with(self, pod: MadePod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         """Raises :class:`_Unusable` for a pod that was kept and is of no use."""

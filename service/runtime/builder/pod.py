@@ -21,6 +21,7 @@ from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.wire.pods import WAIT_SECONDS
+from epochal.wire.projects import DEFAULT_PROJECT
 
 log = logging.getLogger("epochal.builder")
 
@@ -82,7 +83,8 @@ def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, c
 
     threading.Thread(target=look, name="wanted", daemon=True).start()
     try:
-        return builder.exchange(with_code_here(keeper, request, code), meanwhile)
+        # All secrets in the pod's environment are of the project that it is in, whatever that is called.
+        return builder.exchange(DEFAULT_PROJECT, with_code_here(keeper, request, code), meanwhile)
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message)).model_dump_json().encode()
     finally:

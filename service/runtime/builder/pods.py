@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.machine import steady_seconds
 from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
+from epochal.wire.projects import DEFAULT_PROJECT
 
 log = logging.getLogger("epochal.builder")
 
@@ -40,7 +42,7 @@ class MadePod:
 
 
 class BuilderPods:
-    """Keeps ``settings.spare_builders`` pods that have Spark started, in the namespace of each project's builds.
+    """Keeps ``settings.spare_builders`` pods that have Spark started, in the namespaces that were asked for last.
 
     A pod is of the control plane that made it, and ends by itself when that is gone. What is left of it then, any
     control plane removes.
@@ -51,19 +53,20 @@ class BuilderPods:
         settings: KubernetesSettings,
         kept: KeptPods,
         control_plane: str,
-        namespace: str,
         longest_seconds: float,
         variables: Mapping[str, str],
     ) -> None:
         """``control_plane``: where its pods call. ``longest_seconds``: of a request."""
         self._settings = settings
+        self._places = settings.spare_builders
         self._api = ClusterApi(settings)
         self._kept = kept
         self._control_plane = control_plane
-        self._namespace = namespace
         self._longest_seconds = longest_seconds
         self._variables = dict(variables)
         self._warm: list[MadePod] = []
+        self._asked: list[str] = []
+        """Namespaces, the one that was asked for last first."""
         self._mine: set[str] = set()
         """By uid: those that somebody waits for or that are kept."""
         self._lock = threading.Lock()
@@ -94,22 +97,24 @@ class BuilderPods:
         ready = sum(self._kept.is_ready(name) for name in names)
         return ready, len(names) - ready
 
-    def take(self) -> MadePod | None:
-        """One that is ready, or else on its way; it is the caller's from now on. ``None``: there is none."""
+    def take(self, namespace: str) -> MadePod | None:
+        """One that is ready there, or else on its way; it is the caller's from now on. ``None``: there is none."""
         with self._lock:
             self._schedule.asked_for()
-            if not self._warm:
+            self._asked = [namespace, *(each for each in self._asked if each != namespace)][: self._places]
+            there = [pod for pod in self._warm if pod.namespace == namespace]
+            if not there:
                 return None
-            best = min(self._warm, key=lambda pod: (not self._kept.is_ready(pod.name), pod.begun_at))
+            best = min(there, key=lambda pod: (not self._kept.is_ready(pod.name), pod.begun_at))
             self._warm.remove(best)
         return best
 
-    def make(self, spark: Mapping[str, str], sized: bool, warm: bool = False) -> MadePod:
+    def make(self, namespace: str, spark: Mapping[str, str], sized: bool, warm: bool = False) -> MadePod:
         """Raises ``EnvironmentProblem``, ``OptionError``."""
         settings = self._settings
         pod = BuilderPod(
             name=f"{BUILDER_PREFIX}{secrets.token_hex(8)}",
-            namespace=self._namespace,
+            namespace=namespace,
             control_plane=self._control_plane,
             seconds=_TIMES.retired + settings.start_seconds + self._longest_seconds,
             spark=spark,
@@ -120,8 +125,8 @@ class BuilderPods:
         manifest = builder_manifest(pod, settings)
         self._kept.expect(pod.name)
         try:
-            made = self._created(manifest)
-            self._kept.made(pod.name, f"{self._namespace}/{pod.name}/{made.uid}")
+            made = self._created(namespace, manifest)
+            self._kept.made(pod.name, f"{namespace}/{pod.name}/{made.uid}")
         except BaseException:
             self._kept.forget(pod.name)
             raise
@@ -151,11 +156,11 @@ class BuilderPods:
         except (LauncherUnavailable, Refused) as error:
             log.warning("the pod %s of a builder cannot be removed now: %s", pod.name, error)
 
-    def _created(self, manifest: Json) -> MadePod:
+    def _created(self, namespace: str, manifest: Json) -> MadePod:
         try:
-            made = self._api.create_pod(self._namespace, manifest)
+            made = self._api.create_pod(namespace, manifest)
         except Refused as error:
-            refused = refusal(error.status, error.message, self._namespace, BUILDERS)
+            refused = refusal(error.status, error.message, namespace, BUILDERS)
             raise EnvironmentProblem(refused.message) from error
         except LauncherUnavailable as error:
             raise EnvironmentProblem(
@@ -164,7 +169,7 @@ class BuilderPods:
         metadata = made["metadata"]
         with self._lock:
             self._mine.add(metadata["uid"])
-        return MadePod(self._namespace, metadata["name"], metadata["uid"], False, steady_seconds())
+        return MadePod(namespace, metadata["name"], metadata["uid"], False, steady_seconds())
 
     def _run(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
@@ -187,14 +192,32 @@ class BuilderPods:
             if is_ready:
                 self._schedule.became_ready()
             why = self._schedule.why_over(steady_seconds() - pod.begun_at, is_ready)
+            if why is None and self._is_surplus(pod):
+                why = "is not where builders are asked for"
             if why is not None and self._is_let_go(pod):
                 log.info("the builder %s %s, and ends", pod.name, why)
                 self.remove(pod)
-        if len(warm) < self._settings.spare_builders and self._schedule.may_begin():
+        missing = self._missing()
+        if missing is not None and self._schedule.may_begin():
             self._schedule.begun()
-            pod = self.make({}, sized=False, warm=True)
+            pod = self.make(missing, {}, sized=False, warm=True)
             with self._lock:
                 self._warm.append(pod)
+
+    def _wanted(self) -> Counter[str]:
+        """How many there are to be in each namespace: one for each place, of those asked for last in turn."""
+        asked = self._asked or [self._settings.namespace(DEFAULT_PROJECT)]
+        return Counter(asked[place % len(asked)] for place in range(self._places))
+
+    def _missing(self) -> str | None:
+        with self._lock:
+            left = self._wanted() - Counter(pod.namespace for pod in self._warm)
+            return next(iter(left), None) if len(self._warm) < self._places else None
+
+    def _is_surplus(self, pod: MadePod) -> bool:
+        with self._lock:
+            there = Counter(each.namespace for each in self._warm)
+            return there[pod.namespace] > self._wanted()[pod.namespace]
 
     def _is_let_go(self, pod: MadePod) -> bool:
         """``False``: somebody has taken it."""
@@ -206,7 +229,11 @@ class BuilderPods:
 
     def _sweep(self) -> None:
         """What earlier control planes have left, and those of this one that ended by themselves."""
-        for pod in self._api.pods(self._namespace, SELECTOR)[0]:
+        for namespace in sorted(set(self._settings.namespaces.values())):
+            self._sweep_in(namespace)
+
+    def _sweep_in(self, namespace: str) -> None:
+        for pod in self._api.pods(namespace, SELECTOR)[0]:
             metadata, condition = pod["metadata"], condition_of(pod, sort=BUILDERS)
             with self._lock:
                 kept = next((warm for warm in self._warm if warm.uid == metadata["uid"]), None)
@@ -215,7 +242,7 @@ class BuilderPods:
                 log.warning("the builder %s has ended by itself: %s", kept.name, condition.cause or "see its log")
                 self.remove(kept)
             elif not is_mine and _is_left_over(pod, condition, self._settings.start_seconds):
-                self._api.delete_pod(self._namespace, metadata["name"], metadata["uid"], 0)
+                self._api.delete_pod(namespace, metadata["name"], metadata["uid"], 0)
 
 
 def _is_left_over(pod: Json, condition: PodCondition, start_seconds: float) -> bool:

@@ -56,42 +56,49 @@ class BoundedBuilder:
         self._builder.close()
 
     def describe(
-        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+        self, project: str, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         with self._place():
-            return self._builder.describe(artifact, parameters, configuration)
+            return self._builder.describe(project, artifact, parameters, configuration)
 
     def analyse(
-        self, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
+        self, project: str, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
     ) -> GraphDescription:
         with self._place():
-            return self._builder.analyse(artifact, parameters, configuration)
+            return self._builder.analyse(project, artifact, parameters, configuration)
 
     def trial(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: ApplicationConfiguration,
         trial: TrialOf,
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        return self._builder.trial(artifact, parameters, configuration, trial, meanwhile)
+        return self._builder.trial(project, artifact, parameters, configuration, trial, meanwhile)
 
     def rekey(
         self,
+        project: str,
         artifact: Path,
         parameters: Parameters,
         configuration: ApplicationConfiguration,
         target: RekeyOf,
         meanwhile: Meanwhile,
     ) -> ManifestReference:
-        return self._builder.rekey(artifact, parameters, configuration, target, meanwhile)
+        return self._builder.rekey(project, artifact, parameters, configuration, target, meanwhile)
 
     def shown(
-        self, artifact: Path, parameters: Parameters, branch: ShownOf, configuration: ApplicationConfiguration
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        branch: ShownOf,
+        configuration: ApplicationConfiguration,
     ) -> Mapping[str, int | None]:
         with self._place():
-            return self._builder.shown(artifact, parameters, branch, configuration)
+            return self._builder.shown(project, artifact, parameters, branch, configuration)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from epochal.service.domain.building import AS_EVER, FOR_WARM, ONCE, BuildReques
 from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.runtime.builder.asking import AskingBuilder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
-from epochal.service.runtime.launchers.local import driver_environment
+from epochal.service.runtime.launchers.local import driver_environment, project_secrets
 from epochal.service.runtime.launchers.processes import memory_of_session
 from epochal.wire.pods import LARGEST_ANSWER
 
@@ -81,8 +81,9 @@ class SubprocessBuilder(AskingBuilder):
             bytes=sum(memory_of_session(process) for process, _ in self._states),
         )
 
-    def exchange(self, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         """The child's answer; empty when it ended without one. The child ends with the connection."""
+        request = request.model_copy(update={"secrets": project_secrets(os.environ, project)})
         ours, theirs = socket.socketpair()
         with ours:
             try:
@@ -130,7 +131,7 @@ class SubprocessBuilder(AskingBuilder):
             self._control.close()
         ours, theirs = socket.socketpair()
         self._control, self._states, self._said = ours, [], b""
-        environment = driver_environment(os.environ)
+        environment = driver_environment(os.environ, None)
         if self._user is not None and self._home is not None:
             environment = self._user.environment(environment, self._home)
         with theirs:

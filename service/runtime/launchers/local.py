@@ -52,23 +52,29 @@ _PASSED_ON = (
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 
 
-def driver_environment(environment: Mapping[str, str], project: str = DEFAULT_PROJECT) -> dict[str, str]:
+def driver_environment(environment: Mapping[str, str], project: str | None) -> dict[str, str]:
     """What a driver of a project sees of the control plane's environment: an allow-list, so that no other secret comes
-    through."""
+    through. Without a project it is nobody's yet, and has no project's secrets."""
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    # What its pipelines refer to as secret("env:EPOCHAL_SECRET_..").
-    passed |= {
-        VARIABLES + secret: value
-        for name, value in environment.items()
-        if (secret := _secret_of(project, name)) is not None
-    }
+    if project is not None:
+        passed |= project_secrets(environment, project)
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
     # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return passed
+
+
+def project_secrets(environment: Mapping[str, str], project: str) -> dict[str, str]:
+    """What the project's pipelines refer to as ``secret("env:EPOCHAL_SECRET_..")``, of the control plane's
+    environment."""
+    return {
+        VARIABLES + secret: value
+        for name, value in environment.items()
+        if (secret := _secret_of(project, name)) is not None
+    }
 
 
 def _secret_of(project: str, variable: str) -> str | None:
