@@ -49,6 +49,7 @@ from epochal.cli import (
 )
 from epochal.cli.failures import ExitCode, exit_code, of_the_system, sentence, unexpected
 from epochal.cli.output import encode
+from epochal.cli.session import chosen_project
 from epochal.errors import EpochalError
 
 HELP = (
@@ -131,7 +132,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    """``project`` is for :func:`epochal.cli.session.connected`, which every command about a control plane calls."""
+    chosen_project.set(project)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
-import click
 from rich.markup import escape
 
 from epochal.cli.output import Output
@@ -64,15 +64,12 @@ def _progress(application: Application) -> str:
     return " · ".join(part for part in (application.state, epoch, application.detail) if part)
 
 
+chosen_project: ContextVar[str | None] = ContextVar("chosen_project", default=None)
+"""What ``epochal --project`` says, before the command."""
+
+
 @contextmanager
 def connected(url: str | None, as_json: bool, project: str | None = None) -> Iterator[Session]:
     """``project``: the one that is meant, where it is not what ``epochal --project`` says."""
-    with Client(url, project=project or _chosen_project()) as client:
+    with Client(url, project=project or chosen_project.get()) as client:
         yield Session(client, Output.make(as_json))
-
-
-def _chosen_project() -> str | None:
-    """What the command line says before the command."""
-    context = click.get_current_context(silent=True)
-    chosen = None if context is None else context.find_root().params.get("project")
-    return chosen if isinstance(chosen, str) else None
