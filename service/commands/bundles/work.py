@@ -57,7 +57,7 @@ class BundleWork:
         executions: list[str] = []
 
         def finish(session: Session, operation: Operation, result: ImportResult) -> None:
-            application = ApplicationRepository(session).named(result.application)
+            application = ApplicationRepository(session).named(arguments.name)
             if arguments.start:
                 started = start_operation(session, application, operation.created_by)
                 result = result.model_copy(update={"operation": started.id})
