@@ -104,7 +104,7 @@ def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
         yield errors.Unauthenticated
         yield errors.Forbidden
         yield errors.CatalogUnavailable
-    if access is not None and access.role is not None:
+    if access is Access.MEMBER or (access is not None and access.role is not None):
         yield errors.IssuerUnavailable
         if is_metered(endpoint):
             yield errors.TooManyRequests
