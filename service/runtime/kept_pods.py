@@ -41,7 +41,7 @@ class KeptPods:
         """A pod with this name is about to be made."""
         (self._folder / name).mkdir(mode=_OWNER_ONLY, parents=True)
 
-    def made(self, name: str, reference: str) -> None:
+    def identify(self, name: str, reference: str) -> None:
         """From now on this pod, ``{namespace}/{name}/{uid}``, is answered."""
         _put(self._folder / name / _POD, reference.encode())
 

@@ -35,7 +35,7 @@ def _environment_of(process):
 
 def _asked(path, method="GET", data=None):
     token = open(os.environ["EPOCHAL_ORDERS_TOKEN_FILE"]).read() if "EPOCHAL_ORDERS_TOKEN_FILE" in os.environ else TOKEN
-    request = urllib.request.Request(URL + path, data, {"Authorization": f"Bearer {token}"}, method=method)
+    request = urllib.request.Request(URL + path, data, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}, method=method)
     try:
         return urllib.request.urlopen(request, timeout=10).status
     except urllib.error.HTTPError as error:

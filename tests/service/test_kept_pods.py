@@ -71,7 +71,7 @@ class House:
 
     def pod(self, name: str) -> Keeper:
         self.kept.expect(name)
-        self.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+        self.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
         return self.keeper(name)
 
 
@@ -176,7 +176,7 @@ def test_an_answer_without_end_is_refused(house: House) -> None:
 
 def test_a_pod_that_is_quicker_than_who_made_it_asks_again(house: House) -> None:
     house.kept.expect("one")
-    threading.Timer(0.7, lambda: house.kept.made("one", f"{NAMESPACE}/one/uid-one")).start()
+    threading.Timer(0.7, lambda: house.kept.identify("one", f"{NAMESPACE}/one/uid-one")).start()
     house.keeper("one").check_wanted()
 
 
@@ -197,7 +197,7 @@ def spare(house: House, name: str = SPARE, kept: bool = True) -> Askers:
     """A spare's pod, as it asks whose driver it is."""
     if kept:
         house.kept.expect(name)
-        house.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+        house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
     file = house.folder / f"token-{name}"
     file.write_text(house.token(name, f"uid-{name}", "epochal-driver"))
     return Askers(name, environment(house, file), patience_seconds=0.5)
@@ -299,7 +299,7 @@ class ProcessPods:
         }
         command = [sys.executable, "-m", "epochal.service.runtime.builder.pod", name, "0"]
         self.processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
-        self.house.kept.made(name, f"{NAMESPACE}/{name}/uid-{name}")
+        self.house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
         return MadePod(NAMESPACE, name, f"uid-{name}", warm, steady_seconds())
 
     def condition(self, pod: MadePod) -> PodCondition:
@@ -409,7 +409,7 @@ def test_a_pod_that_ends_or_does_not_begin_is_an_error_with_its_cause(
 
 def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> MadePod:
     pods.house.kept.expect("none")
-    pods.house.kept.made("none", f"{NAMESPACE}/none/uid-none")
+    pods.house.kept.identify("none", f"{NAMESPACE}/none/uid-none")
     return MadePod(NAMESPACE, "none", "uid-none", warm, steady_seconds())
 
 

@@ -19,7 +19,7 @@ from epochal.client import Client
 from epochal.errors import EpochalError
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, free_port
 
-START_SECONDS = 60
+START_SECONDS = 180
 STOP_SECONDS = 20
 COMMAND = Path(sys.executable).with_name("epochal")
 PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")

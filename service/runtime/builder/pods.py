@@ -125,13 +125,13 @@ class BuilderPods:
         manifest = builder_manifest(pod, settings)
         self._kept.expect(pod.name)
         try:
-            made = self._created(namespace, manifest)
-            self._kept.made(pod.name, f"{namespace}/{pod.name}/{made.uid}")
+            created = self._created(namespace, manifest)
+            self._kept.identify(pod.name, f"{namespace}/{pod.name}/{created.uid}")
         except BaseException:
             self._kept.forget(pod.name)
             raise
-        made.warm = warm
-        return made
+        created.warm = warm
+        return created
 
     def condition(self, pod: MadePod) -> PodCondition:
         """Raises ``LauncherUnavailable``."""
@@ -158,7 +158,7 @@ class BuilderPods:
 
     def _created(self, namespace: str, manifest: Json) -> MadePod:
         try:
-            made = self._api.create_pod(namespace, manifest)
+            created = self._api.create_pod(namespace, manifest)
         except Refused as error:
             refused = refusal(error.status, error.message, namespace, BUILDERS)
             raise EnvironmentProblem(refused.message) from error
@@ -166,7 +166,7 @@ class BuilderPods:
             raise EnvironmentProblem(
                 f"The pipeline cannot be built, since no pod can be started for it: {error.message} Try again."
             ) from error
-        metadata = made["metadata"]
+        metadata = created["metadata"]
         with self._lock:
             self._mine.add(metadata["uid"])
         return MadePod(namespace, metadata["name"], metadata["uid"], False, steady_seconds())
@@ -204,20 +204,20 @@ class BuilderPods:
             with self._lock:
                 self._warm.append(pod)
 
-    def _wanted(self) -> Counter[str]:
+    def _places_by_namespace(self) -> Counter[str]:
         """How many there are to be in each namespace: one for each place, of those asked for last in turn."""
         asked = self._asked or [self._settings.namespace(DEFAULT_PROJECT)]
         return Counter(asked[place % len(asked)] for place in range(self._places))
 
     def _missing(self) -> str | None:
         with self._lock:
-            left = self._wanted() - Counter(pod.namespace for pod in self._warm)
+            left = self._places_by_namespace() - Counter(pod.namespace for pod in self._warm)
             return next(iter(left), None) if len(self._warm) < self._places else None
 
     def _is_surplus(self, pod: MadePod) -> bool:
         with self._lock:
             there = Counter(each.namespace for each in self._warm)
-            return there[pod.namespace] > self._wanted()[pod.namespace]
+            return there[pod.namespace] > self._places_by_namespace()[pod.namespace]
 
     def _is_let_go(self, pod: MadePod) -> bool:
         """``False``: somebody has taken it."""

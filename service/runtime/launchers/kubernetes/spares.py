@@ -229,7 +229,7 @@ class SparePods:
         try:
             keeping.kept.give(name, orders.model_dump_json().encode())
             uid = self._api.create_pod(key.namespace, manifest)["metadata"]["uid"]
-            keeping.kept.made(name, f"{key.namespace}/{name}/{uid}")
+            keeping.kept.identify(name, f"{key.namespace}/{name}/{uid}")
         except BaseException:
             keeping.kept.forget(name)
             raise
