@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ EXECUTORS = {
     "spark.driver.memory": "512m",
     "spark.kubernetes.driver.request.cores": "100m",
 }
-SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Application:
         return self.installed.executors(self.driver["metadata"]["name"])
 
     def reaches(self, epoch: int) -> None:
-        self.installed.eventually(lambda: self.epoch >= epoch, SECONDS)
+        self.installed.eventually(lambda: self.epoch >= epoch)
 
     def goes_on(self, epochs: int = 3) -> None:
         """It commits so many more."""
@@ -144,7 +142,3 @@ def trace(installed: Installation) -> None:
         (there,) = connection.execute("SELECT to_regclass('availability_trace') IS NOT NULL").fetchone() or (False,)
         if not there:
             connection.execute(TRACE)
-
-
-def described(problems: list[str]) -> str:
-    return json.dumps(problems, indent=1)

@@ -40,7 +40,7 @@ APPLICATIONS = "epochal-applications"
 IMAGE, SCRIPTED_IMAGE = "registry.example/epochal", "registry.example/scripted:1"
 NODES = 3
 NODE_GONE_SECONDS = 6
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 600
 SHARED = Path("/srv/epochal")
 """Where pods see the folder that they share."""
 CONNECTIONS = 16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from epochal.client import Client
@@ -11,6 +13,8 @@ from tests.kubernetes.installed.installation import APPLICATIONS, Installation
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SCRIPTED, COUNTED = 18, 2
+AT_ONCE = 4
+"""People who submit: what they submit is built, for which a control plane takes so many at a time."""
 
 
 def test_twenty_applications_at_once(installed: Installation) -> None:
@@ -19,10 +23,11 @@ def test_twenty_applications_at_once(installed: Installation) -> None:
     with installed.client() as client:
         scripted = [Scripted(installed, client, f"many-{number}") for number in range(SCRIPTED)]
         counted = [Counted(installed, client, f"many-with-spark-{number}") for number in range(COUNTED)]
-        for light in scripted:
-            light.submit(pause_seconds=2.0)
-        for heavy in counted:
-            heavy.submit()
+        with ThreadPoolExecutor(AT_ONCE) as people:
+            submitted = [people.submit(light.submit, 2.0) for light in scripted]
+            submitted += [people.submit(heavy.submit) for heavy in counted]
+        for done in submitted:
+            done.result()
         for each in (*scripted, *counted):
             each.reaches(2)
         drivers = {each.driver["metadata"]["uid"] for each in (*scripted, *counted)}
