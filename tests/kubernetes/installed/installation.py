@@ -270,6 +270,7 @@ def head(client: Client, application: str) -> int:
 @contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
     """A cluster with nothing installed on it yet. Raises ``ServerUnavailable``."""
+    helm.disable_logging()  # what it says of its work; what has gone wrong it raises
     with ExitStack() as stack:
         cluster = stack.enter_context(kubernetes(NODE_GONE_SECONDS))
         network = stack.enter_context(pod_network(cluster))
