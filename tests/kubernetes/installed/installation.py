@@ -150,8 +150,8 @@ class Installation:
         data = self.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-admin")["data"]
         return base64.b64decode(data["token"]).decode()
 
-    def client(self) -> Client:
-        return Client(self.public.url, self.token)
+    def client(self, project: str = "default") -> Client:
+        return Client(self.public.url, self.token, project=project)
 
     def run(self, *arguments: str, folder: Path | None = None) -> str:
         """What an ``epochal`` command says, as a person on another machine runs it."""
@@ -185,9 +185,11 @@ class Installation:
         namespace, name, _ = process.split("/")
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    def executors(self, driver: str) -> dict[str, Any]:
-        found = self.pods(APPLICATIONS, "spark-role%3Dexecutor")
-        return {name: pod for name, pod in found.items() if name.startswith(f"{driver}-exec-")}
+    def executors(self, driver: Any) -> dict[str, Any]:
+        """The pods that Spark has started for a driver's pod."""
+        metadata = driver["metadata"]
+        found = self.pods(metadata["namespace"], "spark-role%3Dexecutor")
+        return {name: pod for name, pod in found.items() if name.startswith(f"{metadata['name']}-exec-")}
 
     def on_its_node(self, pod: Any) -> Pod:
         """What runs of it."""
