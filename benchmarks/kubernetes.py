@@ -37,7 +37,7 @@ from tests.kubernetes.installed.commands import Reader, section
 from tests.kubernetes.installed.installation import Installation, installation
 
 TURNS = 3
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.2
 SUBMITTED, WITH_SPARE = "submit to first commit", "submit to first commit, with a spare pod"
 KILLED = "driver's pod killed, to next commit"
 REACH = {SUBMITTED: 60.0, KILLED: 30.0, WITH_SPARE: 10.0}
