@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import httpx
+from helm_python import HelmError
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
@@ -31,13 +32,13 @@ from benchmarks.report import write_section
 from benchmarks.result import Result, at_most
 from benchmarks.running import wait_for
 from epochal.client import Client
-from epochal.errors import EnvironmentProblem
+from epochal.errors import EnvironmentProblem, EpochalError
 from tests.kubernetes.installed.applications import Counted
 from tests.kubernetes.installed.commands import Reader, section
 from tests.kubernetes.installed.installation import Installation, installation
 
 TURNS = 3
-LOOK_SECONDS = 0.2
+LOOK_SECONDS, PATIENCE_SECONDS = 0.2, 600.0
 SUBMITTED, WITH_SPARE = "submit to first commit", "submit to first commit, with a spare pod"
 KILLED = "driver's pod killed, to next commit"
 REACH = {SUBMITTED: 60.0, KILLED: 30.0, WITH_SPARE: 10.0}
@@ -63,21 +64,22 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     machine, commit = describe(), commit_name()
     try:
-        results = measured(options.turns, options.spares)
+        results, is_whole = measured(options.turns, options.spares)
     except EnvironmentProblem as problem:
         console.print(f"Not measured: {problem.message}", style="red", markup=False)
         return 1
     console.print(_table(results))
-    if options.turns >= TURNS:
+    if is_whole and options.turns >= TURNS:
         facts = "\n".join(f"| {name} | {value} |" for name, value in machine.items())
         written = f"Measured on {datetime.now(UTC):%Y-%m-%d}, of commit {commit}.\n\n| | |\n|---|---|\n{facts}"
         write_section("bench-kubernetes", f"{INTRODUCTION}\n\n{written}\n\n{_markdown(results)}")
-    return 0
+    return 0 if is_whole else 1
 
 
-def measured(turns: int, spares: bool) -> list[Result]:
-    """Raises ``EnvironmentProblem`` where the cluster cannot be had."""
+def measured(turns: int, spares: bool) -> tuple[list[Result], bool]:
+    """What was measured, and whether that is all. Raises ``EnvironmentProblem`` where the cluster cannot be had."""
     seconds: dict[str, list[float]] = {}
+    is_whole = True
     with tempfile.TemporaryDirectory(prefix="epochal-bench-kubernetes-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         with installation(folder) as installed:
@@ -85,13 +87,17 @@ def measured(turns: int, spares: bool) -> list[Result]:
             Reader(installed, folder / "reader").follow(section("sh")[0])
             installed.wait_until_ready()
             with installed.client() as client:
-                for what, took in _measured(installed, client, turns, spares):
-                    seconds.setdefault(what, []).append(took)
-                    console.print(f"[dim]{what}: {took:.1f} s[/]")
+                try:
+                    for what, took in _measured(installed, client, turns, spares):
+                        seconds.setdefault(what, []).append(took)
+                        console.print(f"[dim]{what}: {took:.1f} s[/]")
+                except (EpochalError, HelmError, AssertionError) as error:
+                    is_whole = False  # what was measured until then is not lost
+                    console.print(f"Not measured to its end: {error}", style="red", markup=False)
     return [
-        at_most(what, median(took), REACH[what], "s", f"median of {turns}, {min(took):.1f} to {max(took):.1f} s", 1)
+        at_most(what, median(took), REACH[what], "s", f"median of {len(took)}, {min(took):.1f} to {max(took):.1f} s", 1)
         for what, took in seconds.items()
-    ]
+    ], is_whole
 
 
 def _measured(installed: Installation, client: Client, turns: int, spares: bool) -> Iterator[tuple[str, float]]:
@@ -110,7 +116,7 @@ def _measured(installed: Installation, client: Client, turns: int, spares: bool)
     _submitted(first)
     _stop(first)
     for turn in range(turns):
-        wait_for(lambda: _is_kept(installed), "a spare pod", 0.5)
+        wait_for(lambda: _is_kept(installed), "a spare pod", 0.5, PATIENCE_SECONDS)
         application = Counted(installed, client, f"warm-{turn}")
         yield WITH_SPARE, _submitted(application)
         _stop(application)
@@ -119,7 +125,7 @@ def _measured(installed: Installation, client: Client, turns: int, spares: bool)
 def _submitted(application: Counted) -> float:
     began = time.monotonic()
     application.submit()
-    wait_for(lambda: application.epoch > 0, "the first epoch", LOOK_SECONDS)
+    wait_for(lambda: application.epoch > 0, "the first epoch", LOOK_SECONDS, PATIENCE_SECONDS)
     return time.monotonic() - began
 
 
@@ -127,7 +133,9 @@ def _killed(application: Counted) -> float:
     attempt = application.attempt
     began = time.monotonic()
     application.installed.kill(application.driver)
-    wait_for(lambda: application.has_committed(attempt + 1), "an epoch of the next attempt", LOOK_SECONDS)
+    wait_for(
+        lambda: application.has_committed(attempt + 1), "an epoch of the next attempt", LOOK_SECONDS, PATIENCE_SECONDS
+    )
     return time.monotonic() - began
 
 
