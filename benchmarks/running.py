@@ -48,11 +48,13 @@ def has_key(application: ApplicationHandle, key: int) -> bool:
     return True
 
 
-def wait_for(condition: Callable[[], bool], what: str, pause: float = 0.1) -> float:
+def wait_for(
+    condition: Callable[[], bool], what: str, pause: float = 0.1, patience_seconds: float = PATIENCE_SECONDS
+) -> float:
     """Seconds until ``condition()``. Raises ``EpochalError`` when it takes too long."""
     started = time.monotonic()
     while not condition():
-        if time.monotonic() - started > PATIENCE_SECONDS:
-            raise EpochalError(f"The benchmark waited {PATIENCE_SECONDS} s for {what}.")
+        if time.monotonic() - started > patience_seconds:
+            raise EpochalError(f"The benchmark waited {patience_seconds:g} s for {what}.")
         time.sleep(pause)
     return time.monotonic() - started

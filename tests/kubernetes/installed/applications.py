@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow.dataset
 
 from epochal.client import Client
 from epochal.errors import NotFound
+from epochal.wire.projects import full_name
 from tests.availability.judging import TRACE, Catalog, Journal
 from tests.kubernetes.installed.installation import SCRIPTED_IMAGE, SHARED, Installation, head
 
@@ -24,7 +24,6 @@ EXECUTORS = {
     "spark.driver.memory": "512m",
     "spark.kubernetes.driver.request.cores": "100m",
 }
-SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,10 @@ class Application:
 
     @property
     def executors(self) -> dict[str, Any]:
-        return self.installed.executors(self.driver["metadata"]["name"])
+        return self.installed.executors(self.driver)
 
     def reaches(self, epoch: int) -> None:
-        self.installed.eventually(lambda: self.epoch >= epoch, SECONDS)
+        self.installed.eventually(lambda: self.epoch >= epoch)
 
     def goes_on(self, epochs: int = 3) -> None:
         """It commits so many more."""
@@ -108,7 +107,8 @@ class Counted(Application):
         if numbers != list(range(len(numbers))):
             missing = sorted(set(range(len(numbers))) - set(numbers))
             yield f"of {len(numbers)} rows {missing[:10]} are missing, {len(numbers) - len(set(numbers))} came twice"
-        with Client(self.installed.lookups.url, self.installed.token) as lookups:
+        token, project = self.installed.token, self.client.project
+        with Client(self.installed.lookups.url, token, project=project) as lookups:
             counts = lookups.application(self.name).state("counts")
             for digit in range(10):
                 found = (counts.get(digit, epoch=epoch).value or {}).get("rows")
@@ -134,7 +134,7 @@ class Scripted(Application):
     def problems(self, killed: int = 0) -> list[str]:
         """Once it was stopped. ``killed``: so many of its drivers were."""
         with self.installed.connect() as connection:
-            found = Catalog(connection).application(self.name, self.folder)
+            found = Catalog(connection).application(full_name(self.client.project, self.name), self.folder)
         return [f"{self.name}: {problem}" for problem in found.problems(self.journal, killed)]
 
 
@@ -144,7 +144,3 @@ def trace(installed: Installation) -> None:
         (there,) = connection.execute("SELECT to_regclass('availability_trace') IS NOT NULL").fetchone() or (False,)
         if not there:
             connection.execute(TRACE)
-
-
-def described(problems: list[str]) -> str:
-    return json.dumps(problems, indent=1)

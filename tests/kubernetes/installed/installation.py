@@ -40,7 +40,7 @@ APPLICATIONS = "epochal-applications"
 IMAGE, SCRIPTED_IMAGE = "registry.example/epochal", "registry.example/scripted:1"
 NODES = 3
 NODE_GONE_SECONDS = 6
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 600
 SHARED = Path("/srv/epochal")
 """Where pods see the folder that they share."""
 CONNECTIONS = 16
@@ -123,6 +123,8 @@ class Installation:
                 "images": [SCRIPTED_IMAGE],
                 "driver": {"cpu": "50m", "memory": "1Gi", "template": template("driver")},
                 "executor": {"template": template("executor")},
+                # Started for each build, and gone with it: on two cores nothing waits beside what is tested.
+                "builder": {"cpu": "50m", "memory": "1Gi", "spares": 0},
             },
             "migration": {"resources": RESOURCES},
         }
@@ -148,8 +150,8 @@ class Installation:
         data = self.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-admin")["data"]
         return base64.b64decode(data["token"]).decode()
 
-    def client(self) -> Client:
-        return Client(self.public.url, self.token)
+    def client(self, project: str = "default") -> Client:
+        return Client(self.public.url, self.token, project=project)
 
     def run(self, *arguments: str, folder: Path | None = None) -> str:
         """What an ``epochal`` command says, as a person on another machine runs it."""
@@ -183,9 +185,11 @@ class Installation:
         namespace, name, _ = process.split("/")
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    def executors(self, driver: str) -> dict[str, Any]:
-        found = self.pods(APPLICATIONS, "spark-role%3Dexecutor")
-        return {name: pod for name, pod in found.items() if name.startswith(f"{driver}-exec-")}
+    def executors(self, driver: Any) -> dict[str, Any]:
+        """The pods that Spark has started for a driver's pod."""
+        metadata = driver["metadata"]
+        found = self.pods(metadata["namespace"], "spark-role%3Dexecutor")
+        return {name: pod for name, pod in found.items() if name.startswith(f"{metadata['name']}-exec-")}
 
     def on_its_node(self, pod: Any) -> Pod:
         """What runs of it."""
@@ -268,6 +272,7 @@ def head(client: Client, application: str) -> int:
 @contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
     """A cluster with nothing installed on it yet. Raises ``ServerUnavailable``."""
+    helm.disable_logging()  # what it says of its work; what has gone wrong it raises
     with ExitStack() as stack:
         cluster = stack.enter_context(kubernetes(NODE_GONE_SECONDS))
         network = stack.enter_context(pod_network(cluster))
@@ -298,7 +303,13 @@ def _images(folder: Path) -> dict[str, Image]:
     scripted = folder / "scripted"
     scripted.mkdir()
     program = scripted / "python"
-    program.write_text(f'#!/bin/sh\nexec {python} -m tests.kubernetes.installed.scripted "$@"\n')
+    # Builders of such an application have its image, too: what they do is as everywhere.
+    program.write_text(
+        f"""#!/bin/sh
+if [ "$2" = epochal.driver ]; then shift 2; set -- -m tests.kubernetes.installed.scripted "$@"; fi
+exec {python} "$@"
+"""
+    )
     program.chmod(0o755)
     of_drivers = {**environment, "PATH": f"{scripted}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     return {

@@ -9,7 +9,7 @@ import pytest
 from tests.kubernetes.installed.applications import Counted
 from tests.kubernetes.installed.installation import NAMESPACE, Installation
 
-pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.kubernetes.installed.applications import Application
 from tests.kubernetes.installed.commands import Reader, section
 from tests.kubernetes.installed.installation import APPLICATIONS, Installation
 
-pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def test_the_release_is_what_production_asks_for(installed: Installation) -> None:

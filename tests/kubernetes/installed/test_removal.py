@@ -10,7 +10,7 @@ import pytest
 from tests.kubernetes.installed.applications import Scripted
 from tests.kubernetes.installed.installation import APPLICATIONS, CHART, NAMESPACE, PATIENCE_SECONDS, Installation
 
-pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 BESIDE_THE_RELEASE = {"enabled": True, "projects": [{"project": "default", "namespace": "bad"}]}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

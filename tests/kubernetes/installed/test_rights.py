@@ -12,7 +12,7 @@ import pytest
 
 from tests.kubernetes.installed.installation import APPLICATIONS, NAMESPACE, Installation
 
-pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CONTROL, QUERY = (NAMESPACE, "epochal"), (NAMESPACE, "epochal-query")
 DRIVER, EXECUTOR = (APPLICATIONS, "epochal-driver"), (APPLICATIONS, "epochal-executor")
