@@ -198,7 +198,9 @@ def test_the_author_sees_none_of_the_control_planes_secrets(
     try:
         with pytest.raises(ArtifactError, match="seen: False"):
             made.describe(
-                write(tmp_path, "import os\nraise ValueError(f\"seen: {'secret' in os.environ.values()}\")"), {}
+                "default",
+                write(tmp_path, "import os\nraise ValueError(f\"seen: {'secret' in os.environ.values()}\")"),
+                {},
             )
     finally:
         made.close()
@@ -209,11 +211,11 @@ def test_a_builder_process_that_was_killed_is_started_again(artifact: Path, tmp_
     made = SubprocessBuilder()
     made.open()
     try:
-        assert made.describe(artifact, parameters(tmp_path)).name == "words"
+        assert made.describe("default", artifact, parameters(tmp_path)).name == "words"
         assert made._process is not None
         os.kill(made._process.pid, signal.SIGKILL)
         made._process.wait()
-        assert made.describe(artifact, parameters(tmp_path)).name == "words"
+        assert made.describe("default", artifact, parameters(tmp_path)).name == "words"
     finally:
         made.close()
 
@@ -269,7 +271,7 @@ def test_a_build_has_the_secrets_of_its_project_alone(tmp_path: Path, monkeypatc
     builder.open()
     try:
         for project, seen in (("pricing", "of-pricing"), ("default", "of-default"), ("stock", "None")):
-            with pytest.raises(PipelineError, match=f"{seen}; False"):
+            with pytest.raises(ArtifactError, match=f"{seen}; False"):
                 builder.describe(project, write(tmp_path, code), {})
     finally:
         builder.close()

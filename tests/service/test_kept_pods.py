@@ -283,10 +283,11 @@ class ProcessPods:
 
     def close(self) -> None: ...
 
-    def take(self) -> MadePod | None:
+    def take(self, namespace: str) -> MadePod | None:
+        assert namespace == NAMESPACE
         return self.kept_warm.pop() if self.kept_warm else None
 
-    def make(self, spark: Any, sized: bool, warm: bool = False) -> MadePod:
+    def make(self, namespace: str, spark: Any, sized: bool, warm: bool = False) -> MadePod:
         name = f"builder-{len(self.processes)}"
         home = self.house.folder / name
         home.mkdir()
