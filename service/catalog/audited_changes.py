@@ -24,6 +24,7 @@ from epochal.service.catalog.models import (
     Branch,
     Execution,
     Operation,
+    Project,
     QueryCommandRow,
     Savepoint,
     SnapshotMessage,
@@ -52,6 +53,7 @@ class _Kind:
 
 
 _DECIDED: Final[dict[type[Base], _Kind]] = {
+    Project: _Kind("project", "name", ("applications", "running", "subtasks", "deleted_at")),
     Application: _Kind("application", "name", ("branch", "shadow", "deleted_at")),
     Version: _Kind("version", "number", ("artifact", "parameters", "configuration", "message")),
     Execution: _Kind("execution", "id", ("version", "state", "available_now", "drain")),

@@ -13,8 +13,9 @@ import pytest
 from epochal.client import Client
 from epochal.driver.orders import TOKEN_FILE_VARIABLE
 from epochal.testing.servers.kubernetes.containers import Image
+from tests.kubernetes.installations import Installation
 from tests.kubernetes.projects import CONTROL, EXECUTOR
-from tests.kubernetes.test_driver_pods import Installation, client, installation
+from tests.kubernetes.test_driver_pods import client, installation
 from tests.waiting import eventually
 
 __all__ = ["client", "installation"]

@@ -86,9 +86,9 @@ def test_a_path_forges_no_line(plane: Plane, name: str) -> None:
     assert target.startswith("/v1/applications/") and target.isprintable() and "\\u" in target
 
 
-def changes(plane: Plane) -> dict[tuple[str, str], tuple[Any, Any]]:
+def changes(plane: Plane, log: str = "/v1/audit") -> dict[tuple[str, str], tuple[Any, Any]]:
     """Of the latest entry, by the kind of what was changed, and field."""
-    (latest,) = plane.get("/v1/audit", limit=1)["items"]
+    (latest,) = plane.get(log, limit=1)["items"]
     return {(item["subject"], item["field"]): (item["before"], item["after"]) for item in latest["changes"]}
 
 
@@ -215,3 +215,11 @@ def test_the_command_shows_who_changed_what(plane: Plane, monkeypatch: pytest.Mo
     assert "version 2: configuration.parallelism 2 → 4" in shown
     latest = json.loads(CliRunner().invoke(app, ["audit", "-n", "1", "--json"]).output)["items"][0]
     assert (latest["outcome"], latest["changes"]) == (403, [])
+
+
+def test_quotas_of_a_project_are_told(plane: Plane) -> None:
+    assert plane.client.post("/v1/projects", json={"name": "air", "quotas": {"applications": 5}}).is_success
+    assert changes(plane) == {("project air", "applications"): (None, 5)}
+    assert plane.client.put("/v1/projects/air", json={"quotas": {"applications": 9, "running": 2}}).is_success
+    in_it = changes(plane, "/v1/projects/air/audit")
+    assert in_it == {("project air", "applications"): (5, 9), ("project air", "running"): (None, 2)}
