@@ -66,7 +66,7 @@ class Installation:
         return 0 if head is None else head.epoch
 
     def reaches(self, client: Client, name: str, epoch: int) -> None:
-        eventually(lambda: self.epoch(client, name) >= epoch, 180)
+        eventually(lambda: self.epoch(client, name) >= epoch, 600)
 
     def pod_of(self, client: Client, name: str) -> str:
         """The name of the pod of the latest attempt."""

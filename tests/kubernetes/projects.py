@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from epochal.service.domain.kubernetes.settings import KubernetesSettings, TokenIssuer
 from epochal.testing.servers.kubernetes import KubernetesCluster
@@ -73,7 +75,8 @@ class Project:
 
     def end(self) -> None:
         for name in self.pods():
-            self.cluster.delete(f"{self.path}/pods/{name}", {"gracePeriodSeconds": 0})
+            with suppress(HTTPError):  # it has gone meanwhile
+                self.cluster.delete(f"{self.path}/pods/{name}", {"gracePeriodSeconds": 0})
 
 
 def make_project(cluster: KubernetesCluster) -> Project:
