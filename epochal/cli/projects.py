@@ -52,8 +52,8 @@ def list_projects(url: Url = None, as_json: Json = False) -> None:
             Column("name", flexible=True), Column("applications"), Column("running"), Column("subtasks"), Column("made")
         )
         for project in projects:
-            made = "" if project.created_at is None else words.age(project.created_at)
-            table.add(Text(project.name, style="bold"), *_use(project).values(), made)
+            age = "" if project.created_at is None else words.age(project.created_at)
+            table.add(Text(project.name, style="bold"), *_use(project).values(), age)
         session.output.result(projects, table)
 
 
