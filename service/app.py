@@ -75,7 +75,7 @@ from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
-from epochal.wire.pods import LARGEST_ANSWER
+from epochal.wire.pods import LARGEST_ANSWER, takes_answer
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def _body_limit(path: str, limits: Limits) -> int:
         return limits.artifact_bytes
     if _is_upload(path):
         return limits.bundle_part_bytes
-    if internal_pods.takes_answer(path):
+    if takes_answer(path):
         return LARGEST_ANSWER
     return limits.body_bytes
 

@@ -33,7 +33,7 @@ from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
-from epochal.wire.pods import LARGEST_ANSWER
+from epochal.wire.pods import LARGEST_ANSWER, takes_answer
 
 KEEP_ALIVE_SECONDS = 30
 """Longer than drivers pause between two calls."""
@@ -75,7 +75,7 @@ def create_internal_app(settings: Settings) -> FastAPI:
 
 
 def _body_limit(path: str, limits: Limits) -> int:
-    return LARGEST_ANSWER if internal_pods.takes_answer(path) else limits.body_bytes
+    return LARGEST_ANSWER if takes_answer(path) else limits.body_bytes
 
 
 @asynccontextmanager

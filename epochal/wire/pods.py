@@ -36,3 +36,8 @@ class TakenFor(BaseModel):
 
     execution: str
     attempt: int
+
+
+def takes_answer(path: str) -> bool:
+    """Whether what is sent to this path may be as large as an answer."""
+    return path.startswith("/internal/v1/pods/") and path.endswith("/answer")

@@ -123,8 +123,3 @@ async def put_answer(pod: PodName, kept: Kept, request: Request) -> None:
         await run_in_threadpool(kept.take, pod, draft)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def takes_answer(path: str) -> bool:
-    """Whether what is sent to this path may be as large as an answer."""
-    return path.startswith("/internal/v1/pods/") and path.endswith("/answer")

@@ -70,7 +70,7 @@ class World:
         self._drivers: dict[str, Driver] = {}
         self.files = StoredFiles(self.database, self.store)
         self.code = ArtifactCache(settings.artifact_cache_directory, self.files)
-        ArtifactService(settings, self.database, self.files).register("x.py", CODE, "me")
+        ArtifactService(settings, self.database, self.files).register("x.py", CODE, "default", "me")
 
     def close(self) -> None:
         self.database.close()

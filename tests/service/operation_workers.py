@@ -58,7 +58,7 @@ def claims(database: Database, holder: str) -> OperationClaims:
 
 
 def asked_for(database: Database) -> str:
-    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request())).id
+    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request()), "default").id
 
 
 def claim_is_over(database: Database, id: str) -> None:
@@ -100,4 +100,4 @@ class Unending:
 
 
 def begin(worker: OperationWorker) -> str:
-    return worker.begin("verify", "somebody", lambda session: (None, Request())).id
+    return worker.begin("verify", "somebody", lambda session: (None, Request()), "default").id

@@ -65,7 +65,7 @@ class House:
 
     def row(self) -> Artifact:
         with self.database.reading() as session:
-            return ArtifactRepository(session).get(SHA256)
+            return VersionRepository(session).artifact(SHA256)
 
     def is_registered(self) -> bool:
         with self.database.reading() as session:
@@ -117,7 +117,7 @@ def killed_at(point: str) -> Iterator[None]:
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
 def test_a_registration_that_is_killed_leaves_nothing(house: House, point: str) -> None:
     with killed_at(point):
-        house.artifacts.register("x.py", CODE, "me")
+        house.artifacts.register("x.py", CODE, "default", "me")
     assert not house.is_registered()
     house.days_pass()
     assert (house.stored(), house.named()) == ([], set())
@@ -126,8 +126,8 @@ def test_a_registration_that_is_killed_leaves_nothing(house: House, point: str) 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
 def test_after_a_registration_that_was_killed_another_one_registers(house: House, point: str) -> None:
     with killed_at(point):
-        house.artifacts.register("x.py", CODE, "me")
-    house.artifacts.register("x.py", CODE, "me")
+        house.artifacts.register("x.py", CODE, "default", "me")
+    house.artifacts.register("x.py", CODE, "default", "me")
     house.days_pass()
     assert house.is_whole() and house.stored() == [house.row().path] and house.named() == {house.row().path}
 
@@ -135,13 +135,13 @@ def test_after_a_registration_that_was_killed_another_one_registers(house: House
 @pytest.mark.parametrize("point", ["artifact.given-up", "file.deleted"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_deletion_that_is_killed_is_finished_whoever_uploads_meanwhile(house: House, point: str, again: bool) -> None:
-    house.artifacts.register("x.py", CODE, "me")
+    house.artifacts.register("x.py", CODE, "default", "me")
     before = house.row().path
     with killed_at(point):
-        house.artifacts.delete(SHA256)
+        house.artifacts.delete(SHA256, "default")
     assert not house.is_registered()
     if again:
-        assert house.artifacts.register("y.py", CODE, "me")[1]
+        assert house.artifacts.register("y.py", CODE, "default", "me")[1]
         assert house.row().path != before
     house.files.sweep()
     assert house.is_registered() == again
@@ -155,17 +155,17 @@ def test_a_file_that_cannot_be_written_is_named_by_nobody(house: House, monkeypa
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFull, match=r"no space left for the artifact 'x.py'"):
-        house.artifacts.register("x.py", CODE, "me")
+        house.artifacts.register("x.py", CODE, "default", "me")
     monkeypatch.undo()
     assert (house.stored(), house.named()) == ([], set())
 
 
 def test_a_file_that_was_lost_is_repaired_by_uploading_it_again(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "me")
+    house.artifacts.register("x.py", CODE, "default", "me")
     house.store.delete(house.stored()[0])
     with pytest.raises(ArtifactError, match="upload the same file again"):
         house.cache.file(house.row())
-    assert not house.artifacts.register("x.py", CODE, "me")[1]
+    assert not house.artifacts.register("x.py", CODE, "default", "me")[1]
     assert house.is_whole() and house.cache.file(house.row()).read_bytes() == CODE
 
 
@@ -177,9 +177,9 @@ def test_many_at_once_leave_one_file_or_none(house: House) -> None:
         for _ in range(5):
             try:
                 if number % 2:
-                    house.artifacts.delete(SHA256)
+                    house.artifacts.delete(SHA256, "default")
                 else:
-                    house.artifacts.register("x.py", CODE, f"me-{number}")
+                    house.artifacts.register("x.py", CODE, "default", f"me-{number}")
             except Conflict:
                 pass
             except Exception as error:  # noqa: BLE001 shown at the end
@@ -197,14 +197,14 @@ def test_many_at_once_leave_one_file_or_none(house: House) -> None:
 
 
 def test_no_version_is_made_of_an_artifact_that_is_deleted_meanwhile(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "me")
-    house.artifacts.delete(SHA256)
+    house.artifacts.register("x.py", CODE, "default", "me")
+    house.artifacts.delete(SHA256, "default")
     with pytest.raises(ArtifactError, match="upload it first"):
         house.use()
 
 
 def test_a_collection_takes_neither_code_for_garbage_nor_another_catalogs_files(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "me")
+    house.artifacts.register("x.py", CODE, "default", "me")
     house.store.write("artifacts/abc/of-another-catalog.py", b"")
     collection = Collection(house.database, house.store, clock=lambda: now() + timedelta(days=365))
     plan, deleted = collection.run(CollectionRequest(timedelta(0)))
@@ -218,18 +218,18 @@ def test_what_nobody_has_used_for_a_week_is_collected(house: House) -> None:
         with house.database.writing() as session:
             session.execute(update(Artifact).values(uploaded_at=now() - ago, created_at=now() - timedelta(days=365)))
 
-    house.artifacts.register("x.py", CODE, "me")
+    house.artifacts.register("x.py", CODE, "default", "me")
     uploaded(UNUSED_KEPT - timedelta(hours=1))
     assert house.artifacts.delete_unused() == 0
     uploaded(UNUSED_KEPT + timedelta(hours=1))
-    house.artifacts.register("x.py", CODE, "me")  # whoever uploads it again is about to use it
+    house.artifacts.register("x.py", CODE, "default", "me")  # whoever uploads it again is about to use it
     assert house.artifacts.delete_unused() == 0
     house.use()
     uploaded(UNUSED_KEPT + timedelta(hours=1))
     assert house.artifacts.delete_unused() == 0
 
     other = b"y = 2\n"
-    house.artifacts.register("y.py", other, "me")
+    house.artifacts.register("y.py", other, "default", "me")
     uploaded(UNUSED_KEPT + timedelta(hours=1))
     assert house.artifacts.delete_unused() == 1
     house.files.sweep()
@@ -300,7 +300,7 @@ def test_code_that_is_nowhere_is_said_and_stops_nothing(
     assert house.row().path is None
     assert f"Artifact {SHA256} (x.py), the code of version 1 of 'flights'" in caplog.text
     assert "upload the same file again" in caplog.text
-    assert not house.artifacts.register("x.py", CODE, "me")[1]  # as it says
+    assert not house.artifacts.register("x.py", CODE, "default", "me")[1]  # as it says
     assert house.is_whole()
 
 
@@ -309,14 +309,14 @@ def test_copies_are_bounded_and_those_in_use_stay(house: House, monkeypatch: pyt
     copies = []
     for number in range(4):
         content = b"x = %d\n#789" % number  # ten bytes
-        sha256 = house.artifacts.register("x.py", content, "me")[0].sha256
+        sha256 = house.artifacts.register("x.py", content, "default", "me")[0].sha256
         with house.database.reading() as session:
-            copies.append(cache.file(ArtifactRepository(session).get(sha256)))
+            copies.append(cache.file(VersionRepository(session).artifact(sha256)))
     assert all(copy.exists() for copy in copies)  # each was asked for a moment ago
     for age, copy in enumerate(reversed(copies)):
         os.utime(copy, (0, 1_000_000 - age))
     monkeypatch.setattr(artifact_cache, "_IN_USE_SECONDS", 1.0)
-    house.artifacts.register("z.py", CODE, "me")
+    house.artifacts.register("z.py", CODE, "default", "me")
     newest = cache.file(house.row())
     assert [copy.exists() for copy in copies] == [False, False, False, True] and newest.exists()
     assert not copies[0].parent.exists()

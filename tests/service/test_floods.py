@@ -32,7 +32,7 @@ class HeldBuilder(StandInBuilder):
     ) -> GraphDescription:
         self.begun += 1
         assert self.go.wait(60)
-        return super().describe(artifact, parameters, configuration)
+        return super().describe(project, artifact, parameters, configuration)
 
 
 SUBMISSIONS = 42

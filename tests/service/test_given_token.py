@@ -84,7 +84,7 @@ def test_another_token_is_put_there_and_the_old_one_revoked(
     assert len(names(database)) == 2
     with database.writing() as session:
         repository = TokenRepository(session)
-        repository.revoke(repository.get(old.split("_")[1]), "me")
+        repository.revoke(repository.get(old.split("_")[1], "default"), "me")
     secret.write_text(old)
     with caplog.at_level(logging.WARNING):
         seed_given_token(database, secret)

@@ -399,7 +399,7 @@ def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_pat
             "spares": (0, 65533, 0o710),
             "store": (65534, 65533, stat.S_IMODE(folders["store"].st_mode)),
             "home": (65534, 65533, 0o700),
-            **dict.fromkeys(("imports", "replicas", "hints", "logs"), (0, 0, 448)),
+            **dict.fromkeys(("imports", "replicas", "hints", "logs", "pods"), (0, 0, 448)),
         }
         for name in layout.OF_THE_CATALOG:
             status = (settings.data / "store" / name).stat()

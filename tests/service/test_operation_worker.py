@@ -47,8 +47,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Database) -> None:
     """An import leaves alone what it finds in the store: another one must not be about to take that back."""
     here, there = claims(database, "here"), claims(database, "there")
-    first = here.begin("import", "somebody", lambda session: (None, Named(name="first"))).id
-    second = here.begin("import", "somebody", lambda session: (None, Named(name="second"))).id
+    first = here.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
+    second = here.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
     held = here.claim(["export", "import"])
     assert held is not None and held.id == first
     assert there.claim(["export", "import"]) is None
@@ -85,7 +85,7 @@ def test_one_operation_on_the_store_at_a_time(database: Database) -> None:
     under_way = asked_for(database)
     for kind in ("verify", "collect"):
         with pytest.raises(Conflict, match=f"verify {under_way}"):
-            claims(database, "me").begin(kind, "another", lambda session: (None, Request()))  # type: ignore[arg-type]
+            claims(database, "me").begin(kind, "another", lambda session: (None, Request()), "default")  # type: ignore[arg-type]
 
 
 def test_a_control_plane_that_ends_in_order_hands_over_at_once(database: Database) -> None:
@@ -300,7 +300,7 @@ def test_of_two_control_planes_that_begin_to_work_on_the_store_one_does(database
             return None, Request()
 
         try:
-            return claims(database, kind).begin(kind, "me", wish).id  # type: ignore[arg-type]
+            return claims(database, kind).begin(kind, "me", wish, "default").id  # type: ignore[arg-type]
         except Conflict:
             return None
 

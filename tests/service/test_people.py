@@ -174,11 +174,15 @@ def test_the_quick_path_of_look_ups_does_not_outlive_a_token(plane: Plane, provi
 
     async def known() -> tuple[bool, bool, bool]:
         header = f"Bearer {living}".encode()
-        before = authenticator.may_read(header)
+        before = authenticator.may_read(header, "default")
         await authenticator.user(header.decode())
         with pytest.raises(Unauthenticated):
             await authenticator.user(f"Bearer {dying}")
-        return before, authenticator.may_read(header), authenticator.may_read(f"Bearer {dying}".encode())
+        return (
+            before,
+            authenticator.may_read(header, "default"),
+            authenticator.may_read(f"Bearer {dying}".encode(), "default"),
+        )
 
     assert asyncio.run(known()) == (False, True, False)
 

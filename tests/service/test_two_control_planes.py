@@ -186,8 +186,8 @@ def test_a_part_whose_control_plane_was_killed_is_sent_again(here: Plane, there:
             raise Killed
 
     with injected(kill), pytest.raises(Killed):
-        here.control.imports.append(upload, 0, bytes(50))
-    assert there.control.imports.append(upload, 0, bytes(100)).received == 100
+        here.control.imports.append(upload, "default", 0, bytes(50))
+    assert there.control.imports.append(upload, "default", 0, bytes(100)).received == 100
     days_pass(here, StoreFile)
     there.control.files.sweep()
     assert len(store(here).list("uploads")) == 1
@@ -308,7 +308,7 @@ def test_of_a_large_log_the_end_is_kept_from_a_lines_beginning(
     here.application()
     attempt = ended(here, "".join(f"line {number}\n" for number in range(100, 120)))
     path = write(here, attempt, "")
-    rotate(path, 10, 3)
+    rotate(path, 100, 3)
     write(here, attempt, "line 120\nline 121\n")
     here.control.log_keeper.look()
     kept = there.client.get(LOGS).text

@@ -155,7 +155,7 @@ REKEY = RekeyOf(
     at={"branch": "a", "epoch": 2},  # type: ignore[arg-type]
     by="me",
 )
-OF_ITS_OWN = {"spark.driver.memory": "2g"}
+OF_ITS_OWN = {"spark.sql.session.timeZone": "Asia/Tokyo"}
 
 
 @pytest.mark.parametrize(
