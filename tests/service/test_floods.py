@@ -131,7 +131,7 @@ def test_drivers_are_heard_while_all_common_threads_are_taken(
     driver = plane.driver()
     held: list[int] = []
 
-    def page(_page: object) -> None:
+    def page(_page: object, _project: str) -> None:
         held.append(1)
         assert builder.go.wait(60)
         raise AssertionError("nobody waits for this answer")
