@@ -66,9 +66,11 @@ class Mover:
     def ask_for_import(self, bundle: Path, name: str) -> OperationAnswer:
         """Raises ``Conflict``: another branch of that name, or the beginning of an increment is not here."""
         data = bundle.read_bytes()
-        upload = self._imports.create(CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), "me")
-        self._imports.append(upload.id, upload.received, data[upload.received :])
-        return self._imports.make(upload.id, ImportApplication(name=name), "me")
+        upload = self._imports.create(
+            CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), "default", "me"
+        )
+        self._imports.append(upload.id, "default", upload.received, data[upload.received :])
+        return self._imports.make(upload.id, "default", ImportApplication(name=name), "me")
 
     def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
         """What the model knows then."""
