@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from epochal.driver.keeper import PATIENCE_SECONDS, Keeper, NotWanted
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, SpareOrders
 from epochal.driver.pod import fetched_orders, spark_in_this_pod
-from epochal.driver.spare import ORPHAN_SECONDS, Warm
+from epochal.driver.spare import ORPHAN_SECONDS, STARTED, Warm
 from epochal.errors import EnvironmentProblem
 from epochal.wire.pods import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 from epochal.wire.trust import trusted
@@ -122,7 +122,9 @@ class SparePod:
         warmed.check()
         control_planes = {CONTROL_PLANES_VARIABLE: " ".join(self._askers.control_planes)}
         name = f"{self._taken.execution}-{self._taken.attempt}"
-        return fetched_orders(name, {**self._environment, **control_planes})
+        orders = fetched_orders(name, {**self._environment, **control_planes})
+        STARTED.hit()
+        return orders
 
     def _what_to_begin_with(self) -> SpareOrders:
         keeper = Keeper.of(self._pod, self._environment)

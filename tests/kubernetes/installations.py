@@ -69,11 +69,13 @@ class Installation:
         eventually(lambda: self.epoch(client, name) >= epoch, 600)
 
     def pod_of(self, client: Client, name: str) -> str:
-        """The name of the pod of the latest attempt."""
-        execution = client.application(name).executions.list()[0]
-        process = execution.attempts[-1].process
-        assert process is not None
-        return process.split("/")[1]
+        """The name of the pod of the latest attempt, once it is written down."""
+
+        def process() -> str | None:
+            return client.application(name).executions.list()[0].attempts[-1].process
+
+        eventually(lambda: process() is not None, 60)
+        return str(process()).split("/")[1]
 
     def kill(self, pod: str) -> None:
         """Its own process."""
