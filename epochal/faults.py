@@ -72,6 +72,7 @@ class Fault:
                 return
         if self.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(128 + signal.SIGKILL)  # the first process of a container cannot kill itself
         elif self.action == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self.action == "full-disk":
