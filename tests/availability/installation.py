@@ -25,7 +25,7 @@ from epochal.testing.servers.proxy import TcpProxy
 
 MODULE = "tests.availability.plane"
 START_SECONDS = 60.0
-DISK_MEGABYTES = 32
+DISK_MEGABYTES = 512
 HOST = "EPOCHAL_TEST_HOST"
 """The name of the machine that a control plane takes itself to run on."""
 

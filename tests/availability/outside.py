@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx
 
 PATIENCE_SECONDS = 90.0
-_AGAIN = (429, 500, 502, 503, 504)
+_AGAIN = (429, 500, 502, 503, 504, 507)
 _UNDER_WAY = "urn:epochal:problem:call-in-progress"
 _UNKNOWN = "urn:epochal:problem:call-outcome-unknown"
 
