@@ -12,6 +12,7 @@ import pytest
 
 from epochal.client import Client
 from epochal.driver.orders import TOKEN_FILE_VARIABLE
+from epochal.errors import EnvironmentProblem
 from epochal.testing.servers.kubernetes.containers import Image
 from tests.kubernetes.installations import Installation
 from tests.kubernetes.projects import CONTROL, EXECUTOR
@@ -105,26 +106,41 @@ def test_a_driver_that_is_killed_for_its_memory(installation: Installation, clie
     assert "spark.driver.memory" in told, told
 
 
+def stopped(installation: Installation, client: Client, name: str) -> None:
+    """An application that is described already: what goes wrong at its next start goes wrong with its driver."""
+    installation.submit(client, name, restart=ONCE)
+    installation.reaches(client, name, 1)
+    client.operations.wait(client.applications.stop(name), timeout_seconds=120)
+
+
 def test_a_quota_that_is_used_up(installation: Installation, client: Client) -> None:
+    stopped(installation, client, "crowded")
     path = f"{installation.project.path}/resourcequotas"
     installation.cluster.create(path, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
     try:
-        installation.submit(client, "crowded", restart=ONCE)
+        client.applications.start("crowded")
         told = shown(installation, client, "crowded")
+        with pytest.raises(EnvironmentProblem, match="quota of the namespace .* no room for the builder's pod"):
+            installation.submit(client, "more-crowded")
     finally:
         installation.cluster.delete(f"{path}/none")
     assert "quota" in told, told
+    assert "more-crowded" not in {application.name for application in client.applications.list()}
 
 
 def test_a_namespace_where_the_control_plane_may_do_nothing(installation: Installation, client: Client) -> None:
     cluster, namespace = installation.cluster, installation.project.namespace
+    stopped(installation, client, "closed")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     binding = cluster.get(f"{path}/{CONTROL}")
     installation.project.forbid(CONTROL)
     try:
-        installation.submit(client, "closed", restart=ONCE)
+        client.applications.start("closed")
         eventually(lambda: "may not" in " ".join(installation.show("closed").split()), 120)
         told = " ".join(installation.show("closed").split())
+        with pytest.raises(EnvironmentProblem, match=f"may not start pods in the namespace '{namespace}'"):
+            installation.submit(client, "more-closed")
     finally:
         cluster.create(path, {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": CONTROL}})
     assert namespace in told, told
+    assert "more-closed" not in {application.name for application in client.applications.list()}
