@@ -13,6 +13,7 @@ import httpx
 
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE
 from epochal.errors import EnvironmentProblem
+from epochal.wire.problems import problem_in
 from epochal.wire.trust import trusted
 
 PATIENCE_SECONDS = 30.0
@@ -85,7 +86,7 @@ class Keeper:
             else:
                 if answer.is_success:
                     return answer
-                why = f"HTTP status {answer.status_code}: {answer.text[:300]}"
+                why = _said(answer)
                 if answer.status_code in _ENDS:
                     raise NotWanted(f"The control plane does not keep this pod: {why}")
                 if answer.status_code == HTTPStatus.NOT_FOUND:
@@ -109,3 +110,9 @@ class Keeper:
         lead to that."""
         self._connection().close()
         self._connections.found = None
+
+
+def _said(answer: httpx.Response) -> str:
+    problem = problem_in(answer)
+    detail = answer.text[:300] if problem is None else problem.detail
+    return f"{detail} (HTTP status {answer.status_code})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request
@@ -50,6 +51,10 @@ from epochal.wire.state import (
 )
 
 router = APIRouter(tags=["state"])
+
+_SLASH = re.compile("/|%2F", re.IGNORECASE)
+"""Also one that is encoded separates the segments of a path, but for those of the key."""
+_SLASHES_BEFORE_KEY = 7  # /v1/applications/{name}/state/{table}/keys/{key}
 
 
 def _lookups(request: Request) -> Lookups:
@@ -188,7 +193,7 @@ def _path_key(request: Request, key: str) -> str:
     raw: Any = request.scope.get("raw_path")
     if not raw:
         return key
-    return str(raw.decode("latin-1").partition("/keys/")[2])
+    return _SLASH.split(raw.decode("latin-1"), _SLASHES_BEFORE_KEY)[-1]
 
 
 def _view(status: TableStatus) -> StateTableView:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -38,14 +38,18 @@ Path("/tmp/token").write_text(jwt.encode(late, key, algorithm="RS256", headers={
 """
 """The pod's own token, as the node would leave it there if it did not renew it."""
 
-Prepared = Callable[[str, str], dict[str, str]]
+DRIVER, BUILDER = "epochal.driver", "epochal.service.runtime.builder.pod"
+
+
+class Prepared(Protocol):
+    def __call__(self, name: str, script: str, module: str = DRIVER) -> dict[str, str]: ...
 
 
 @pytest.fixture
 def prepared(installation: Installation, tmp_path: Path) -> Prepared:
-    """Spark's options for an image whose ``python`` does something before it is Python."""
+    """Spark's options for an image whose ``python`` does something before it is Python, where it is to run a module."""
 
-    def make(name: str, script: str) -> dict[str, str]:
+    def make(name: str, script: str, module: str = DRIVER) -> dict[str, str]:
         folder = tmp_path / name
         folder.mkdir()
         shutil.copy(installation.cluster.folder / "accounts.key", folder)
@@ -53,7 +57,8 @@ def prepared(installation: Installation, tmp_path: Path) -> Prepared:
         (folder / "expired.py").write_text(program)
         python = folder / "python"
         script = script.format(folder=folder, python=sys.executable, variable=TOKEN_FILE_VARIABLE)
-        python.write_text(f'#!/bin/sh\n{script}\nexec {sys.executable} "$@"\n')
+        before = f'case "$2" in {module}) {script};; esac'
+        python.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} "$@"\n')
         python.chmod(0o755)
         environment = dict(installation.kubelet.images["epochal:test"].environment)
         environment["PATH"] = f"{folder}:{os.environ['PATH']}"
@@ -85,6 +90,12 @@ def test_a_token_of_somebody_else(installation: Installation, client: Client, pr
     told = shown(installation, client, "foreign")
     assert "there are no orders: The token is not one that a cluster has made for a pod" in told, told
     assert foreign not in told + installation.plane.run("logs", "foreign").stdout
+
+
+def test_a_builder_whose_token_has_expired(installation: Installation, client: Client, prepared: Prepared) -> None:
+    spark = prepared("unbuilt", "{python} {folder}/expired.py && export {variable}=/tmp/token", BUILDER)
+    with pytest.raises(EnvironmentProblem, match="was to build the pipeline has ended. .* The token has expired"):
+        installation.submit(client, "unbuilt", spark=spark)
 
 
 def test_a_store_that_the_driver_may_not_write(installation: Installation, client: Client, prepared: Prepared) -> None:

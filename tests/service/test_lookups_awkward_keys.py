@@ -73,6 +73,15 @@ def test_a_key_in_the_query_answers_as_one_in_the_path(awkward: Plane, client: C
         assert nobody.get(state, params={"key": ".."}).status_code == httpx.codes.UNAUTHORIZED
 
 
+def test_an_application_and_a_table_are_called_keys(plane: Plane) -> None:
+    plane.application("keys")
+    named = table("keys", StateKind.VALUE, "name string", "length int")
+    StateDriver(plane, "keys", (named,)).epoch((named, [{"name": "a,b", "length": 3}]))
+    path = "/v1/applications/keys/state/keys/keys/a%2Cb"
+    assert plane.get(path, min_epoch=1)["value"] == {"length": 3}
+    assert plane.get(path, epoch=1)["value"] == {"length": 3}  # not on the short way
+
+
 def epochal(*arguments: str) -> tuple[int, str]:
     words = StringIO()
     with redirect_stdout(words), redirect_stderr(words):

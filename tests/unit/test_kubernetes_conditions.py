@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.kubernetes.conditions import Phase, PodRefused, condition_of, refusal
+from epochal.service.domain.kubernetes.conditions import BUILDERS, Phase, PodRefused, condition_of, refusal
 from epochal.service.domain.supervision.failures import of_error, permanent
 
 RESOURCES = {"limits": {"memory": "2Gi"}}
@@ -86,6 +86,12 @@ def test_a_status_says_where_a_pod_stands_and_why(found: dict[str, Any], phase: 
     else:
         assert seen.cause is not None and words in seen.cause
         assert seen.cause.endswith((".", "?"))
+
+
+def test_a_builder_says_in_its_status_why_it_has_ended() -> None:
+    found = pod("Succeeded", ended(0, "Completed", "The token has expired"))
+    found["status"]["containerStatuses"][1]["name"] = "builder"
+    assert condition_of(found, sort=BUILDERS).cause == "The token has expired."
 
 
 @pytest.mark.parametrize(

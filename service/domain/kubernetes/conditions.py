@@ -181,7 +181,8 @@ def _why_ended(pod: Json, status: Json, ended: Json, sort: Sort) -> str | None:
         )
     if code == _KILLED:
         return f"The {sort} was killed (SIGKILL), and not for its memory."
-    return None
+    # A driver says it in its log, which is kept.
+    return (_sentence(ended.get("message")) or None) if sort is BUILDERS else None
 
 
 def _why_failed(status: Json) -> str | None:

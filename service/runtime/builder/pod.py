@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from epochal.driver.keeper import Keeper, NotWanted
@@ -28,6 +29,7 @@ log = logging.getLogger("epochal.builder")
 _WARMING_SECONDS = 0.5
 """So often it is looked whether Spark has started; what comes meanwhile is begun without."""
 _WANTED_SECONDS = 3.0
+_TERMINATION_MESSAGE = Path("/dev/termination-log")
 
 
 def main() -> int:
@@ -43,6 +45,7 @@ def main() -> int:
         os.chdir(folder)
     except (EpochalError, OSError) as error:
         log.error("this pod cannot build anything: %s", error)
+        _leave_behind(str(error))
         return 1
     builder = SubprocessBuilder(warm=warm, once=True)
     builder.open()
@@ -52,9 +55,16 @@ def main() -> int:
         log.info("answered: %s", request.work.kind)
     except NotWanted as reason:
         log.info("this pod ends: %s", reason)
+        _leave_behind(str(reason))
     finally:
         builder.close()
     return 0
+
+
+def _leave_behind(reason: str) -> None:
+    """In the pod's status, where the control plane reads why there is no answer."""
+    with suppress(OSError):
+        _TERMINATION_MESSAGE.write_text(reason)
 
 
 def _work(keeper: Keeper, builder: SubprocessBuilder, warm: int) -> bytes:
