@@ -14,7 +14,7 @@ from epochal.cli.listening import listen
 from epochal.errors import EnvironmentProblem, EpochalError
 from epochal.service.api.gate import check_binding
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.migration import check_current
+from epochal.service.catalog.migration import wait_until_current
 from epochal.service.domain.settings import Settings
 from epochal.service.query_composition import QueryOrders
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
@@ -29,6 +29,8 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger("epochal.query")
 
 _MEMORY = Path("/dev/shm")
+_MIGRATION_SECONDS = 120.0
+"""So long a control plane that starts or is upgraded at the same time may take to migrate the catalog."""
 
 
 def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings], None]) -> None:
@@ -52,7 +54,9 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
     figures = Path(tempfile.mkdtemp(prefix="epochal-metrics-", dir=_MEMORY if _MEMORY.is_dir() else None))
     processes: list[KeptProcess] = []
     try:
-        check_current(database)
+        wait_until_current(database, _MIGRATION_SECONDS, over)
+        if over.is_set():
+            return
         check_store(database, SnapshotStore(settings.store_url))
         orders = QueryOrders(settings=settings, folder=claimed.path).model_dump_json().encode()
         applier = KeptProcess("applier", "epochal.service.query_applier", orders, [claimed.descriptor])

@@ -9,6 +9,7 @@ Alembic, which is imported where something is to be done.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 FOLDER = Path(epochal.migrations.__file__).parent
 _TRIES_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 _LOCK_NOT_AVAILABLE = "55P03"
 _EXPANDS_SINCE = "0013"
 """The first version that asks a newer catalog whether it can work on it. What followed expands, or says otherwise."""
@@ -96,6 +98,20 @@ def check_current(database: Database) -> None:
             f"The catalog is at revision {found or 'none'}, this version of Epochal needs {newest_revision()}; "
             "run `epochal up` or `epochal migrate`."
         )
+
+
+def wait_until_current(database: Database, seconds: float, over: threading.Event) -> None:
+    """For who starts beside the one that migrates, and may be quicker: return when the catalog has this version's
+    tables, or when ``over`` is set. Raises ``CatalogVersion`` after so many seconds, and at once for a newer catalog."""
+    until, said = time.monotonic() + seconds, False
+    while not is_current(database):
+        if time.monotonic() >= until:
+            check_current(database)
+        if not said:
+            logger.info("waiting until a control plane has migrated the catalog")
+            said = True
+        if over.wait(_LOOK_SECONDS):
+            return
 
 
 def is_current(database: Database) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ from epochal.service.catalog.migration import (
     migrate_database,
     newest_revision,
     oldest_reader,
+    wait_until_current,
 )
 from epochal.service.catalog.models import Application, Base, Branch, Operation
 from epochal.service.catalog.standalone import standalone_catalog
@@ -259,6 +261,26 @@ def test_migrating_twice_keeps_what_is_there(url: str, database: Database) -> No
 
 def test_an_empty_catalog_is_not_current(database: Database) -> None:
     with pytest.raises(CatalogVersion, match="epochal migrate"):
+        check_current(database)
+
+
+def test_who_starts_beside_the_one_that_migrates_waits_for_it(database: Database) -> None:
+    over = threading.Event()
+    with pytest.raises(CatalogVersion, match="epochal migrate"):
+        wait_until_current(database, 0.1, over)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait_until_current, database, 60.0, over)
+        assert wait([waiting], timeout=0.7).not_done
+        migrate_database(database)
+        waiting.result(30.0)
+    check_current(database)
+
+
+def test_who_waits_for_a_migration_ends_when_told(database: Database) -> None:
+    over = threading.Event()
+    over.set()
+    wait_until_current(database, 60.0, over)
+    with pytest.raises(CatalogVersion):
         check_current(database)
 
 
