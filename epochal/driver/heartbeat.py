@@ -75,6 +75,7 @@ class HeartbeatingCatalog(Catalog):
         self._ended_by: EpochalError | None = None
         self._lock = threading.Lock()
         self._ended = False
+        self._finishing = False
         self._wake = threading.Event()
         self._over = threading.Event()
         self._listen = listen
@@ -113,7 +114,8 @@ class HeartbeatingCatalog(Catalog):
             try:
                 directives = self._catalog.heartbeat(self._status)
             except DISOWNED as error:
-                log.error("fenced: %s", error)
+                if not self._finishing:  # else it may have landed, and its own answer says so
+                    log.error("fenced: %s", error)
                 self._end(Fenced(str(error)))
                 return
             except CatalogUnavailable as error:
@@ -142,7 +144,7 @@ class HeartbeatingCatalog(Catalog):
 
     def _end(self, error: EpochalError) -> None:
         self._ended_by = error
-        if not self._ended:
+        if not self._ended and not self._finishing:
             self._on_end(error)
 
     def _stopped(self) -> bool:
@@ -212,7 +214,13 @@ class HeartbeatingCatalog(Catalog):
 
     def finish(self, failure: Failure | None) -> None:
         self._check()
-        self._catalog.finish(failure)
+        self._finishing = True
+        try:
+            self._catalog.finish(failure)
+        except BaseException:
+            self._finishing = False
+            raise
+        self.stop()
 
     def _check(self) -> None:
         if self._ended_by is not None:

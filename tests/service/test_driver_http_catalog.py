@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from epochal.contracts.catalog import DriverStatus, EpochCounts, Failure
+from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure
 from epochal.contracts.identity import EpochKey
 from epochal.driver import http_catalog
 from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
@@ -161,6 +161,32 @@ def test_a_fenced_heartbeat_ends_everything() -> None:
             it.open_epoch(4, None)
         with pytest.raises(Fenced):
             it.heartbeat(RUNNING)
+
+
+def test_a_heartbeat_while_the_driver_says_that_it_has_finished_does_not_fence_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, "epochal.driver")
+    finishing, refused = threading.Event(), threading.Event()
+
+    class Ending(HttpCatalog):
+        def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+            if not finishing.wait(20):
+                return ()
+            refused.set()
+            raise Fenced("Execution e1 is over.")
+
+        def finish(self, failure: Failure | None) -> None:
+            finishing.set()
+            assert refused.wait(20)
+
+    ended: list[EpochalError] = []
+    with control_plane(Script([])) as url:
+        it = HeartbeatingCatalog(Ending([url], "secret", "e1", 2), ended.append, interval_seconds=0.01)
+        it.start()
+        it.finish(None)
+        it._thread.join(20)
+    assert not it._thread.is_alive() and not ended and not caplog.records
 
 
 def test_fields_that_a_later_control_plane_adds_to_its_answers_are_ignored() -> None:
