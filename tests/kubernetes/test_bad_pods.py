@@ -94,7 +94,7 @@ def test_a_token_of_somebody_else(installation: Installation, client: Client, pr
 
 def test_a_builder_whose_token_has_expired(installation: Installation, client: Client, prepared: Prepared) -> None:
     spark = prepared("unbuilt", "{python} {folder}/expired.py && export {variable}=/tmp/token", BUILDER)
-    with pytest.raises(EnvironmentProblem, match="was to build the pipeline has ended. .* The token has expired"):
+    with pytest.raises(EnvironmentProblem, match=r"was to build the pipeline has ended. .* The token has expired"):
         installation.submit(client, "unbuilt", spark=spark)
 
 
@@ -131,7 +131,7 @@ def test_a_quota_that_is_used_up(installation: Installation, client: Client) -> 
     try:
         client.applications.start("crowded")
         told = shown(installation, client, "crowded")
-        with pytest.raises(EnvironmentProblem, match="quota of the namespace .* no room for the builder's pod"):
+        with pytest.raises(EnvironmentProblem, match=r"quota of the namespace .* no room for the builder's pod"):
             installation.submit(client, "more-crowded")
     finally:
         installation.cluster.delete(f"{path}/none")

@@ -85,6 +85,13 @@ class Application:
         """It commits so many more."""
         self.reaches(self.epoch + epochs)
 
+    def end(self) -> None:
+        """It is stopped and deleted, and its pods are gone."""
+        driver, pods = self.driver, {self.driver["metadata"]["name"], *self.executors}
+        self.client.operations.wait(self.client.applications.stop(self.name), timeout_seconds=240)
+        self.client.applications.delete(self.name)
+        self.installed.eventually(lambda: not pods & self.installed.pods(driver["metadata"]["namespace"]).keys())
+
     def _create(self, pipeline: str, parameters: dict[str, Any], configuration: dict[str, Any]) -> None:
         artifact = self.client.artifacts.upload(PIPELINES / pipeline)
         self.client.applications.create(self.name, artifact.sha256, parameters=parameters, configuration=configuration)

@@ -12,6 +12,16 @@ from tests.kubernetes.installed.installation import NAMESPACE, Installation
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_stays(installation_of_the_run: Installation) -> Iterator[None]:
+    """After these tests."""
+    yield
+    with installation_of_the_run.client() as client:
+        application = Counted(installation_of_the_run, client, "counted")
+        if application.is_there:
+            application.end()
+
+
 @pytest.fixture
 def counted(installed: Installation) -> Iterator[Counted]:
     """One application for all of these tests; each leaves it running, and is judged by all that it has done."""
@@ -86,8 +96,10 @@ def test_a_node_is_lost_with_the_driver_on_it(installed: Installation, counted: 
     installed.eventually(lambda: counted.attempt > attempt)
     counted.goes_on()
     assert counted.driver["spec"]["nodeName"] != node
+    # Its pods are called ready until the cluster has noticed, and are swept away some time later.
+    nodes = installed.nodes.keys() - {node}
+    installed.eventually(lambda: {pod["spec"].get("nodeName") for pod in installed.pods(NAMESPACE).values()} <= nodes)
     installed.wait_until_ready()
-    assert node not in {pod["spec"]["nodeName"] for pod in installed.pods(NAMESPACE).values()}
 
 
 def _restarts(installed: Installation, name: str) -> int:

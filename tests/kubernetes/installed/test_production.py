@@ -9,7 +9,7 @@ import pytest
 from epochal.client import Client
 from tests.kubernetes.installed.applications import Application
 from tests.kubernetes.installed.commands import Reader, section
-from tests.kubernetes.installed.installation import APPLICATIONS, Installation
+from tests.kubernetes.installed.installation import Installation
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -37,6 +37,4 @@ def test_an_application_is_applied_and_looked_up(installed: Installation, tmp_pa
         found = client.application("orders").state("spent").get(42)
         same = lookups.application("orders").state("spent").get(42, epoch=found.epoch)
         assert same.value == found.value
-        client.operations.wait(client.applications.stop("orders"), timeout_seconds=120)
-        client.applications.delete("orders")
-    installed.eventually(lambda: installed.pods(APPLICATIONS) == {})
+        application.end()
