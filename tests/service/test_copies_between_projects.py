@@ -201,16 +201,16 @@ def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, a
     pricing.application("flights")
     victim = with_state(plane, "pricing.flights")
     before, kept = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
+    increment = members(bundle_of(pricing, "flights", since=2))
+    assert "is an increment" in asked_for(ads, packed(increment), "stolen", 409)["detail"]
+    forged = json.loads(increment[0][1])["since"] | {"sha256": "0" * 64}
+    assert "is an increment" in asked_for(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
     whole = members(bundle_of(pricing, "flights"))
     header = json.loads(whole[0][1])
     claimed = packed(signed(whole, branches=[{**branch, "created_by": "mallory"} for branch in header["branches"]]))
     done = brought_into(ads, claimed, "mine")["result"]
     assert project_of(done["parent"]["branch"]) == "ads" and files_of(plane, "pricing") == before
     check_alone(ads, "mine")
-    increment = members(bundle_of(pricing, "flights", since=2))
-    assert "is an increment" in asked_for(ads, packed(increment), "stolen", 409)["detail"]
-    forged = json.loads(increment[0][1])["since"] | {"sha256": "0" * 64}
-    assert "is an increment" in asked_for(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
     victim.epoch((DELAYS, [route("JFK", "LAX", 9, 1.0)]))
     assert pricing.get("applications/flights/lineage")["nodes"][-3:] == kept["nodes"][-3:]
     assert [item["name"] for item in ads.get("applications")["items"]] == ["mine"]
