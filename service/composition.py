@@ -164,7 +164,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         rollback=RollbackService(database, store, proposals, lifecycle),
         worker=worker,
         exports=ExportService(database, files, worker),
-        imports=ImportService(settings, database, builder, code, uploads, worker),
+        imports=ImportService(settings, database, store, builder, code, uploads, worker),
         versions=versions,
         autoscaling=AutoscalingService(database, versions, housekeeping),
         preflight=PreflightService(database, proposals, store, worker),

@@ -16,6 +16,7 @@ from epochal.client.models import (
     Application,
     Epoch,
     Execution,
+    ImportOrigin,
     KeyColumn,
     Load,
     OpenTransaction,
@@ -168,9 +169,15 @@ def _detail(application: Application, now: datetime | None) -> Text:
         parts.append(f"{_restarts(restarts, now)} ({restarts.failure.type})")
     if application.parent is not None:
         parts.append(f"fork of {application.parent.application} at {application.parent.epoch}")
+    if application.imported_from is not None:
+        parts.append(f"imported from {_origin(application, application.imported_from)}")
     if application.shadow:
         parts.append("shadow")
     return Text(" · ".join(parts), style="dim")
+
+
+def _origin(application: Application, origin: ImportOrigin) -> str:
+    return words.imported_from(origin.application, origin.epoch, origin.project, application.project)
 
 
 def _restarts(restarts: Restarts, now: datetime | None) -> str:
@@ -203,6 +210,8 @@ def _facts(
     if application.parent is not None:
         parent = application.parent
         facts.append(("fork of", Text(f"{parent.application} at epoch {parent.epoch} of {parent.branch}")))
+    if application.imported_from is not None:
+        facts.append(("imported from", Text(_origin(application, application.imported_from))))
     if application.shadow:
         facts.append(("shadow", Text("yes: its sinks are not written")))
     facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))

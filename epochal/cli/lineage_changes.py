@@ -10,6 +10,7 @@ from rich.text import Text
 from epochal.cli import words
 from epochal.client.models import LineageChange, LineageLabel, LineageNode
 from epochal.standing.outcomes import CARRIED_OUT, REFUSED
+from epochal.wire.projects import local_name, project_of
 
 
 def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
@@ -44,12 +45,21 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
             about = [_parameters(before, node)]
             if before is None or before.artifact != node.artifact:
                 about.insert(0, words.code(node.artifact))
-            said = kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
-            return _assembled(said, " ".join(filter(None, about)))
+            return _assembled(_began(kind, detail, node, before), " ".join(filter(None, about)))
 
 
 def _assembled(said: str, about: str) -> Text:
     return Text.assemble(said, (f" {about}" if about else "", "dim"))
+
+
+def _began(kind: str, detail: Mapping[str, Any], node: LineageNode, before: LineageNode | None) -> str:
+    """Of an import whose it was where it came from, which may be another project."""
+    origin = detail.get("origin")
+    if kind == "import" and isinstance(origin, Mapping) and {"application", "epoch"} <= origin.keys():
+        source, here = str(origin["application"]), project_of(node.branch)
+        named = words.imported_from(local_name(source), origin["epoch"], project_of(source), here)
+        return f"imported from {named}"
+    return kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
 
 
 def _said(what: str) -> str:

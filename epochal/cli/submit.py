@@ -32,6 +32,7 @@ app = typer.Typer()
 
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
 _TIME = "Fork from what was the latest then: 2030-01-01T00:00:00+00:00; without an offset, local time."
+_INTO = "Make it in another project, as a copy; needs the roles of `export` here and of `import` there."
 NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
 
 
@@ -92,6 +93,7 @@ def fork(
     setting: Setting = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     message: LineageNote = None,
+    into: Annotated[str | None, typer.Option("--into", metavar="PROJECT", help=_INTO)] = None,
     no_start: NoStart = False,
     wait: Wait = True,
     url: Url = None,
@@ -99,11 +101,14 @@ def fork(
 ) -> None:
     """Make a new application on a snapshot of APP (its head by default); no byte of state is copied.
 
-    Waits until it runs.
+    Into another project it is a copy, by an export and an import: it shares nothing with APP. Waits until it runs.
     """
     named = {"--epoch": epoch, "--savepoint": savepoint, "--tag": tag, "--at": at}
     if len([each for each in named.values() if each is not None]) > 1:
         raise typer.BadParameter("give one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
+    if into is not None and (at is not None or file is not None):
+        given = "--at" if at is not None else "--file"
+        raise typer.BadParameter(f"a fork into another project has no {given}.", param_hint=given)
     values, configured = parameters(parameter, parameters_file), configuration(setting)
     then = moment(at)
     with connected(url, as_json) as session:
@@ -121,10 +126,19 @@ def fork(
                 shadow=shadow,
                 start=not no_start,
                 message=message,
+                into=into,
             )
-        parent = application.parent
-        origin = f"as a fork of {source}" if parent is None else f"as a fork of {source} at epoch {parent.epoch}"
-        _answer(session, application, start=not no_start, wait=wait, origin=origin)
+        origin = f"as a fork of {source}{_at(application)}"
+        if into is None:
+            _answer(session, application, start=not no_start, wait=wait, origin=origin)
+    if into is not None:
+        with connected(url, as_json, into) as session:
+            _answer(session, application, start=not no_start, wait=wait, origin=f"in project {into}, {origin}")
+
+
+def _at(application: Application) -> str:
+    start = application.parent or application.imported_from
+    return "" if start is None else f" at epoch {start.epoch}"
 
 
 def _answer(session: Session, application: Application, *, start: bool, wait: bool, origin: str) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from epochal.contracts.catalog import ShownDue
+from epochal.wire.projects import full_name
 
 
 def age(then: datetime | None, now: datetime | None = None) -> str:
@@ -25,6 +26,12 @@ def age(then: datetime | None, now: datetime | None = None) -> str:
 
 def count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
+
+
+def imported_from(application: str, epoch: int, project: str, here: str) -> str:
+    """What an import or a fork into the project ``here`` came from: ``pricing.orders @ epoch 12 (project pricing)``."""
+    said = f"{full_name(project, application)} @ epoch {epoch}"
+    return said if project == here else f"{said} (project {project})"
 
 
 def size(bytes: int | None) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from epochal.client.copies import copied_into
 from epochal.client.models import Application, ApplicationState, Operation
 from epochal.client.paths import path
 from epochal.client.polling import poll
 from epochal.client.state_exchanges import zoned
 from epochal.client.transport import Transport
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, OptionError
 from epochal.wire.bodies import read
+from epochal.wire.projects import is_project, local_name, project_of
 
 # Building and analysing a pipeline starts a Spark session in a process of its own.
 BUILD_SECONDS = 180.0
@@ -106,13 +108,34 @@ class Applications:
         shadow: bool = False,
         start: bool = True,
         message: str | None = None,
+        into: str | None = None,
     ) -> Application:
         """A new application on a snapshot of ``source``; no byte of state is copied.
 
         One of ``epoch``, ``savepoint``, ``tag`` and ``at`` (the latest snapshot at that time) says which; default: its
         head. ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own
         and the fork is not ``shadow`` (without sinks).
+
+        ``into``: another project. The fork is a copy then, by an export here and an import there, with the roles that
+        these need and the errors that they raise; neither ``at`` nor ``artifact`` can be said (``OptionError``).
         """
+        home = project_of(source) if "." in source else self._transport.location.project
+        if into is not None and into != home:
+            _check_copy(into, at, artifact)
+            return copied_into(
+                self._transport.of_project(home),
+                local_name(source),
+                self._transport.of_project(into),
+                name,
+                epoch=epoch,
+                savepoint=savepoint,
+                tag=tag,
+                parameters=parameters,
+                configuration=configuration,
+                shadow=shadow,
+                start=start,
+                message=message,
+            )
         body = {
             "name": name,
             "epoch": epoch,
@@ -176,3 +199,14 @@ class Applications:
 
     def _operation(self, name: str, verb: str, body: Mapping[str, Any], if_match: str | None) -> Operation:
         return read(Operation, self._transport.post(path("applications", name, verb), body, if_match=if_match))
+
+
+def _check_copy(into: str, at: datetime | None, artifact: str | None) -> None:
+    if not is_project(into):
+        raise OptionError(f"{into!r} is no name of a project; `epochal project list` says which there are.")
+    if at is not None:
+        raise OptionError("A fork into another project is of an epoch, a savepoint or a tag, not of a time.")
+    if artifact is not None:
+        raise OptionError(
+            "A fork into another project has the code of its source. Make it without start, and upgrade it there."
+        )

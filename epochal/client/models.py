@@ -20,7 +20,7 @@ from epochal.wire.annotations import MessageAnswer as SnapshotMessage
 from epochal.wire.annotations import PinAnswer as Pin
 from epochal.wire.annotations import TagAnswer as Tag
 from epochal.wire.applications import ApplicationAnswer as Application
-from epochal.wire.applications import Head, Parent, Restarts
+from epochal.wire.applications import Head, ImportOrigin, Parent, Restarts
 from epochal.wire.artifacts import ArtifactAnswer as Artifact
 from epochal.wire.audit import AuditAnswer as AuditRecord
 from epochal.wire.backups import BackupAnswer as BackedUp
@@ -105,6 +105,7 @@ __all__ = [
     "Execution",
     "Finding",
     "Head",
+    "ImportOrigin",
     "ImportPlan",
     "KeyChange",
     "KeyColumn",

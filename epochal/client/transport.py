@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -40,6 +42,12 @@ class Transport:
         self._calls = HttpCalls(
             ControlPlanes([location.url]), _headers(location), timeout_seconds, trust_environment=not location.loopback
         )
+
+    def of_project(self, project: str) -> Transport:
+        """The same connections, where another project is meant. Close this one only."""
+        other = copy(self)
+        other.location = replace(self.location, project=project)
+        return other
 
     def close(self) -> None:
         self._calls.close()

@@ -4,7 +4,7 @@
     epochs.jsonl           what the catalog said of each epoch, newest first
     artifacts/{sha256}     code
     manifests/{sha256}     newest first: each is the parent of the one before
-    files/{sha256}         deltas, bases, records in flight in loops
+    files/{sha256}         deltas, bases, records in flight in loops, standing queries
     end.json               the header's checksum and the number of members          last
 
 Members are called after their own checksums. Where a file lies in a store is said by the manifest that names it, and

@@ -193,7 +193,7 @@ class BundleReader:
         for file in named_files(manifest):
             if file.path.partition("/")[0] not in self._branches:
                 continue  # Only named: the importer has it already, or needs it no more.
-            _check_path(file.path, ("epochs", "bases", "loops"), self._branches)
+            _check_path(file.path, ("epochs", "bases", "loops", "queries"), self._branches)
             known = self._files.setdefault(file.sha256, [])
             if file.path not in {other.path for other in known}:
                 known.append(file)
@@ -286,7 +286,7 @@ def _manifest(data: bytes, name: str) -> Manifest:
 def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, object]) -> None:
     """A path of a store, and one that a bundle may write to."""
     parts = path.split("/")
-    depth = {"manifests": 3, "epochs": 4, "bases": 3, "loops": 4}
+    depth = {"manifests": 3, "epochs": 4, "bases": 3, "loops": 4, "queries": 3}
     if (
         len(parts) < 3
         or parts[0] not in branches

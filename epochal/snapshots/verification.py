@@ -24,6 +24,7 @@ from epochal.snapshots.base_reading import damaged_groups
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.renaming import written_by
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 
 V1_REPAIRED = declare("V1.repaired", "one damaged file was written again, others were not")
@@ -244,8 +245,9 @@ class Verification:
         except EpochalError:
             return
         first, last = need.base.first_group, need.base.last_group
+        says = EpochKey(written_by(manifest), written_at.epoch)
         for plain_integers in (False, True):
-            yield bytes(encoded_base(table, written_at, first, last, rows, need.base.format, plain_integers).data)
+            yield bytes(encoded_base(table, says, first, last, rows, need.base.format, plain_integers).data)
 
     def _at(self, key: EpochKey) -> Manifest | None:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)

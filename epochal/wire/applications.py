@@ -91,6 +91,18 @@ class Parent(Answer):
     epoch: int
 
 
+class ImportOrigin(Answer):
+    """The snapshot that an import began with: whose it was where its bundle was made, as the bundle says."""
+
+    project: str
+    application: str
+    epoch: int
+    control_plane: str = Field(description="An id; imports from one installation have the same.")
+    exported_at: datetime
+    exported_by: str
+    message: str | None = Field(description="What was said at the export.")
+
+
 class Restarts(Answer):
     """Attempts of what is under way that failed within the restart strategy's window, and what comes next."""
 
@@ -122,6 +134,9 @@ class ApplicationAnswer(Answer):
     shadow: bool
     head: Head | None
     parent: Parent | None
+    imported_from: ImportOrigin | None = Field(
+        default=None, description="Where an import came from; of a fork into another project, the source."
+    )
     execution: str | None
     failure: Failure | None
     restarts: Restarts | None = Field(description="Unset unless attempts have failed lately.")

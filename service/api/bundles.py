@@ -101,7 +101,8 @@ def delete_import(id: str, control: Control, project: InProject) -> None:
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> OperationAnswer | ImportPlan:
-    """Make an application of an uploaded bundle. What has to be mapped first is answered as `mapping-needed`.
+    """Make an application of an uploaded bundle. What has to be mapped first is answered as `mapping-needed`. Where
+    branches of the bundle are another project's, they get names of this one.
 
     It is code execution, as submitting an artifact is: import only bundles of people whom you trust.
     """

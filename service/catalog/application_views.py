@@ -10,15 +10,15 @@ from sqlalchemy.orm import Session
 
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import ENDED, latest_version
-from epochal.service.catalog.models import Application, Attempt, Execution, Version
+from epochal.service.catalog.models import Application, Attempt, Branch, Execution, Version
 from epochal.service.catalog.records import failure_of, is_drained, key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.supervision.failures import permanent
 from epochal.service.domain.supervision.restarts import next_attempt_at
-from epochal.wire.applications import ApplicationAnswer, Head, Parent, Restarts
+from epochal.wire.applications import ApplicationAnswer, Head, ImportOrigin, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
-from epochal.wire.projects import local_name
+from epochal.wire.projects import local_name, project_of
 from epochal.wire.states import ApplicationState
 
 _DRAINED: Final = "its sources have ended, and everything that waited has come out: it is drained"
@@ -28,6 +28,7 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
     repository = ApplicationRepository(session)
     execution = repository.execution(row)
     version, head = _version(session, row, execution), _head(session, row)
+    beginning = repository.beginning(row)
     return ApplicationAnswer(
         name=local_name(row.name),
         project=row.project,
@@ -41,7 +42,8 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
         configuration=ApplicationConfiguration.model_validate(version.configuration).model_dump(mode="json"),
         shadow=row.shadow,
         head=head,
-        parent=_parent(repository, row),
+        parent=_parent(session, beginning),
+        imported_from=_imported_from(beginning),
         execution=row.execution,
         failure=failure_of(execution.failure) if execution else None,
         restarts=_restarts(session, execution, version),
@@ -113,11 +115,25 @@ def _head(session: Session, row: Application) -> Head | None:
     return Head(branch=epoch.branch, epoch=epoch.epoch, committed_at=epoch.committed_at, drained=is_drained(epoch))
 
 
-def _parent(repository: ApplicationRepository, row: Application) -> Parent | None:
-    origin = repository.fork_origin(row)
-    if origin is None:
+def _parent(session: Session, beginning: Branch | None) -> Parent | None:
+    if beginning is None or beginning.kind != "fork":
         return None
-    branch, application = origin
-    parent = key_of(branch.parent_branch, branch.parent_epoch)
+    parent = key_of(beginning.parent_branch, beginning.parent_epoch)
     assert parent is not None  # a fork always has one
-    return Parent(application=local_name(application.name), branch=parent.branch, epoch=parent.epoch)
+    source = session.get_one(Application, session.get_one(Branch, parent.branch).application)
+    return Parent(application=local_name(source.name), branch=parent.branch, epoch=parent.epoch)
+
+
+def _imported_from(beginning: Branch | None) -> ImportOrigin | None:
+    said = (beginning.origin or {}) if beginning is not None and beginning.kind == "import" else {}
+    if "control_plane" not in said:
+        return None
+    return ImportOrigin(
+        project=project_of(said["application"]),
+        application=local_name(said["application"]),
+        epoch=said["epoch"],
+        control_plane=said["control_plane"],
+        exported_at=said["exported_at"],
+        exported_by=said["by"],
+        message=said.get("message"),
+    )

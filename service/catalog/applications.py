@@ -139,14 +139,10 @@ class ApplicationRepository:
         """The current one."""
         return self._session.get_one(Branch, application.branch, populate_existing=True)
 
-    def fork_origin(self, application: Application) -> tuple[Branch, Application] | None:
-        """The branch with which it was forked, and the application that it was forked from."""
-        query = select(Branch).where(Branch.application == application.id, Branch.kind == "fork")
-        branch = self._session.scalars(query).one_or_none()
-        if branch is None or branch.parent_branch is None:
-            return None
-        parent = self._session.get_one(Branch, branch.parent_branch)
-        return branch, self._session.get_one(Application, parent.application)
+    def beginning(self, application: Application) -> Branch | None:
+        """The branch with which it was forked or imported; ``None`` of one that began with nothing."""
+        query = select(Branch).where(Branch.application == application.id, Branch.kind.in_(("fork", "import")))
+        return self._session.scalars(query.order_by(Branch.created_at).limit(1)).first()
 
     def execution(self, application: Application) -> Execution | None:
         """The latest one."""

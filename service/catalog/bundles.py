@@ -16,12 +16,13 @@ from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Version
-from epochal.service.catalog.records import changes_of, columns_of, due_of, key_of, terms_of
+from epochal.service.catalog.records import changes_of, columns_of, due_of, key_of, manifest_of, terms_of
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.identifiers import new_id
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleError, BundleHeader, BundleVersion
 from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.projects import full_name, local_name
 
 IMPORTED = "imported"
 """In the origin of a branch that came with a bundle: who had it."""
@@ -122,10 +123,7 @@ class ImportedRows:
         row = self._session.get(Epoch, (since.branch, since.epoch), populate_existing=True)
         mine = row is not None and self._is_mine(self._session.get_one(Branch, since.branch))
         if row is None or not mine or row.manifest_sha256 != since.sha256 or row.collected_at is not None:
-            raise Conflict(
-                f"The bundle is an increment since snapshot {since.key}, which is not here, or not any more. Import "
-                "one that ends there first, or export it whole."
-            )
+            raise since_is_not_here(since.key)
 
     def _check_branches(self) -> None:
         """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
@@ -213,7 +211,7 @@ class ImportedRows:
         moment = now()
         owner = Application(
             id=new_id(),
-            name=name,
+            name=full_name(self._project, local_name(name)),
             project=self._project,
             branch=branches[0].id,
             shadow=False,
@@ -321,6 +319,29 @@ class ImportedRows:
         self._session.add(execution)
         self._session.flush()
         return execution
+
+
+def since_is_not_here(key: EpochKey) -> Conflict:
+    """What is said of an increment that has nothing to stand on."""
+    return Conflict(
+        f"The bundle is an increment since snapshot {key}, which is not here, or not any more. Import one that ends "
+        "there first, or export it whole."
+    )
+
+
+def imported_at(session: Session, name: str, epoch: int, project: str) -> Sequence[ManifestReference]:
+    """The snapshots of this number that bundles have brought into ``project``, on branches whose ids begin with
+    ``name`` and a hyphen; the first ones first."""
+    query = (
+        select(Epoch, Branch)
+        .join(Branch, Branch.id == Epoch.branch)
+        .join(Application, Application.id == Branch.application)
+        .where(Branch.id.startswith(f"{name}-", autoescape=True), Epoch.epoch == epoch)
+        .where(Application.project == project, Epoch.collected_at.is_(None))
+        .order_by(Epoch.started_at, Epoch.branch)
+    )
+    found = session.execute(query)
+    return [reference for row, branch in found if _is_imported(branch) and (reference := manifest_of(row)) is not None]
 
 
 def _is_imported(row: Branch) -> bool:

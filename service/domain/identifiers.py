@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import secrets
 import time
 import uuid
+
+from epochal.wire.projects import LONGEST_FULL_NAME, full_name, local_name
+
+_OF_AN_APPLICATION = re.compile(r"(?P<application>.+)-[0-9a-f]{8}")
 
 
 def new_id() -> str:
@@ -15,6 +21,24 @@ def new_id() -> str:
 def new_branch_id(application: str) -> str:
     """``flights-3fa9c1d2``: for people, and part of paths, sinks' ids and markers; never used twice."""
     return f"{application}-{secrets.token_hex(4)}"
+
+
+def copied_branch_id(branch: str, project: str, *, control_plane: str, snapshot: str) -> str:
+    """What a branch of another project is called in ``project``, whose application stands on a copy of it:
+    ``pricing.orders-3fa9c1d2`` becomes ``ads.orders-`` and eight digits, always the same.
+
+    ``snapshot``: the sha256 of the snapshot that was copied. Copies of two snapshots have nothing in common.
+    """
+    name, digest = copied_branch_name(branch, project), hashlib.sha256()
+    digest.update("\n".join((control_plane, snapshot, branch, project)).encode())
+    return f"{name}-{digest.hexdigest()[:8]}"
+
+
+def copied_branch_name(branch: str, project: str) -> str:
+    """What :func:`copied_branch_id` begins with."""
+    found = _OF_AN_APPLICATION.fullmatch(local_name(branch))
+    application = local_name(branch) if found is None else found["application"]
+    return full_name(project, application)[:LONGEST_FULL_NAME].rstrip("-")
 
 
 def _milliseconds() -> int:

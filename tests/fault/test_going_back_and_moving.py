@@ -149,6 +149,38 @@ def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, doomed: Do
             assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize("point", in_every_run(("import.renamed",), ("import.renamed", *IMPORTS)))
+def test_an_import_into_another_project_is_begun_again(
+    settings: Settings, tmp_path: Path, doomed: Doomed, point: str
+) -> None:
+    """Under the same new names: what is in the store already is not brought twice."""
+    bundle = tmp_path / "bundle"
+    with living(settings) as plane:
+        with_state(plane)
+        plane.post("/v1/projects", 201, name="ads")
+        token = settings.admin_token_file.read_text().strip()
+        with Client(settings.url, token) as client, Client(settings.url, token, project="ads") as ads:
+            exports = client.application("flights").exports
+            exports.fetch(client.operations.wait(exports.create()), bundle)
+            upload = ads.imports.upload(bundle)
+        before = snapshot_files(SnapshotStore(settings.store_url))
+    with doomed(settings, point) as http, suppress(httpx.TransportError):
+        request = {"name": "copy", "parameters": {"out": "/new"}}
+        http.post(f"/v1/projects/ads/imports/{upload.id}/application", json=request)
+    with living(settings) as plane:
+        deadline = time.monotonic() + SECONDS
+        while (done := plane.get("/v1/projects/ads/operations")["items"][0])["state"] == "running":
+            assert time.monotonic() < deadline, done
+            time.sleep(0.05)
+        assert done["state"] == "succeeded", done["error"]
+        assert plane.get("/v1/projects/ads/applications/copy")["head"]["epoch"] == 5
+        brought = set(snapshot_files(SnapshotStore(settings.store_url))) - set(before)
+        assert len(brought) == len(before) and all(path.startswith("ads.flights-") for path in brought)
+        plane.post("/v1/verifications")
+        found = finished(plane, "verify")
+    assert found["result"]["sound"] and found["result"]["unreferenced_files"] == []
+
+
 @pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS[COLLECTIONS], COLLECTIONS))
 def test_a_collection_is_gone_on_with(settings: Settings, doomed: Doomed, point: str) -> None:
     with living(settings) as plane:

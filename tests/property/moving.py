@@ -42,6 +42,7 @@ class Mover:
         self._imports = ImportService(
             settings,
             database,
+            store,
             _Builder(),  # type: ignore[arg-type]
             world.code,
             self._uploads,

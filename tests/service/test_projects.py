@@ -536,15 +536,15 @@ def test_a_bundle_stands_on_nothing_of_another_project(plane: Plane, a: Project,
     b.wait(operation)
     bundle = b.client.get(b.url(f"applications/flights/exports/{operation}")).content
     body = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
-    for each, status in ((a, 409), (b, 202)):
+    for each in (a, b):
         upload = each.post("imports", 201, **body)["id"]
         part = each.client.put(each.url(f"imports/{upload}/content"), params={"offset": 0}, content=bundle)
         assert part.status_code == 200, part.text
         request = {"name": "copy", "parameters": {"out": f"/copy-{each.name}"}}
-        answer = each.post(f"imports/{upload}/application", status, **request)
-    assert a.get("applications")["items"] == []
-    b.wait(answer["id"])
-    assert b.get("applications/copy")["project"] == "b"
+        each.wait(each.post(f"imports/{upload}/application", 202, **request)["id"])
+    ours, theirs = (each.get("applications/copy") for each in (a, b))
+    assert (ours["project"], ours["head"]["branch"].partition(".")[0]) == ("a", "a")
+    assert (theirs["project"], theirs["head"]["branch"]) == ("b", driver.driver.point.branch)
 
 
 def test_a_bundle_of_elsewhere_is_imported_into_a_project(plane: Plane, a: Project, other: Plane) -> None:
@@ -558,7 +558,9 @@ def test_a_bundle_of_elsewhere_is_imported_into_a_project(plane: Plane, a: Proje
     assert (operation["project"], operation["application"]) == ("a", "flights")
     a.wait(operation["id"])
     done = a.get("applications/flights")
-    assert (done["project"], done["head"]["branch"]) == ("a", source.head.branch)
+    assert (done["project"], done["head"]["epoch"]) == ("a", 3)
+    branch = done["head"]["branch"]
+    assert branch.startswith("a.flights-") and branch != f"a.{source.driver.point.branch}"
     assert [item["filename"] for item in a.get("artifacts")["items"]] == ["flights.py"]
     assert plane.get("/v1/artifacts")["items"] == plane.get("/v1/operations")["items"] == []
 

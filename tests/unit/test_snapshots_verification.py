@@ -11,12 +11,14 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import StorageFull
 from epochal.snapshots import base_encoding
 from epochal.snapshots import store as store_module
+from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.renaming import Renaming
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Finding, Report, Trouble, Verification
 from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
@@ -187,3 +189,33 @@ def test_what_is_no_manifest_is_found_offline(line: Line) -> None:
     found = discover(line.store)
     assert found.unreadable == (line.references[4].path,)
     assert sorted(reference.epoch for reference in found.roots) == [1, 2, 3, 7, 8, 9]
+
+
+def test_a_base_under_another_name_is_written_again(line: Line) -> None:
+    """Its file says the name of the branch that wrote it first, which the manifests remember."""
+    for name in ("ads.main-00000001", "main-00000002"):
+        copied_to(line, name)
+    path = line.base(6)
+    assert path.startswith("main-00000002/bases/")
+    whole = line.store.read(path)
+    line.damage(path)
+    assert line.finding(repair=True).repaired
+    assert line.store.read(path) == whole
+    assert line.verify().is_sound
+    assert SnapshotReader(line.store, line.references[-1]).read("counts").num_rows == 20
+
+
+def copied_to(line: Line, branch: str) -> None:
+    """The line is that of the other branch then."""
+    renaming = Renaming(lambda _: branch, lambda name: name, control_plane="there", snapshot="0" * 64)
+    before: ManifestReference | None = None
+    for number, reference in enumerate(line.references):
+        manifest = line.store.read_manifest(reference)
+        for file in named_files(manifest):
+            line.store.write(renaming.path(file.path), line.store.read(file.path))
+        now = renaming.manifest(manifest, reference.sha256, before)
+        before = now.reference(renaming.path(reference.path))
+        line.store.write(before.path, now.encode())
+        line.references[number] = before
+        if now.bases:
+            line.bases[now.bases[0].at.epoch] = now.bases

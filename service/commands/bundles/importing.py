@@ -3,7 +3,8 @@
 =====  ===========================================================================================
 step   what
 =====  ===========================================================================================
-I1     a process of its own reads the bundle, each member checked; what the store has is left alone
+I1     a process of its own reads the bundle, each member checked; branches of another project get names
+       of the one that imports; what the store has is left alone
 I2     the bundle was whole, and the snapshot has all that it needs
 I3     one transaction: the code, branches and epochs as they were, the new application, its branch
 I4     the upload is removed
@@ -34,6 +35,7 @@ from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.projects import APPLICATIONS, ProjectRepository
 from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.renaming import BundleNames, renamed
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
 from epochal.service.commands.bundles.uploads import Uploads, Written
 from epochal.service.domain.operations import Interrupted
@@ -47,10 +49,11 @@ from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.references import References
 from epochal.wire.bundles import ImportArguments, ImportResult
-from epochal.wire.projects import local_name
+from epochal.wire.projects import local_name, project_of
 
 _PIECE = 4 << 20
 
+RENAMED = declare("import.renamed", "what the bundle holds has names of the project, nothing of it is in the store")
 READ = declare("import.member-stored", "one more member of the bundle is in the store")
 STORED = declare("import.stored", "all of the bundle is in the store, the catalog knows nothing of it")
 WRITTEN = declare("import.written", "the new application is in a transaction that is not committed")
@@ -87,6 +90,7 @@ class Importing:
         self._store = store
         self._files = files
         self._uploads = uploads
+        self._names = BundleNames(database, store)
 
     def run(self, claim: Claim, arguments: ImportArguments, finish: Callable[..., None]) -> None:
         """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
@@ -100,7 +104,7 @@ class Importing:
         try:
             _, bundle = self._uploads.whole(arguments.upload)
             with unpacked(bundle, folders.unpacked(bundle), limits) as read:
-                contents = self._bring_in(read, written, claim)
+                contents = self._bring_in(self._named_here(read, arguments, claim), written, claim)
                 self._check_complete(contents)
                 code = _Code(self._settings, contents.header, contents.artifacts)
                 code.keep(self._database, self._files)
@@ -133,6 +137,15 @@ class Importing:
         for path in written.paths:
             self._store.delete(path)
         written.forget()
+
+    def _named_here(self, bundle: UnpackedBundle, arguments: ImportArguments, claim: Claim) -> UnpackedBundle:
+        """From here on nobody has to know that branches had other names."""
+        renaming = self._names.renaming(bundle.header, project_of(arguments.name))
+        if renaming is None:
+            return bundle
+        bundle = renamed(bundle, renaming, claim.check)
+        RENAMED.hit()
+        return bundle
 
     def _bring_in(self, bundle: UnpackedBundle, written: Written, claim: Claim) -> Contents:
         """I1."""

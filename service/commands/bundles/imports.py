@@ -17,6 +17,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.places import check_places
 from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
+from epochal.service.commands.bundles.renaming import BundleNames
 from epochal.service.commands.bundles.unpacking import unpacked
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.domain.identifiers import new_id
@@ -28,6 +29,7 @@ from epochal.service.runtime.artifact_files import check_artifact
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
+from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
 from epochal.wire.configuration import (
@@ -53,6 +55,7 @@ class ImportService:
         self,
         settings: Settings,
         database: Database,
+        store: LineageStore,
         builder: Builder,
         code: ArtifactCache,
         uploads: Uploads,
@@ -64,6 +67,7 @@ class ImportService:
         self._code = code
         self._uploads = uploads
         self._worker = worker
+        self._names = BundleNames(database, store)
 
     def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
         return self._uploads.create(request, project, by)
@@ -106,7 +110,7 @@ class ImportService:
         plan, graph, configuration = self._look(project, beginning, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
-        header = beginning.header
+        header = self._names.header(beginning.header, project)
         upload, name = self._uploads.get(id), new_name(project, plan.application)
         arguments = ImportArguments(
             branch=header.snapshot.branch,

@@ -37,7 +37,7 @@ _WAITING = 10
 """So many times as long it may take, with other processes on the machine."""
 
 _TOO_MUCH = "Reading the bundle takes more memory or time than is allowed: it was altered, or is too large."
-_member = TypeAdapter(Member)
+member_form = TypeAdapter(Member)
 
 
 class _Order(BaseModel):
@@ -58,23 +58,23 @@ class UnpackedBundle:
 
     def __init__(self, folder: Path) -> None:
         self.header = BundleHeader.model_validate_json((folder / HEADER).read_bytes())
-        self._folder = folder
+        self.folder = folder
 
     def epochs(self) -> list[BundleEpoch]:
         """There are no more of them than manifests."""
-        with (self._folder / EPOCHS).open("rb") as lines:
+        with (self.folder / EPOCHS).open("rb") as lines:
             return [BundleEpoch.model_validate_json(line) for line in lines]
 
     def snapshot(self) -> BundleEpoch | None:
         """What the catalog said of the epoch that was exported; a bundle that was altered may leave it out."""
-        with (self._folder / EPOCHS).open("rb") as lines:
+        with (self.folder / EPOCHS).open("rb") as lines:
             epochs = map(BundleEpoch.model_validate_json, lines)
             return next((epoch for epoch in epochs if epoch.key == self.header.snapshot.key), None)
 
     def members(self) -> Iterator[Member]:
-        with (self._folder / MEMBERS).open("rb") as lines:
+        with (self.folder / MEMBERS).open("rb") as lines:
             for line in lines:
-                yield _member.validate_json(line)
+                yield member_form.validate_json(line)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _unpack(order: _Order) -> None:
         for member in reader.members():
             if order.code_only and member.kind != "artifacts":
                 return
-            members.write(_member.dump_json(member) + b"\n")
+            members.write(member_form.dump_json(member) + b"\n")
 
 
 def _failed(error: EpochalError) -> int:

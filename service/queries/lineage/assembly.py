@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochState, ManifestReference
 from epochal.contracts.identity import EpochKey
@@ -115,7 +115,10 @@ class Assembly:
             return said
         if entry.parent is None or entry.parent.branch != entry.newest.branch:
             branch = self._branches[entry.newest.branch]
-            return [Change(kind=branch.kind, detail={"message": branch.message} if branch.message else {})]
+            detail: dict[str, Any] = {"message": branch.message} if branch.message else {}
+            if branch.kind == "import" and branch.origin is not None:
+                detail["origin"] = branch.origin
+            return [Change(kind=branch.kind, detail=detail)]
         version, before = self._makings[entry.key].version, self._makings.get(entry.parent)
         if before is None or before.version == version:
             return []

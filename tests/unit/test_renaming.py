@@ -1,0 +1,168 @@
+"""Snapshots under other names of branches: everything that names one is said anew, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey
+from epochal.service.domain.identifiers import copied_branch_id, new_branch_id
+from epochal.snapshots import layout
+from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch
+from epochal.snapshots.manifest import (
+    BaseFile,
+    DeltaFile,
+    FileInFlight,
+    FileReference,
+    Manifest,
+    RecordsInFlight,
+    SinkHandles,
+)
+from epochal.snapshots.renaming import Renaming, copied, written_by
+from epochal.state.table import Column
+from epochal.wire.projects import LONGEST_FULL_NAME, full_name, is_full_name, local_name, project_of
+from tests.manifests import plain_manifest
+
+OLD, BEFORE = "pricing.orders-1a2b3c4d", "pricing.orders-00000000"
+KEY, PARENT = EpochKey(OLD, 8), EpochKey(OLD, 7)
+
+
+def new_name(branch: str) -> str:
+    return copied_branch_id(branch, "ads", control_plane="there", snapshot="5" * 64)
+
+
+def new_application(name: str) -> str:
+    return full_name("ads", local_name(name))
+
+
+RENAMING = Renaming(new_name, new_application, "there", "5" * 64)
+
+
+def file(path: str) -> FileReference:
+    return FileReference(path=path, sha256="1" * 64, bytes=10, rows=3)
+
+
+def handle(path: str) -> Handle:
+    payload = {"segments": [file(path).model_dump()], "note": f"{OLD} is said, and is no path"}
+    return Handle(owner="out", subtask=0, rows=3, bytes=10, payload=payload)
+
+
+def full_manifest(**fields: Any) -> Manifest:
+    """With everything that can name a branch."""
+    queries = EpochQueries(path=layout.standing_queries(PARENT), sha256="0" * 64, bytes=1, rows=1, through=3)
+    records = FileInFlight(file=file(layout.records_of_loop(KEY, "again", 0)), first=0, last=3)
+    base = BaseFile(
+        table="counts", at=PARENT, first_group=0, last_group=7, file=file(layout.base(PARENT, "counts", 0, 7))
+    )
+    usual: dict[str, Any] = {
+        "application": "pricing.orders",
+        "branch": OLD,
+        "parent": ManifestReference(branch=OLD, epoch=7, path=layout.manifest(PARENT, 1), sha256="2" * 64),
+        "deltas": (DeltaFile(table="counts", subtask=0, parallelism=1, file=file(layout.delta(KEY, "counts", 0))),),
+        "bases": (base,),
+        "sinks": {"out": SinkHandles(kind="dbms", target="t", handles=(handle(layout.log_segment(KEY, 1, "out", 0)),))},
+        "loops": {"again": RecordsInFlight(columns=(Column(name="n", type="int"),), files=(records,))},
+        "changes": (Change(kind="fork", detail={"branch": BEFORE, "epoch": 3}), Change(kind="start")),
+        "conditions": EpochConditions(clock=Clock(epoch_time=0), queries=queries),
+        "extras": {"cached": {}},
+    }
+    return plain_manifest(8, **{**usual, **fields})
+
+
+def test_everything_in_a_manifest_that_names_a_branch_is_said_anew() -> None:
+    was = full_manifest()
+    now = RENAMING.manifest(was, "3" * 64, None)
+    said = now.encode().decode()
+    found = copied(now)
+    assert found is not None and found.model_dump() == {
+        "control_plane": "there",
+        "sha256": "3" * 64,
+        "snapshot": "5" * 64,
+        "written_by": OLD,
+    }
+    others = said.replace(json.dumps(found.model_dump(), sort_keys=True, separators=(",", ":")), "")
+    assert re.findall("pricing[^ ]*", others) == [OLD], "what a sink notes is its own"
+    assert now.application == "ads.orders"
+    assert (now.key, now.bases[0].at) == (EpochKey(new_name(OLD), 8), EpochKey(new_name(OLD), 7))
+    assert now.queries is not None and now.queries.path.startswith(f"{new_name(OLD)}/queries/")
+    assert now.changes[0].detail == {"branch": new_name(BEFORE), "epoch": 3}
+    segment = now.sinks["out"].handles[0].payload["segments"][0]["path"]
+    assert segment.startswith(f"{new_name(OLD)}/logs/out/")
+    back = {new_name(OLD): OLD, new_name(BEFORE): BEFORE}
+    again = Renaming(lambda name: back[name], lambda name: "pricing.orders", "there", "5" * 64).manifest(now, "", None)
+    left = {"extras", "parent"}
+    assert again.model_dump(exclude=left) == was.model_dump(exclude=left), "nothing else has changed"
+    assert Manifest.decode(now.encode(), "manifest") == now
+
+
+def test_a_parent_that_is_not_here_has_a_checksum_that_no_manifest_has() -> None:
+    """A store remembers manifests by their checksums: it would find the other project's."""
+    was = full_manifest()
+    now = RENAMING.manifest(was, "3" * 64, None)
+    assert was.parent is not None and now.parent is not None
+    assert now.parent.key == RENAMING.key(was.parent.key)
+    assert now.parent.path == RENAMING.path(was.parent.path)
+    assert now.parent.sha256 != was.parent.sha256
+    here = ManifestReference(branch="ads.x", epoch=7, path="ads.x/manifests/7", sha256="9" * 64)
+    assert RENAMING.manifest(was, "3" * 64, here).parent == here
+    assert RENAMING.manifest(full_manifest(parent=None), "3" * 64, None).parent is None
+
+
+def test_what_is_copied_again_remembers_who_wrote_its_files() -> None:
+    once = RENAMING.manifest(full_manifest(), "3" * 64, None)
+    twice = RENAMING.manifest(once, "4" * 64, None)
+    assert written_by(full_manifest()) == written_by(once) == written_by(twice) == OLD
+    assert (found := copied(twice)) is not None and found.sha256 == "4" * 64
+
+
+def test_rows_of_a_bundle() -> None:
+    moment = datetime.now(UTC)
+    origin = {"origin": {"application": "pricing.orders", "branch": BEFORE}, "branch": BEFORE}
+    epoch = BundleEpoch(
+        branch=OLD,
+        epoch=8,
+        attempt=1,
+        parent=PARENT,
+        version=1,
+        changes=(Change(kind="import", detail=origin),),
+        started_at=moment,
+        prepared_at=moment,
+        committed_at=moment,
+    )
+    now = RENAMING.epoch(epoch)
+    assert (now.key, now.parent) == (EpochKey(new_name(OLD), 8), EpochKey(new_name(OLD), 7))
+    detail = now.changes[0].detail
+    assert (detail["branch"], detail["origin"]) == (new_name(BEFORE), origin["origin"]), "where it came from stays"
+    branch = BundleBranch(
+        id=OLD, application="1", kind="fork", parent=None, message=None, created_at=moment, created_by="me"
+    )
+    assert RENAMING._branch(branch).model_dump(exclude={"id"}) == branch.model_dump(exclude={"id"})
+
+
+names = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+projects = st.from_regex(r"[a-z]([-a-z0-9]{0,18}[a-z0-9])?", fullmatch=True)
+
+
+@given(names, projects, projects)
+def test_new_names_are_names_of_branches_of_the_project(name: str, source: str, target: str) -> None:
+    old = new_branch_id(full_name(source, name)[: LONGEST_FULL_NAME + 1].rstrip("-"))
+    new = copied_branch_id(old, target, control_plane="there", snapshot="5" * 64)
+    application, _, digits = new.rpartition("-")
+    assert project_of(new) == target and is_full_name(application)
+    assert re.fullmatch("[0-9a-f]{8}", digits) and len(application) <= LONGEST_FULL_NAME
+    assert not layout.is_scratch(new) and new not in layout.OF_THE_CATALOG
+    assert new == copied_branch_id(old, target, control_plane="there", snapshot="5" * 64)
+    others = [
+        copied_branch_id(old, target, control_plane="elsewhere", snapshot="5" * 64),
+        copied_branch_id(old, target, control_plane="there", snapshot="6" * 64),
+        copied_branch_id(new, target, control_plane="there", snapshot="5" * 64),
+    ]
+    assert len({new, old, *others}) == 5
