@@ -33,6 +33,8 @@ test: $(READY) ## Tests, those that need real servers too; what was skipped is l
 	@$(PYTEST) -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
 
+# Each worker has a cluster of its own, which takes a core.
+test-kubernetes: WORKERS = logical
 test-kubernetes: $(READY) ## The chart installed on a real Kubernetes API, every kind of pod killed, upgraded (after make kubernetes-tools)
 	@tools/in-own-network $(PYTEST) tests/kubernetes $(TESTS)
 
