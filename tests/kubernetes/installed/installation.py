@@ -236,10 +236,14 @@ class Installation:
             node.__exit__(None, None, None)
 
     def lose_node(self, name: str) -> None:
-        """It has no power any more; its provider strikes it off, and gives another one."""
+        """It has no power any more; its provider strikes it off, and gives another one. Until the cluster has noticed,
+        connections to services lead to its pods, too: that is waited for."""
+        pods = [pod for pod in self.pods(NAMESPACE).values() if pod["spec"].get("nodeName") == name]
+        lost = {pod["status"].get("podIP") for pod in pods}
         self.nodes[name].lose(end=True)
         self.add_node()
         self.cluster.delete(f"/api/v1/nodes/{name}")
+        self.eventually(lambda: not lost & {address for address, _ in self.public.ready + self.lookups.ready})
 
     def eventually(self, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Until it holds; what has gone wrong meanwhile is in the message."""
