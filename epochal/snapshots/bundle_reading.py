@@ -30,6 +30,7 @@ from epochal.snapshots.store import storage_errors
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BRANCH = re.compile(r"(?:[a-z][a-z0-9-]{0,19}\.)?[a-z][a-z0-9-]{0,79}")
+_APPLICATION = re.compile(r"(?:[a-z][a-z0-9-]{0,19}\.)?[a-z][a-z0-9-]{0,62}")
 _PIECE = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LEAF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
@@ -155,6 +156,9 @@ class BundleReader:
             raise BundleError(f"The bundle unpacks to {header.bytes} bytes; at most {self._limits.all} are taken.")
         if header.members > self._limits.members:
             raise BundleError(f"The bundle has {header.members} members; at most {self._limits.members} are taken.")
+        for name in (header.origin.application, *header.applications.values()):
+            if not _APPLICATION.fullmatch(name):
+                raise BundleError(f"{name!r} is not the name of an application: the bundle was altered.")
         for branch in header.branches:
             if not _BRANCH.fullmatch(branch.id):
                 raise BundleError(f"{branch.id!r} is not the id of a branch: the bundle was altered.")

@@ -99,8 +99,8 @@ class ExportedRows:
 
 
 class ImportedRows:
-    """Ancestors keep their branches' names, and belong to an application that is deleted from the start: it is theirs
-    alone, is in no list, and keeps no name taken."""
+    """Ancestors have the names of branches that the header has, and belong to an application that is deleted from the
+    start: it is theirs alone, is in no list, and keeps no name taken."""
 
     def __init__(self, session: Session, header: BundleHeader, project: str, by: str) -> None:
         """``project``: for which the bundle is imported. What belongs to other ones is not there for it."""
@@ -331,14 +331,14 @@ def since_is_not_here(key: EpochKey) -> Conflict:
 
 def imported_at(session: Session, name: str, epoch: int, project: str) -> Sequence[ManifestReference]:
     """The snapshots of this number that bundles have brought into ``project``, on branches whose ids begin with
-    ``name`` and a hyphen; the first ones first."""
+    ``name`` and a hyphen; by id."""
     query = (
         select(Epoch, Branch)
         .join(Branch, Branch.id == Epoch.branch)
         .join(Application, Application.id == Branch.application)
         .where(Branch.id.startswith(f"{name}-", autoescape=True), Epoch.epoch == epoch)
         .where(Application.project == project, Epoch.collected_at.is_(None))
-        .order_by(Epoch.started_at, Epoch.branch)
+        .order_by(Epoch.branch)
     )
     found = session.execute(query)
     return [reference for row, branch in found if _is_imported(branch) and (reference := manifest_of(row)) is not None]

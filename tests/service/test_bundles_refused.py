@@ -105,6 +105,18 @@ def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, 
     assert "does not say what application" in detail
 
 
+def test_names_in_a_bundle_are_names(whole: Members, refusing: Plane, tmp_path: Path) -> None:
+    """They are shown to people, and become names of applications here."""
+    header = json.loads(whole[0][1])
+    for wrong in ("\x1b[2Jflights", "flights\nother", "a.b.flights", "Flights", "../flights", ""):
+        origin = {**header["origin"], "application": wrong}
+        check_unreadable(packed(signed(whole, origin=origin)), tmp_path)
+        bundle = packed(signed(whole, applications=dict.fromkeys(header["applications"], wrong)))
+        check_unreadable(bundle, tmp_path)
+    status, slug, detail = refused(refusing, bundle)
+    assert (status, slug) == (422, "invalid-bundle") and "is not the name of an application" in detail
+
+
 @pytest.mark.long
 def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Members, other: Plane) -> None:
     """Neither of the whole bundle, whose branch is another one than the refused bundle's of the same name, nor does it

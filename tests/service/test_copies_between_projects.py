@@ -190,6 +190,11 @@ def test_the_same_bundle_again_and_increments_onto_a_copy(plane: Plane, ads: Pro
         done = brought_into(ads, bundle, f"at-{number}")["result"]
         assert done["parent"] == {"branch": was["parent"]["branch"], "epoch": number}
     assert value(plane, "ads.at-5", "JFK", "LAX") == {"flights": 60, "worst": 6.0}
+    other = brought_into(ads, bundle_of(pricing, "flights", epoch=4), "other")["result"]["parent"]["branch"]
+    assert other != was["parent"]["branch"], "another snapshot is another copy"
+    onto = brought_into(ads, third, "onto")["result"]["parent"]
+    assert onto["epoch"] == 5 and onto["branch"] in (other, was["parent"]["branch"])
+    assert value(plane, "ads.onto", "JFK", "LAX") == {"flights": 60, "worst": 6.0}
     assert value(plane, "ads.at-5", "JFK", "LAX", epoch=2) == {"flights": 2, "worst": 1.0}
     assert value(plane, "ads.copy", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
     assert ads.get("applications/at-5")["imported_from"]["project"] == "pricing"

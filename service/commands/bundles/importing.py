@@ -140,7 +140,7 @@ class Importing:
 
     def _named_here(self, bundle: UnpackedBundle, arguments: ImportArguments, claim: Claim) -> UnpackedBundle:
         """From here on nobody has to know that branches had other names."""
-        renaming = self._names.renaming(bundle.header, project_of(arguments.name))
+        renaming = self._names.renaming(bundle.header, project_of(arguments.name), arguments.branch)
         if renaming is None:
             return bundle
         bundle = renamed(bundle, renaming, claim.check)

@@ -41,19 +41,22 @@ class BundleNames:
         renaming = self.renaming(header, project)
         return header if renaming is None else renaming.header(header, renaming.missing(header.snapshot))
 
-    def renaming(self, header: BundleHeader, project: str) -> Renaming | None:
+    def renaming(self, header: BundleHeader, project: str, decided: str | None = None) -> Renaming | None:
         """``None`` where all branches are the project's: they keep their names, and come home to where they began.
+        ``decided``: the new name of the snapshot's branch, once an import was asked for.
 
         Raises ``Conflict`` where an increment's beginning was not copied into the project, or is not there any more."""
         if all(project_of(branch.id) == project for branch in header.branches):
             return None
         if header.since is None:
             return _renaming(header, project, header.snapshot.sha256, None)
-        return self._onto_a_copy(header, header.since, project)
+        return self._onto_a_copy(header, header.since, project, decided)
 
-    def _onto_a_copy(self, header: BundleHeader, since: ManifestReference, project: str) -> Renaming:
-        """Of an increment: the names are those that its beginning has here, which its manifest says. Where there are
-        several copies of it, those of the first one."""
+    def _onto_a_copy(
+        self, header: BundleHeader, since: ManifestReference, project: str, decided: str | None
+    ) -> Renaming:
+        """Of an increment: the names are those that its beginning has here, which its manifest says. There may be
+        several copies of it: any will do, but the same one for all of an import."""
         with self._database.reading() as session:
             found = imported_at(session, copied_branch_name(since.branch, project), since.epoch, project)
         for reference in found:
@@ -61,8 +64,11 @@ class BundleNames:
                 was = copied(self._store.read_manifest(reference))
             except SnapshotError:
                 continue
-            if was is not None and (was.control_plane, was.sha256) == (header.origin.control_plane, since.sha256):
-                return _renaming(header, project, was.snapshot, reference)
+            if was is None or (was.control_plane, was.sha256) != (header.origin.control_plane, since.sha256):
+                continue
+            renaming = _renaming(header, project, was.snapshot, reference)
+            if decided in (None, renaming.branch(header.snapshot.branch)):
+                return renaming
         raise since_is_not_here(since.key)
 
 
