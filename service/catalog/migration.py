@@ -102,7 +102,7 @@ def check_current(database: Database) -> None:
 
 def wait_until_current(database: Database, seconds: float, over: threading.Event) -> None:
     """For who starts beside the one that migrates, and may be quicker: return when the catalog has this version's
-    tables, or when ``over`` is set. Raises ``CatalogVersion`` after so many seconds, and at once for a newer catalog."""
+    tables, or when ``over`` is set. Raises ``CatalogVersion`` after so many seconds, at once for a newer catalog."""
     until, said = time.monotonic() + seconds, False
     while not is_current(database):
         if time.monotonic() >= until:
