@@ -140,6 +140,24 @@ def test_several_control_planes(url: str, provider: IdentityProvider) -> None:
         run("context", "use", "three")
 
 
+def test_a_context_means_a_project(url: str, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_in(provider, url, "--name", "one")
+    assert locate().project == "default"
+    run("context", "use", "one", "--project", "pricing")
+    assert locate().project == "pricing"
+    with pytest.raises(EpochalError, match="pricing"):
+        run("show", "orders")
+    assert locate(project="ads").project == "ads"
+    monkeypatch.setenv("EPOCHAL_PROJECT", "search")
+    assert locate().project == "search"
+    monkeypatch.delenv("EPOCHAL_PROJECT")
+    run("context", "use", "one")
+    assert locate().project == "pricing"
+    with pytest.raises(EpochalError, match="No Good"):
+        run("context", "use", "one", "--project", "No Good")
+    assert locate().project == "pricing"
+
+
 @pytest.mark.parametrize(
     ("said", "why"), [("access_denied", "refused"), ("expired_token", "in time"), ("server_error", "server_error")]
 )
