@@ -24,6 +24,8 @@ __all__ = ["client", "installation"]
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
 ONCE = {"max_restarts": 0}
+OWN_BUILDER = {"spark.kubernetes.driverEnv.OWN": "yes"}
+"""What is built with it is not built in a pod that was there before."""
 EXPIRED = """
 import os, time
 from pathlib import Path
@@ -132,7 +134,7 @@ def test_a_quota_that_is_used_up(installation: Installation, client: Client) -> 
         client.applications.start("crowded")
         told = shown(installation, client, "crowded")
         with pytest.raises(EnvironmentProblem, match=r"quota of the namespace .* no room for the builder's pod"):
-            installation.submit(client, "more-crowded")
+            installation.submit(client, "more-crowded", spark=OWN_BUILDER)
     finally:
         installation.cluster.delete(f"{path}/none")
     assert "quota" in told, told
@@ -150,7 +152,7 @@ def test_a_namespace_where_the_control_plane_may_do_nothing(installation: Instal
         eventually(lambda: "may not" in " ".join(installation.show("closed").split()), 120)
         told = " ".join(installation.show("closed").split())
         with pytest.raises(EnvironmentProblem, match=f"may not start pods in the namespace '{namespace}'"):
-            installation.submit(client, "more-closed")
+            installation.submit(client, "more-closed", spark=OWN_BUILDER)
     finally:
         cluster.create(path, {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": CONTROL}})
     assert namespace in told, told
