@@ -79,7 +79,7 @@ def needs(sinks: list[SinkMove], sources: list[SourcePosition], parameters: Para
     """What has to be said before it can be imported, in sentences."""
     found = [
         f"Sink {move.sink!r} would write to {move.becomes}, as the exported application does{_hint(move, parameters)}: "
-        "map it, or say that it stays (keep)."
+        "name another place in the parameters, map it, have nothing written (shadow), or say that it stays (keep)."
         for move in sinks
         if move.needs_mapping
     ]
