@@ -107,8 +107,8 @@ def fork(
     if len([each for each in named.values() if each is not None]) > 1:
         raise typer.BadParameter("give one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
     if into is not None and (at is not None or file is not None):
-        given = "--at" if at is not None else "--file"
-        raise typer.BadParameter(f"a fork into another project has no {given}.", param_hint=given)
+        option = "--at" if at is not None else "--file"
+        raise typer.BadParameter(f"a fork into another project has no {option}.", param_hint=option)
     values, configured = parameters(parameter, parameters_file), configuration(setting)
     then = moment(at)
     with connected(url, as_json) as session:
