@@ -96,8 +96,14 @@ def test_a_driver_that_may_not_start_executors_says_so(installation: Installatio
 
 
 def test_an_image_that_cannot_be_pulled_is_shown(installation: Installation, client: Client) -> None:
-    image = {"spark.kubernetes.container.image": "nobody/has:it"}
-    installation.submit(client, "imageless", spark=image, restart={"max_restarts": 1, "backoff_seconds": 0.1})
+    """A registry had it when the pipeline was built."""
+    images, spark = installation.kubelet.images, {"spark.kubernetes.container.image": "nobody/has:it"}
+    images["nobody/has:it"] = images["epochal:test"]
+    installation.submit(client, "imageless", spark=spark, restart={"max_restarts": 1, "backoff_seconds": 0.1})
+    installation.reaches(client, "imageless", 1)
+    client.operations.wait(client.applications.stop("imageless"), timeout_seconds=120)
+    del images["nobody/has:it"]
+    client.applications.start("imageless")
     eventually(lambda: client.applications.get("imageless").state == "failed", 120)
     assert "'nobody/has:it' cannot be pulled" in " ".join(installation.show("imageless").split())
 
