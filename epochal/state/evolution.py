@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
 from epochal.state.decimals import decimal_of
@@ -22,7 +23,25 @@ from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type
 
-Verdict = Literal["same", "added", "dropped", "evolved"]
+Verdict = Literal["same", "added", "dropped", "evolved", "changed", "refused"]
+"""``changed``: an argument, a filter, a key expression or an input means something else than in the version that
+computed the state; ``refused``: another merge function or layout."""
+
+
+class MeaningChange(BaseModel):
+    """One difference in meaning between what computed the state and what would continue it.
+
+    ``column``: the value column; ``None``: the keys or an input of the operator. ``before`` and ``after`` are the
+    authors' texts, ``accepted`` whether the upgrade accepts it by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str | None
+    what: Literal["function", "argument", "filter", "key", "input"]
+    before: str
+    after: str
+    accepted: bool = False
 
 
 class TableChange(BaseModel):
@@ -36,16 +55,27 @@ class TableChange(BaseModel):
     widened: dict[str, tuple[str, str]] = {}
     """Column -> type before, type now."""
     dropped: tuple[str, ...] = ()
+    changed: tuple[MeaningChange, ...] = ()
+    partial: tuple[str, ...] = ()
+    """Added aggregate columns, which count rows only from this upgrade on, beside totals over all rows."""
+    code_changed: tuple[str, ...] = ()
+    """Functions and classes of the author whose syntax tree differs. Reported, never refused."""
+    unknown: bool = False
+    """Whether the older version stored no definition, so that meanings cannot be compared."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What becomes of rows that are there, and is to be known."""
 
 
 def compare(
-    before: Iterable[StateTable], after: Iterable[StateTable], may_drop: Collection[str] = ()
+    before: Iterable[StateTable],
+    after: Iterable[StateTable],
+    may_drop: Collection[str] = (),
+    acceptance: Acceptance = NOTHING_ACCEPTED,
 ) -> tuple[TableChange, ...]:
     """Every state table of the two versions, by id. ``may_drop``: tables (``streaks.current``) and columns
-    (``streaks.current.note``, ``delays.worst``) that may be dropped."""
+    (``streaks.current.note``, ``delays.worst``) that may be dropped. ``acceptance``: changes of meaning and partial
+    columns that this upgrade accepts; any other one is a problem."""
     old = {table.id: table for table in before}
     new = {table.id: table for table in after}
     there = {table.operator for table in old.values()}
