@@ -1,4 +1,4 @@
-"""What the author of one upgrade accepts by name: changed meanings of state, and columns that start beside full totals."""
+"""What one upgrade accepts by name: changed meanings of state, and columns that start beside full totals."""
 
 from __future__ import annotations
 
