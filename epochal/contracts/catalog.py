@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.measurements import DriverReport
@@ -283,6 +284,7 @@ class VersionOrder(_Record):
     configuration: dict[str, Any] = {}
     by: str
     message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
 
 
 QueryCommandKind = Literal["add", "pause", "resume", "drop"]

@@ -170,6 +170,7 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
         version=orders.version,
         by=orders.by,
         message=orders.message,
+        acceptance=orders.acceptance,
         shadow=orders.shadow,
         available_now=orders.available_now,
         drain=orders.drain,

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.parameters import Parameters
 from epochal.engine.settings import Configuration
 
@@ -55,6 +56,7 @@ class DriverOrders(BaseModel):
     version: int | None = None
     by: str | None = None
     message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
     shadow: bool = False
     available_now: bool = False
     drain: bool = True

@@ -105,7 +105,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         position = recovery.run()
     meter.blocked({})
     meter.sized(lambda: size_of(position))
-    continuing = going_on(program, position.snapshot)
+    continuing = going_on(program, position.snapshot, position.next_epoch)
     if continuing is not program:
         program = continuing
         current.replace(program)
@@ -180,6 +180,7 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
             "version": order.version,
             "by": order.by,
             "message": order.message,
+            "acceptance": order.acceptance,
         }
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.engine.job import EpochRunner, Participants
 from epochal.engine.pipeline_plan import PipelinePlan
@@ -22,7 +23,9 @@ from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare, continued
+from epochal.state.accepted_differences import accepted_differences, check_acceptance
+from epochal.state.continuing import continued
+from epochal.state.evolution import compare
 
 
 @dataclass(frozen=True)
@@ -83,19 +86,32 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
             f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
     loops, may_drop = program.graph.columns_of_loops, program.configuration.allow_dropped_state
-    parallelism = program.configuration.parallelism
-    found = continuation(store, reference, program.participants.tables, loops, may_drop, parallelism)
+    parallelism, acceptance = program.configuration.parallelism, program.orders.acceptance
+    found = continuation(store, reference, program.participants.tables, loops, may_drop, parallelism, acceptance)
+    if program.orders.version is None:
+        check_acceptance(found.changes, acceptance)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
 
 
-def going_on(program: Program, head: Manifest | None) -> Program:
-    """``program`` on top of a snapshot: its state tables with what the lineage knows of the expiry of their rows."""
+def accepting_everything(program: Program) -> Program:
+    """``program``, which accepts every difference that can be accepted."""
+    operators = tuple(sorted({table.operator for table in program.participants.tables}))
+    acceptance = Acceptance(changed=operators, partial=operators)
+    return replace(program, orders=program.orders.model_copy(update={"acceptance": acceptance, "version": 0}))
+
+
+def going_on(program: Program, head: Manifest | None, first: int | None = None) -> Program:
+    """``program`` on top of a snapshot: its state tables with what the lineage knows of the expiry of their rows, and
+    of columns that do not count all of them. ``first``: the number of the next epoch."""
     participants = program.participants
     if head is None:
         return program
     before = {table.id: table for table in head.tables}
-    tables = tuple(continued(table, before.get(table.id), clock_of(head, table.id)) for table in participants.tables)
+    first = head.epoch + 1 if first is None else first
+    tables = tuple(
+        continued(table, before.get(table.id), clock_of(head, table.id), first) for table in participants.tables
+    )
     if tables == tuple(participants.tables):
         return program
     participants = replace(participants, tables=tables)
@@ -113,9 +129,12 @@ def changes_since(store: SnapshotStore, reference: ManifestReference, program: P
         found.append(Change(kind=kind, detail={**detail, **said}))
 
     event_times = _differences(head.event_times, program.plan.time.declared)
-    of_version = {"event_times": event_times} if event_times else {}
-    if head.artifact != orders.artifact:
-        tables = _table_changes(head, participants)
+    compared = compare(head.tables, participants.tables, acceptance=orders.acceptance)
+    accepted = accepted_differences(compared, participants.tables)
+    of_version: dict[str, Any] = {"event_times": event_times} if event_times else {}
+    of_version |= {"accepted": accepted} if accepted else {}
+    if head.artifact != orders.artifact or (accepted and head.parameters == orders.parameters):
+        tables = {change.table: change.verdict for change in compared if change.verdict != "same"}
         changed("upgrade", artifact=[head.artifact, orders.artifact], tables=tables, **of_version)
     if head.parameters != orders.parameters:
         changed("parameters", changed=_differences(head.parameters, orders.parameters), **of_version)
@@ -138,12 +157,6 @@ def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:
     except FileMissing:
         return None
     return {name: sink.target for name, sink in head.sinks.items()}
-
-
-def _table_changes(head: Manifest, participants: Participants) -> dict[str, str]:
-    """State tables that are not as before, by what became of them."""
-    compared = compare(head.tables, participants.tables)
-    return {change.table: change.verdict for change in compared if change.verdict != "same"}
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:

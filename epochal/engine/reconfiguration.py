@@ -114,7 +114,7 @@ class Reconfigurations:
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
             check_continues(store, head, program)
-            program = going_on(program, self.coordinator.position.snapshot)
+            program = going_on(program, self.coordinator.position.snapshot, self.coordinator.position.next_epoch)
             self.coordinator.changes += changes_since(store, head, program)
         self.coordinator.changes += configured(self.coordinator.current.program.orders, program.orders)
         begun = next((change for change in self.coordinator.changes if change.kind == "import"), None)

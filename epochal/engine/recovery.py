@@ -27,6 +27,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.accepted_differences import check_acceptance
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class Recovery:
         over = point.head is not None and self.store.read_manifest(point.head).drained
         if point.head is not None and not over:
             check_continues(self.store, point.head, self.program)
+        if point.head is None and self.program.orders.version is None:
+            check_acceptance((), self.program.orders.acceptance)
         begun = point.begun if point.head and point.head.branch != point.branch else None
         restore_sources(self.store, point.head, self.program.participants.sources, begun)
         if not over:

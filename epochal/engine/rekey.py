@@ -39,6 +39,7 @@ from epochal.snapshots.internal_source import slices_in_flight
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.accepted_differences import check_acceptance
 from epochal.state.evolution import compare
 from epochal.state.key_codec import KeyCodec
 from epochal.state.redistribution import redistributed
@@ -58,9 +59,9 @@ def rekey(
     store = SnapshotStore(orders.store)
     before = store.read_manifest(head)
     program = assemble(orders.model_copy(update={"shadow": True}), graph, spark, store)
-    problems = [
-        problem for change in compare(before.tables, program.participants.tables) for problem in change.problems
-    ]
+    changes = compare(before.tables, program.participants.tables, acceptance=orders.acceptance)
+    check_acceptance(changes, orders.acceptance)
+    problems = [problem for change in changes for problem in change.problems]
     problems += _lost_instances(before, orders.configuration.parallelism)
     if problems:
         raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")

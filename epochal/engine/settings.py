@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.parameters import Parameters
 
@@ -26,6 +27,8 @@ class ExecutionOrders(BaseModel):
     """The number of the application version; ``None`` where versions are not counted. Made ``by`` whom, and why."""
     by: str | None = None
     message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
+    """What going on from the head with this version accepts. Without effect once the version has committed an epoch."""
     shadow: bool = False
     """Run without sinks: a fork that only computes state."""
     available_now: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import drained
 from epochal.snapshots.in_flight import against_going_on
@@ -30,11 +31,12 @@ def continuation(
     loops: Mapping[str, Sequence[Column]],
     may_drop: Collection[str],
     parallelism: int,
+    acceptance: Acceptance = NOTHING_ACCEPTED,
 ) -> Continuation:
     """Of going on from ``snapshot`` with ``tables``, and ``loops`` by name with their columns, at a parallelism; see
-    :func:`epochal.state.evolution.compare` for ``may_drop``."""
+    :func:`epochal.state.evolution.compare` for ``may_drop`` and ``acceptance``."""
     manifest = store.read_manifest(snapshot)
-    changes = compare(manifest.tables, tables, may_drop)
+    changes = compare(manifest.tables, tables, may_drop, acceptance)
     problems = [problem for change in changes for problem in change.problems]
     problems += against_going_on(manifest.loops, loops, may_drop)
     problems += against_shrinking(manifest, tables, parallelism)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.conditions import as_datetime
 from epochal.state.column_bytes import Columns, column
+from epochal.state.continuing import partial_columns
 from epochal.state.decimals import decimal_of
-from epochal.state.expiry import Expiry, StateClock
-from epochal.state.json_form import from_json, to_json
+from epochal.state.json_form import from_json
 from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable
 from epochal.state.type_names import NestedType, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type
@@ -79,11 +78,16 @@ def compare(
     old = {table.id: table for table in before}
     new = {table.id: table for table in after}
     there = {table.operator for table in old.values()}
-    return tuple(_compared(id, old.get(id), new.get(id), there, may_drop) for id in sorted({*old, *new}))
+    return tuple(_compared(id, old.get(id), new.get(id), there, may_drop, acceptance) for id in sorted({*old, *new}))
 
 
 def _compared(
-    id: str, old: StateTable | None, new: StateTable | None, there: Collection[str], may_drop: Collection[str]
+    id: str,
+    old: StateTable | None,
+    new: StateTable | None,
+    there: Collection[str],
+    may_drop: Collection[str],
+    acceptance: Acceptance,
 ) -> TableChange:
     """``there``: the operators that have had state."""
     if old is None:
@@ -95,7 +99,7 @@ def _compared(
         return TableChange(table=id, verdict="dropped", problems=problem if old.durable else ())
     if old.durable != new.durable:
         return _otherwise_kept(old, new, may_drop)
-    return _evolved(old, new, may_drop)
+    return _evolved(old, new, may_drop, acceptance)
 
 
 def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
@@ -110,7 +114,7 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
     return TableChange(table=new.id, verdict="evolved", problems=() if new.id in may_drop else (lost,))
 
 
-def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
+def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], acceptance: Acceptance) -> TableChange:
     problems = [*_other_shape(old, new), *_other_instances(old, new), *_other_expiry(old, new)]
     had = {column.name: column for column in old.value}
     has = {column.name: column for column in new.value}
@@ -135,7 +139,9 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
         if f"{new.id}.{name}" not in may_drop:
             problems.append(_lost(f"State table {new.id!r}: column {name!r}", f"{new.id}.{name}"))
     added = tuple(column for column in new.value if column.name not in had and column.name not in new.hidden)
-    notes = tuple(_notes_of_expiry(old, new))
+    partial, refused, partial_notes = partial_columns(old, new, acceptance)
+    problems += refused
+    notes = (*_notes_of_expiry(old, new), *partial_notes)
     verdict: Verdict = "evolved" if added or dropped or widened or problems or notes else "same"
     return TableChange(
         table=new.id,
@@ -143,53 +149,10 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str]) -> Tab
         added=added,
         widened=widened,
         dropped=dropped,
+        partial=partial,
         problems=tuple(problems),
         notes=notes,
     )
-
-
-def continued(declared: StateTable, before: StateTable | None, clock: StateClock | None) -> StateTable:
-    """A declaration as it goes on from a snapshot, where it was ``before``: with what the lineage knows of expiry.
-
-    Rows that were gone under another time to live stay gone; rows from before there was any count from the snapshot's
-    ``clock``. Manifests keep this, so that it holds for everyone who reads them, and for all that follow.
-    """
-    if declared.expires is None or before is None:
-        return declared
-    update: dict[str, Any] = {}
-    floor = before.horizon(clock) if _length(before) != _length(declared) else before.expires and before.expires.floor
-    if floor is not None:
-        update["expires"] = declared.expires.model_copy(update={"floor": floor})
-    known = {column.name: column for column in before.value}
-    if declared.hidden - known.keys():
-        since = None if clock is None else _since(clock, declared.expires)
-        known |= {column.name: _from(column, since) for column in declared.value if column.name in declared.hidden}
-    if any(known[name].default is not None for name in declared.hidden):
-        update["value"] = tuple(
-            column.model_copy(update={"default": known[column.name].default})
-            if column.name in declared.hidden
-            else column
-            for column in declared.value
-        )
-    return declared.model_copy(update=update) if update else declared
-
-
-def _since(clock: StateClock, expires: Expiry) -> int:
-    """When rows that have no time count from. Where no watermark is known, nothing of the snapshot is later than it."""
-    by_event = expires.clock == "event" and as_datetime(clock.event) is not None
-    return clock.event if by_event else clock.processing
-
-
-def _from(column: Column, since: int | None) -> Column:
-    instant = None if since is None else as_datetime(since)
-    if instant is None:
-        return column
-    value = since if column.type == "bigint" else to_json(instant, column.type)
-    return column.model_copy(update={"default": value})
-
-
-def _length(table: StateTable) -> int | None:
-    return None if table.expires is None else table.expires.after
 
 
 def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:

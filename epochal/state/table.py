@@ -70,6 +70,7 @@ class Column(BaseModel):
     """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
 
     ``default``, in the form of :mod:`epochal.state.json_form`, is what rows from before the column was there have.
+    ``since``, of an aggregate that was added to existing keys: it counts rows from this epoch on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,11 +78,12 @@ class Column(BaseModel):
     name: str
     type: str
     default: Any = None
+    since: int | None = None
 
     @model_serializer(mode="wrap")
-    def _without_absent_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_fields(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "default" or value is not None}
+        return {name: value for name, value in fields.items() if name in ("name", "type") or value is not None}
 
     def to_arrow(self, nullable: bool = True) -> pa.Field:
         return pa.field(self.name, arrow_type(self.type), nullable=nullable)
@@ -299,6 +301,11 @@ class StateTable(BaseModel):
     def partials(self) -> frozenset[str]:
         """Value columns that are kept for the sake of what is ``shown``; people look at that."""
         return frozenset(name for shown in self.shown for name in shown.kept)
+
+    def since(self, name: str) -> int | None:
+        """The epoch from which a value column, or a column shown for some, counts rows; ``None``: it counts all."""
+        kept = next((shown.kept for shown in self.shown if shown.name == name), (name,))
+        return max((each.since for each in self.value if each.name in kept and each.since is not None), default=None)
 
     @cached_property
     def key_schema(self) -> pa.Schema:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
@@ -56,6 +57,10 @@ class ForkApplication(Body):
     shadow: bool = False
     start: bool = True
     message: Message | None = None
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences from the snapshot that the fork accepts by name, as in an upgrade.",
+    )
 
 
 class StartApplication(Body):

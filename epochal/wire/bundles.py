@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256, UtcTime
@@ -82,6 +83,10 @@ class ImportApplication(Body):
     )
     sources: dict[str, SourceMove] = Field(default_factory=dict)
     configuration: dict[str, Any] = Field(default_factory=dict)
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences from the snapshot that other parameters make and that are accepted by name.",
+    )
     shadow: bool = False
     start: bool = Field(default=False, description="Start it at once. Refused of a snapshot that is drained.")
     message: Message | None = None
@@ -103,6 +108,7 @@ class ImportArguments(BaseModel):
     start: bool
     message: str | None = None
     sources: dict[str, Any]
+    acceptance: Acceptance = NOTHING_ACCEPTED
 
 
 class ImportResult(Answer):

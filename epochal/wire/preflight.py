@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
@@ -23,6 +24,10 @@ class Preflight(Body):
     artifact: Sha256 | None = None
     parameters: Parameters | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences that the upgrade would accept by name; without, they are listed as problems.",
+    )
     trial: int | None = Field(
         default=None,
         ge=1,
@@ -50,15 +55,44 @@ class PartChange(Answer):
     after: str | None
 
 
+class MeaningChange(Answer):
+    """A column, the keys or an input of an operator that means something else than in the version that computed the
+    state. ``before`` and ``after`` are the texts of the two versions."""
+
+    column: str | None = Field(description="The value column; null: the keys or an input of the operator.")
+    what: Open[Literal["function", "argument", "filter", "key", "input"]]
+    before: str
+    after: str
+    accepted: bool = Field(default=False, description="Whether the request accepts it by name.")
+
+
 class StateChange(Answer):
     """What becomes of one state table. ``widened``: column -> type before, type now. ``problems`` say why it cannot be,
     and what to do; ``notes``: what becomes of rows that are there, and is to be known."""
 
     table: str
-    verdict: Open[Literal["same", "added", "dropped", "evolved"]]
+    verdict: Open[Literal["same", "added", "dropped", "evolved", "changed", "refused"]] = Field(
+        description="`changed`: an argument, a filter, a key expression or an input means something else than in the "
+        "version that computed the state, which has to be accepted by name. `refused`: another merge function or "
+        "layout, with which the state cannot be continued."
+    )
     added: tuple[Column, ...] = ()
     widened: dict[str, tuple[str, str]] = Field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    changed: tuple[MeaningChange, ...] = ()
+    partial: tuple[str, ...] = Field(
+        default=(),
+        description="Aggregate columns that are added to existing keys. They count rows from the first epoch of the "
+        "upgrade on, beside columns that count all rows, and have to be accepted by name.",
+    )
+    code_changed: tuple[str, ...] = Field(
+        default=(), description="Functions and classes whose code differs. This is never refused."
+    )
+    unknown: bool = Field(
+        default=False,
+        description="Whether the version that computed the state stored no definition, so that meanings cannot be "
+        "compared.",
+    )
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.wire.bodies import Answer, Body, Message
 
 
@@ -11,6 +12,11 @@ class Rekey(Body):
     max_parallelism: int = Field(ge=1, le=32768, description="Key groups from now on.")
     parallelism: int | None = Field(None, ge=1, description="Left out: as it is, at most max_parallelism.")
     message: Message | None = None
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences between the latest version and the snapshot, where this version has not committed an "
+        "epoch. They have to be accepted again.",
+    )
 
 
 class RekeyArguments(BaseModel):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, UtcTime
 from epochal.wire.states import ApplicationState
 
@@ -24,6 +25,11 @@ class RollBack(Body):
     dry_run: bool = Field(default=False, description="Answer with the plan, and change nothing.")
     move_aside: bool = Field(
         default=False, description="Files and HDFS sinks hide from readers what they show of epochs left behind."
+    )
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences between the latest version and the snapshot that are accepted by name. "
+        "What was accepted for other snapshots holds no longer.",
     )
     confirm: Digest | None = Field(default=None, description="Needed where sinks show later epochs: from the plan.")
 

@@ -46,11 +46,16 @@ class Column(Answer):
     name: str
     type: str
     default: Any = None
+    since: int | None = Field(
+        default=None,
+        description="Of an aggregate that an upgrade added to existing keys: it counts rows from this epoch on. Keys "
+        "and windows of later epochs are complete. Left out: the column counts all rows.",
+    )
 
     @model_serializer(mode="wrap")
-    def _without_absent_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_fields(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "default" or value is not None}
+        return {name: value for name, value in fields.items() if name not in ("default", "since") or value is not None}
 
 
 class ValueColumn(Column):

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, Message, Sha256
@@ -18,6 +19,11 @@ class CreateVersion(Body):
     parameters: Parameters | None = None
     configuration: ApplicationConfiguration | None = None
     message: Message | None = None
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED,
+        description="Differences from the state of the latest snapshot that this version accepts by name. "
+        "It holds for this upgrade only; a name that is no difference is refused.",
+    )
 
 
 class Rescale(Body):
@@ -37,6 +43,9 @@ class VersionAnswer(Answer):
     configuration: ConfigurationAnswer
     graph: GraphAnswer | None
     message: str | None
+    acceptance: Acceptance = Field(
+        default=NOTHING_ACCEPTED, description="What the version accepted of the snapshot that it goes on from."
+    )
     failure: Failure | None
     operation: str | None = None
     created_at: datetime

@@ -207,7 +207,10 @@ def _view(status: TableStatus) -> StateTableView:
         sub_key=[Column(**dict(column)) for column in table.entry_key],
         value=[
             *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
-            *(ValueColumn(name=column.name, type=column.type) for column in table.shown),
+            *(
+                ValueColumn(name=column.name, type=column.type, since=table.since(column.name))
+                for column in table.shown
+            ),
         ],
         queryable=table.queryable,
         rows=status.rows,

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import EpochCounts, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
@@ -204,6 +205,7 @@ class ImportedRows:
             ApplicationConfiguration.model_validate(order["configuration"]),
             GraphDescription.model_validate(order["graph"]),
             self._by,
+            acceptance=Acceptance.model_validate(order["acceptance"]),
         )
         return row
 

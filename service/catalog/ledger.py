@@ -17,6 +17,7 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
+from epochal.service.catalog.versions import acceptance_of
 from epochal.service.domain.ports import (
     AttemptOver,
     AttemptTicket,
@@ -95,6 +96,7 @@ class ExecutionLedger:
                 drain=row.drain,
                 by=version.created_by,
                 message=version.message,
+                acceptance=acceptance_of(version),
                 nodes=tuple(NodeRepository(session).living()),
             )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
@@ -74,7 +75,8 @@ class RekeyRepository:
         latest = VersionRepository(self._session).latest(application)
         if self._settled_head(application) != plan.head or latest.number != plan.before.number:
             raise Conflict(f"Application {plan.application!r} was changed while it was re-keyed; try again.")
-        number = self._add_version(application, latest, plan, message)
+        acceptance = RekeyArguments.model_validate(operation.arguments).request.acceptance
+        number = self._add_version(application, latest, plan, message, acceptance)
         origin = BranchOrigin("rekey", plan.head.key, message)
         branch = add_branch(self._session, application, origin, plan.by, plan.at.branch)
         self._session.flush()
@@ -118,12 +120,29 @@ class RekeyRepository:
             )
         return reference
 
-    def _add_version(self, application: Application, latest: Version, plan: RekeyPlan, message: str | None) -> int:
+    def _add_version(
+        self,
+        application: Application,
+        latest: Version,
+        plan: RekeyPlan,
+        message: str | None,
+        acceptance: Acceptance,
+    ) -> int:
         versions = VersionRepository(self._session)
         number = versions.next_number(application)
         graph = None if latest.graph is None else GraphDescription.model_validate(latest.graph)
         parameters = latest.parameters
-        versions.add(application, number, latest.artifact, parameters, plan.configuration, graph, plan.by, message)
+        versions.add(
+            application,
+            number,
+            latest.artifact,
+            parameters,
+            plan.configuration,
+            graph,
+            plan.by,
+            message,
+            acceptance,
+        )
         return number
 
     def _add_epoch(

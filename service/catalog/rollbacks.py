@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
@@ -23,6 +24,7 @@ from epochal.service.catalog.models import Application, Branch, Epoch, Execution
 from epochal.service.catalog.records import head_of, json_of
 from epochal.service.catalog.succession import MOVE_ASIDE
 from epochal.service.catalog.types import now
+from epochal.service.catalog.versions import VersionRepository
 
 MOVING = declare("rollback.moving", "nothing runs, the application is still on the branch that it leaves")
 MOVED = declare("rollback.moved", "the application is on its new branch, in a transaction that is not committed")
@@ -140,6 +142,7 @@ def roll_back(session: Session, application: Application, operation: Operation) 
     head = head_of(left)
     origin = BranchOrigin("rollback", target, order.get("message"))
     branch = add_branch(session, application, origin, operation.created_by)
+    VersionRepository(session).accept(application, Acceptance.model_validate(order.get("acceptance") or {}))
     branch.origin = {
         MOVE_ASIDE: bool(order.get(MOVE_ASIDE)),
         "left": None if head is None else {"branch": head.branch, "epoch": head.epoch},

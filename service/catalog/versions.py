@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.parameters import Parameters
 from epochal.errors import ArtifactError, NotFound
 from epochal.service.catalog.artifacts import ArtifactRepository
@@ -72,6 +73,7 @@ class VersionRepository:
         graph: GraphDescription | None,
         by: str,
         message: str | None = None,
+        acceptance: Acceptance = NOTHING_ACCEPTED,
     ) -> Version:
         """Raises ``ArtifactError`` when the artifact was deleted meanwhile."""
         # Locked: whoever deletes it waits, and finds this version.
@@ -86,6 +88,7 @@ class VersionRepository:
             parameters=parameters,
             configuration=configuration.stored(),
             graph=None if graph is None else graph.model_dump(mode="json"),
+            acceptance=acceptance.model_dump(mode="json") if acceptance else None,
             message=message,
             created_at=now(),
             created_by=by,
@@ -94,6 +97,18 @@ class VersionRepository:
         self._session.add(row)
         self._session.flush()
         return row
+
+    def accept(self, application: Application, acceptance: Acceptance) -> None:
+        """What the latest version accepts on the snapshot that the application moves to, in place of everything that
+        its versions have accepted on other snapshots."""
+        self._session.execute(update(Version).where(Version.application == application.id).values(acceptance=None))
+        if acceptance:
+            self.latest(application).acceptance = acceptance.model_dump(mode="json")
+        self._session.flush()
+
+
+def acceptance_of(row: Version) -> Acceptance:
+    return NOTHING_ACCEPTED if row.acceptance is None else Acceptance.model_validate(row.acceptance)
 
 
 def version_answer(row: Version) -> VersionAnswer:
@@ -104,6 +119,7 @@ def version_answer(row: Version) -> VersionAnswer:
         configuration=ApplicationConfiguration.model_validate(row.configuration).model_dump(mode="json"),
         graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
         message=row.message,
+        acceptance=acceptance_of(row),
         failure=failure_of(row.failure),
         created_at=row.created_at,
         created_by=row.created_by,

@@ -69,7 +69,10 @@ class ForkService:
         version = VersionRepository(session).latest(row)
         configuration = merged_configuration(version.configuration, request.configuration)
         parameters = {**version.parameters, **request.parameters}
-        return _Plan(base, self._proposals.candidate(session, row, request.artifact, parameters, configuration))
+        candidate = self._proposals.candidate(
+            session, row, request.artifact, parameters, configuration, request.acceptance
+        )
+        return _Plan(base, candidate)
 
     def _checked(self, plan: _Plan, described: GraphDescription) -> GraphDescription:
         """The fork's graph with its state tables, compared with the snapshot. Raises ``IncompatibleState``.
@@ -94,7 +97,14 @@ class ForkService:
         origin, candidate = BranchOrigin("fork", plan.base.key, request.message), plan.candidate
         row = ApplicationRepository(session).add(name, origin, request.shadow, by)
         VersionRepository(session).add(
-            row, 1, candidate.artifact.sha256, candidate.parameters, candidate.configuration, graph, by
+            row,
+            1,
+            candidate.artifact.sha256,
+            candidate.parameters,
+            candidate.configuration,
+            graph,
+            by,
+            acceptance=candidate.acceptance,
         )
         if request.start:
             announce_begun(session, row, start_operation(session, row, by))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED
 from epochal.contracts.backend import names_place
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
@@ -142,6 +143,7 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
         )
     _check_sinks_stay(session, application, key)
     add_branch(session, application, BranchOrigin("start", key), by)
+    VersionRepository(session).accept(application, NOTHING_ACCEPTED)
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:

@@ -77,7 +77,9 @@ class PreflightService:
         """Raises ``ArtifactError``, ``OptionError``."""
         before = VersionRepository(session).latest(application).configuration
         configuration = merged_configuration(before, request.configuration)
-        return self._proposals.candidate(session, application, request.artifact, request.parameters, configuration)
+        return self._proposals.candidate(
+            session, application, request.artifact, request.parameters, configuration, request.acceptance
+        )
 
     def _run(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
@@ -24,6 +25,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.snapshots.continuation import Continuation, against_shrinking, continuation, end_of_input
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.accepted_differences import check_acceptance, differences
+from epochal.state.evolution import TableChange, compare
 from epochal.state.table import StateTable
 from epochal.wire.configuration import (
     ApplicationConfiguration,
@@ -43,6 +46,7 @@ class Candidate:
     artifact: Artifact
     parameters: Parameters
     configuration: ApplicationConfiguration
+    acceptance: Acceptance = NOTHING_ACCEPTED
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Proposals:
         artifact: str | None,
         parameters: Parameters | None,
         configuration: ApplicationConfiguration | None,
+        acceptance: Acceptance = NOTHING_ACCEPTED,
     ) -> Candidate:
         """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""
         versions = VersionRepository(session)
@@ -90,6 +95,7 @@ class Proposals:
             artifact=row,
             parameters=before.parameters if parameters is None else parameters,
             configuration=configuration or now,
+            acceptance=acceptance,
         )
 
     def described(self, candidate: Candidate) -> GraphDescription:
@@ -112,10 +118,12 @@ class Proposals:
         snapshot: ManifestReference | None,
         producer: GraphDescription | None,
     ) -> Proposal:
-        """As :meth:`proposal`, of a version whose graph is known."""
-        found = None
+        """As :meth:`proposal`, of a version whose graph is known. Raises ``InvalidInput`` when a name is accepted that
+        is no difference."""
+        found, acceptance = None, candidate.acceptance
         if snapshot is not None and graph.tables is not None:
-            found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration)
+            found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration, acceptance)
+        check_acceptance(() if found is None else found.changes, acceptance)
         comparison = compared(producer, graph, found)
         return Proposal(candidate, graph, comparison)
 
@@ -124,7 +132,13 @@ class Proposals:
         subtasks."""
         graph = graph_of(version)
         tables = () if graph is None else graph.tables or ()
-        problems = list(against_shrinking(self._store.read_manifest(snapshot), tables, parallelism))
+        manifest = self._store.read_manifest(snapshot)
+        problems = list(against_shrinking(manifest, tables, parallelism))
+        if pending := differences(compare(manifest.tables, tables)):
+            problems.append(
+                f"Version {version.number} differs from the snapshot in {', '.join(pending)}, and has not committed an "
+                "epoch. Start the application first; rescale it after the first epoch of this version."
+            )
         if problems:
             raise IncompatibleState(" ".join(problems))
 
@@ -193,9 +207,10 @@ def _continuation(
     graph: GraphDescription,
     tables: Sequence[StateTable],
     configuration: ApplicationConfiguration,
+    acceptance: Acceptance,
 ) -> Continuation:
     may_drop, parallelism = configuration.allow_dropped_state, configuration.parallelism
-    return continuation(store, snapshot, tables, graph.loops, may_drop, parallelism)
+    return continuation(store, snapshot, tables, graph.loops, may_drop, parallelism, acceptance)
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
@@ -210,8 +225,11 @@ def graph_of(version: Version) -> GraphDescription | None:
     return None if version.graph is None else GraphDescription.model_validate(version.graph)
 
 
-def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestReference) -> None:
-    """Raises ``IncompatibleState`` with everything that stands against it."""
+def check_goes_on(
+    store: SnapshotStore, version: Version, snapshot: ManifestReference, acceptance: Acceptance = NOTHING_ACCEPTED
+) -> None:
+    """Raises ``IncompatibleState`` with everything that stands against it, ``InvalidInput`` when a name is accepted
+    that is no difference."""
     manifest = store.read_manifest(snapshot)
     configuration = ApplicationConfiguration.model_validate(version.configuration)
     graph = graph_of(version)
@@ -222,8 +240,12 @@ def check_goes_on(store: SnapshotStore, version: Version, snapshot: ManifestRefe
             f"it has {manifest.max_parallelism} key groups, version {version.number} has "
             f"{configuration.max_parallelism}; fork it with max_parallelism {manifest.max_parallelism} instead."
         )
+    changes: Sequence[TableChange] = ()
     if graph is not None and tables is not None:
-        problems += _continuation(store, snapshot, graph, tables, configuration).problems
+        found = _continuation(store, snapshot, graph, tables, configuration, acceptance)
+        problems += found.problems
+        changes = found.changes
+    check_acceptance(changes, acceptance)
     if problems:
         raise IncompatibleState(
             f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "

@@ -71,6 +71,7 @@ class RekeyService:
             at=plan.at,
             by=plan.by,
             message=message,
+            acceptance=arguments.request.acceptance,
         )
         code = self._code.file(plan.artifact)
         BEGUN.hit()

@@ -96,7 +96,7 @@ class RollbackService:
             references, targets = repository.manifests(left), repository.targets(left)
             snapshot = SnapshotRepository(session).reference(_key(target))
             latest = VersionRepository(session).latest(application)
-        check_goes_on(self._store, latest, snapshot)
+        check_goes_on(self._store, latest, snapshot, request.acceptance)
         self._check_whole(snapshot)
         counted, rows = self._written(references)
         uncounted = plan.epochs - counted
@@ -149,7 +149,7 @@ class RollbackService:
             key = _key(_target(session, application, request))
             latest = VersionRepository(session).latest(application)
             snapshot = SnapshotRepository(session).reference(key)
-        check_goes_on(self._store, latest, snapshot)
+        check_goes_on(self._store, latest, snapshot, request.acceptance)
         return key, latest.number
 
     def _check_whole(self, snapshot: ManifestReference) -> None:
@@ -177,6 +177,7 @@ class RollbackService:
                 "epoch": target.epoch,
                 "message": request.message,
                 "move_aside": request.move_aside,
+                "acceptance": request.acceptance.model_dump(mode="json"),
                 "successor": False,
             }
             operation = operations.add("rollback", application, execution, arguments, by, "stopping")

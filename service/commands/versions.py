@@ -43,7 +43,7 @@ class VersionService:
             ApplicationRepository(session).check_revision(row, revisions)
             OperationRepository(session).check_none_running(row)
             candidate = self._proposals.candidate(
-                session, row, request.artifact, request.parameters, request.configuration
+                session, row, request.artifact, request.parameters, request.configuration, request.acceptance
             )
             snapshot, producer = head_and_maker(session, row)
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(producer))
@@ -97,6 +97,7 @@ class VersionService:
                 graph,
                 by,
                 message,
+                candidate.acceptance,
             )
             operation = _begin(session, row, kind, version, candidate, by)
             announce_begun(session, row, operation)
@@ -145,4 +146,5 @@ def _order(version: Version, candidate: Candidate) -> VersionOrder:
         configuration=version.configuration,
         by=version.created_by,
         message=version.message,
+        acceptance=candidate.acceptance,
     )

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
@@ -73,6 +74,7 @@ class RekeyOf(BaseModel):
     at: EpochKey
     by: str
     message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
 
 
 class ShownOf(BaseModel):

@@ -24,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
@@ -292,6 +293,7 @@ class LaunchPlan:
     by: str | None = None
     """Who made the version."""
     message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
     nodes: tuple[Node, ...] = ()
     """Those that are there."""
 

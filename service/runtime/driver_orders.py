@@ -23,6 +23,7 @@ def orders_of(plan: LaunchPlan, attempt: int, token: str, settings: Settings, he
         version=plan.version,
         by=plan.by,
         message=plan.message,
+        acceptance=plan.acceptance,
         shadow=plan.shadow,
         available_now=plan.available_now,
         drain=plan.drain,

@@ -16,7 +16,8 @@ from epochal.snapshots.continuation import Continuation, continuation
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare, continued
+from epochal.state.continuing import continued
+from epochal.state.evolution import compare
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.table import Column, StateTable
 from tests.unit.snapshot_tree import SESSIONS, TOTALS, Branch

@@ -72,7 +72,8 @@ class Application(Base):
 class Version(Base):
     """``graph`` is a ``GraphDescription``; without sinks' targets it could not be checked when forked.
 
-    ``failure``: the upgrade to it failed; no start will use it.
+    ``failure``: the upgrade to it failed; no start will use it. ``acceptance``: an ``Acceptance``, with which its first
+    epoch goes on from the head of that time; null: nothing is accepted.
     """
 
     __tablename__ = "versions"
@@ -84,6 +85,7 @@ class Version(Base):
     configuration: Mapped[Json]
     graph: Mapped[Json | None]
     failure: Mapped[Json | None]
+    acceptance: Mapped[Json | None]
     message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.conditions import drained
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
@@ -30,6 +31,8 @@ from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits
 from epochal.snapshots.lineage_bounds import LineageStore
+from epochal.state.accepted_differences import check_acceptance
+from epochal.state.evolution import TableChange, compare
 from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
 from epochal.wire.configuration import (
@@ -124,6 +127,7 @@ class ImportService:
             shadow=request.shadow,
             start=request.start,
             message=request.message,
+            acceptance=request.acceptance,
             sources={
                 name: {"at": move.at.isoformat().replace("+00:00", "Z")} for name, move in request.sources.items()
             },
@@ -164,12 +168,16 @@ class ImportService:
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:
-            after = self._builder.describe(project, code, parameters, configuration)
             before = (
                 self._builder.describe(project, code, version.parameters, configuration)
                 if version.graph is None
                 else GraphDescription.model_validate(version.graph)
             )
+            # The same parameters give the same tables, and an analysis takes seconds.
+            same = parameters == version.parameters and not request.acceptance
+            build = self._builder.describe if same or before.tables is None else self._builder.analyse
+            after = build(project, code, parameters, configuration)
+        _check_tables(before, after, configuration, request.acceptance)
         sinks, sources = sink_moves(before, after, request), source_positions(before, after, request)
         plan = ImportPlan(
             application=request.name or local_name(header.origin.application),
@@ -189,6 +197,22 @@ class ImportService:
         for operation in operations.running("import"):
             if operation.arguments.get("upload") == id:
                 raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
+
+
+def _check_tables(
+    before: GraphDescription,
+    after: GraphDescription,
+    configuration: ApplicationConfiguration,
+    acceptance: Acceptance,
+) -> None:
+    """Raises ``IncompatibleState`` where other parameters make tables that cannot go on from the snapshot's, and
+    ``InvalidInput`` when a name is accepted that is no difference."""
+    changes: tuple[TableChange, ...] = ()
+    if before.tables is not None and after.tables is not None:
+        changes = compare(before.tables, after.tables, configuration.allow_dropped_state, acceptance)
+    check_acceptance(changes, acceptance)
+    if problems := [problem for change in changes for problem in change.problems]:
+        raise IncompatibleState(" ".join(problems))
 
 
 def _check_not_drained(snapshot: BundleEpoch | None) -> None:

@@ -103,7 +103,9 @@ def _shown(request: BuildRequest, branch: ShownOf) -> dict[str, int | None]:
 
 def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:
     with _offline(request, target, request.configuration) as (orders, graph, spark):
-        rekeyed = orders.model_copy(update={"attempt": 0, "by": target.by, "message": target.message})
+        rekeyed = orders.model_copy(
+            update={"attempt": 0, "by": target.by, "message": target.message, "acceptance": target.acceptance}
+        )
         return rekey(rekeyed, graph, spark, target.head, target.at)
 
 

@@ -1,0 +1,57 @@
+"""The differences of an upgrade that have to be accepted by name: which there are, which names are none, and what the
+lineage records of those that were accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from epochal.contracts.acceptance import Acceptance
+from epochal.errors import InvalidInput
+from epochal.state.evolution import TableChange
+from epochal.state.table import StateTable
+
+
+def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
+    """The names that an upgrade can accept: ``OPERATOR`` or ``OPERATOR.COLUMN`` of each difference."""
+    found: dict[str, None] = {}
+    for change in changes:
+        operator = change.table.partition(".")[0]
+        for meaning in change.changed:
+            found[operator if meaning.column is None else f"{operator}.{meaning.column}"] = None
+        found |= dict.fromkeys(f"{operator}.{name}" for name in change.partial)
+    return tuple(found)
+
+
+def unused_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> tuple[str, ...]:
+    """A problem for each accepted name that no difference has."""
+    names = differences(changes)
+    there = f"The differences are: {', '.join(names)}." if names else "There is no difference to accept."
+    return tuple(
+        f"{name!r} is accepted, but is not a difference between this version and the snapshot. {there}"
+        for name in dict.fromkeys(acceptance.unused(names))
+    )
+
+
+def check_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> None:
+    """Raises ``InvalidInput``, listing the differences, when a name is accepted that is none. Of orders by a control
+    plane this is checked when the version is created: a later attempt may go on from the version's own first epoch."""
+    if problems := unused_acceptance(changes, acceptance):
+        raise InvalidInput(" ".join(problems))
+
+
+def accepted_differences(changes: Iterable[TableChange], tables: Iterable[StateTable]) -> list[dict[str, Any]]:
+    """The differences that the version was put on the snapshot with: changed meanings, from what to what, and added
+    columns with the epoch from which they count rows."""
+    by_id = {table.id: table for table in tables}
+    found: list[dict[str, Any]] = []
+    for change in changes:
+        operator = change.table.partition(".")[0]
+        for meaning in change.changed:
+            name = operator if meaning.column is None else f"{operator}.{meaning.column}"
+            found.append({"name": name, "what": meaning.what, "before": meaning.before, "after": meaning.after})
+        found += [
+            {"name": f"{operator}.{name}", "what": "partial", "since": by_id[change.table].since(name)}
+            for name in change.partial
+        ]
+    return found
