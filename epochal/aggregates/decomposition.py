@@ -12,7 +12,7 @@ from typing import Any
 
 from epochal.aggregates.built_in import BUILT_IN, DISTINCT, FILTERED_BY_FIRST, REFUSED, built_in
 from epochal.aggregates.mergeable import MergeableAggregate
-from epochal.declarations.expressions import Expression, column, rebuilt, sql
+from epochal.declarations.expressions import Call, Expression, column, rebuilt, sql
 from epochal.declarations.names import listed
 from epochal.errors import PipelineError
 
@@ -33,6 +33,8 @@ class Decomposed:
 
     aggregates: tuple[MergeableAggregate, ...]
     remainder: Expression
+    calls: tuple[Expression, ...] = ()
+    """Of each aggregate the call of Spark's function that the author wrote; empty for an author's own aggregate."""
 
 
 def decompose(what: str, expression: Expression | MergeableAggregate, first: int = 0) -> Decomposed:
@@ -46,7 +48,7 @@ def decompose(what: str, expression: Expression | MergeableAggregate, first: int
     remainder = rebuilt(expression, parts.replacement)
     if not parts.found:
         raise PipelineError(f"{what}: {expression} is not an aggregate that can be merged. {_SUPPORTED}")
-    return Decomposed(tuple(parts.found), remainder)
+    return Decomposed(tuple(parts.found), remainder, tuple(parts.calls))
 
 
 _SUPPORTED = (
@@ -62,6 +64,7 @@ class _Parts:
         self.what = what
         self.first = first
         self.found: list[MergeableAggregate] = []
+        self.calls: list[Expression] = []
 
     def replacement(self, expression: Expression) -> Expression | None:
         call = expression.call
@@ -129,6 +132,7 @@ class _Parts:
             self.found.append(built_in(name, arguments, dict(named or {})))
         except PipelineError as error:
             raise PipelineError(f"{self.what}: {error.message}") from None
+        self.calls.append(Expression(Call(name, tuple(arguments), dict(named or {}))))
         return column(part_name(self.first + len(self.found) - 1))
 
     def _refused(self, name: str) -> PipelineError:

@@ -54,6 +54,8 @@ class Part:
     state_columns: tuple[str, ...]
     computed: tuple[Column, ...] = ()
     """What the task adds for the final value, under names of the plan's own."""
+    call: Expression | None = None
+    """The call of Spark's function that the author wrote; ``None`` for an author's own aggregate."""
 
     @property
     def names(self) -> list[str]:
@@ -205,7 +207,7 @@ def plan_aggregation(
             aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in aggregates]
             type = _batch_type(aggregation, frame)
             columns.append(OutputColumn(name=aggregation.name, type=type, remainder=taken_apart.remainder))
-            parts += _parts(aggregation.name, aggregates)
+            parts += _parts(aggregation.name, aggregates, taken_apart.calls)
     if over_changes:
         parts += _parts(ROWS, [SignedCount()])
     table = StateTable(
@@ -236,7 +238,7 @@ def _without_needless_casts(plan: AggregationPlan, frame: DataFrame) -> Aggregat
     return replace(plan, columns=tuple(columns))
 
 
-def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
+def _parts(column: str, aggregates: Sequence[MergeableAggregate], calls: Sequence[Expression] = ()) -> list[Part]:
     parts = []
     for number, aggregate in enumerate(aggregates, 1):
         partials = aggregate.partials()
@@ -244,7 +246,8 @@ def _parts(column: str, aggregates: Sequence[MergeableAggregate]) -> list[Part]:
         lone = len(partials) == 1 and not aggregate.named_apart
         names = (base,) if lone else tuple(f"{base}_{kept.name}" for kept in partials)
         computed = tuple(Column(name=f"_{base}_{added.name}", type=added.type) for added in aggregate.computed())
-        parts.append(Part(column, aggregate, partials, names, computed))
+        call = calls[number - 1] if calls else None
+        parts.append(Part(column, aggregate, partials, names, computed, call))
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from epochal.client.transport import Transport
 from epochal.errors import EpochalError, OptionError
 from epochal.wire.bodies import read
 from epochal.wire.projects import is_project, local_name, project_of
+from epochal.wire.versions import accepted
 
 # Building and analysing a pipeline starts a Spark session in a process of its own.
 BUILD_SECONDS = 180.0
@@ -108,13 +109,15 @@ class Applications:
         shadow: bool = False,
         start: bool = True,
         message: str | None = None,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
         into: str | None = None,
     ) -> Application:
         """A new application on a snapshot of ``source``; no byte of state is copied.
 
         One of ``epoch``, ``savepoint``, ``tag`` and ``at`` (the latest snapshot at that time) says which; default: its
         head. ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own
-        and the fork is not ``shadow`` (without sinks).
+        and the fork is not ``shadow`` (without sinks). ``accept_changed`` and ``accept_partial`` as in an upgrade.
 
         ``into``: another project. The fork is a copy then, by an export here and an import there, with the roles that
         these need and the errors that they raise; neither ``at`` nor ``artifact`` can be said (``OptionError``).
@@ -135,6 +138,8 @@ class Applications:
                 shadow=shadow,
                 start=start,
                 message=message,
+                accept_changed=accept_changed,
+                accept_partial=accept_partial,
             )
         body = {
             "name": name,
@@ -148,6 +153,7 @@ class Applications:
             "shadow": shadow,
             "start": start,
             "message": message,
+            "acceptance": accepted(accept_changed, accept_partial),
         }
         answer = self._transport.post(path("applications", source, "fork"), body, timeout_seconds=BUILD_SECONDS)
         return read(Application, answer)

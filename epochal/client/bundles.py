@@ -15,6 +15,7 @@ from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.errors import CatalogUnavailable, EnvironmentProblem, FileCorrupt
 from epochal.wire.bodies import read
+from epochal.wire.versions import accepted
 
 PART_BYTES = 8 << 20
 TRIES = 5
@@ -110,7 +111,8 @@ class Imports:
     def make(self, upload: str, **options: Any) -> Operation:
         """Make an application of an uploaded bundle: ``name``, ``parameters`` (over the bundle's), ``map`` (old to new
         values of parameters), ``keep`` (sinks that write where they wrote), ``sources`` (name to the time at which
-        it goes on with other brokers), ``configuration``, ``shadow``, ``start``, ``message``.
+        it goes on with other brokers), ``configuration``, ``shadow``, ``start``, ``message``; ``accept_changed`` and
+        ``accept_partial`` as in an upgrade.
 
         Raises ``InvalidInput`` (``mapping-needed``, ``invalid-bundle``), ``NameTaken``, ``Conflict``.
         """
@@ -151,6 +153,8 @@ def _options(
     shadow: bool = False,
     start: bool = False,
     message: str | None = None,
+    accept_changed: Sequence[str] = (),
+    accept_partial: Sequence[str] = (),
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -162,4 +166,5 @@ def _options(
         "shadow": shadow,
         "start": start,
         "message": message,
+        "acceptance": accepted(accept_changed, accept_partial),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ def copied_into(
     shadow: bool,
     start: bool,
     message: str | None,
+    accept_changed: Sequence[str] = (),
+    accept_partial: Sequence[str] = (),
 ) -> Application:
     """The new application ``name``, once it is there. ``source`` and ``target`` mean one project each.
 
@@ -58,6 +60,8 @@ def copied_into(
             shadow=shadow,
             start=start,
             message=message,
+            accept_changed=accept_changed,
+            accept_partial=accept_partial,
         )
     except EpochalError:
         with suppress(EpochalError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from epochal.client.models import Operation, RollbackPlan
 from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
+from epochal.wire.versions import accepted
 
 
 class Rollback:
@@ -26,9 +28,11 @@ class Rollback:
         tag: str | None = None,
         at: datetime | None = None,
         move_aside: bool = False,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
     ) -> RollbackPlan:
         """What would happen; nothing is changed. Raises ``NotFound``, ``SnapshotExpired``."""
-        body = _body(epoch, savepoint, tag, at, move_aside)
+        body = _body(epoch, savepoint, tag, at, move_aside, accepted(accept_changed, accept_partial))
         return read(RollbackPlan, self._transport.query(self._path, {**body, "dry_run": True}))
 
     def to(
@@ -39,19 +43,35 @@ class Rollback:
         tag: str | None = None,
         at: datetime | None = None,
         move_aside: bool = False,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
         message: str | None = None,
         confirm: str | None = None,
     ) -> Operation:
         """Roll back; a running application is stopped, and started again. ``confirm`` is the plan's.
 
+        The latest version goes on from the snapshot; ``accept_changed`` and ``accept_partial`` as in an upgrade.
+
         Raises ``Conflict`` (``rollback-not-confirmed``) when it is missing, or the plan is not true any more.
         """
-        body = {**_body(epoch, savepoint, tag, at, move_aside), "message": message, "confirm": confirm}
+        body = _body(epoch, savepoint, tag, at, move_aside, accepted(accept_changed, accept_partial))
+        body |= {"message": message, "confirm": confirm}
         return read(Operation, self._transport.post(self._path, body))
 
 
 def _body(
-    epoch: int | None, savepoint: str | None, tag: str | None, at: datetime | None, move_aside: bool
+    epoch: int | None,
+    savepoint: str | None,
+    tag: str | None,
+    at: datetime | None,
+    move_aside: bool,
+    acceptance: dict[str, Any],
 ) -> dict[str, Any]:
-    moment = None if at is None else at.astimezone().isoformat()
-    return {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment, "move_aside": move_aside}
+    return {
+        "epoch": epoch,
+        "savepoint": savepoint,
+        "tag": tag,
+        "at": None if at is None else at.astimezone().isoformat(),
+        "move_aside": move_aside,
+        "acceptance": acceptance,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epochal.client.applications import BUILD_SECONDS
@@ -10,6 +10,7 @@ from epochal.client.models import Operation, Preflight, Version
 from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
+from epochal.wire.versions import accepted
 
 
 class Versions:
@@ -30,11 +31,15 @@ class Versions:
         parameters: Mapping[str, Any] | None = None,
         configuration: Mapping[str, Any] | None = None,
         message: str | None = None,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
         if_match: str | None = None,
     ) -> Version:
         """An upgrade: of a running application at an epoch boundary (``operation`` tells when), else its next start's.
 
-        ``parameters`` and ``configuration`` replace the present ones whole. Raises ``IncompatibleState`` when the state
+        ``parameters`` and ``configuration`` replace the present ones whole. ``accept_changed`` and ``accept_partial``
+        name operators and columns (``totals``, ``totals.lo``) that may mean something else than before, and added
+        aggregate columns that may count later rows only; they hold for this upgrade. Raises ``IncompatibleState`` when the state
         that is there could not be gone on from, ``Conflict`` while another operation is under way,
         ``PreconditionFailed`` when the application is no longer at the revision ``if_match``.
         """
@@ -43,6 +48,7 @@ class Versions:
             "parameters": None if parameters is None else dict(parameters),
             "configuration": None if configuration is None else dict(configuration),
             "message": message,
+            "acceptance": accepted(accept_changed, accept_partial),
         }
         answer = self._transport.post(
             path("applications", self._name, "versions"), body, timeout_seconds=BUILD_SECONDS, if_match=if_match
@@ -62,13 +68,20 @@ class Versions:
         *,
         parallelism: int | None = None,
         message: str | None = None,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
         if_match: str | None = None,
     ) -> Operation:
         """Other key groups, for an application that is stopped: its state is written anew, which takes its time.
 
         The operation's ``result`` has ``version``, ``branch`` and ``epoch``. Raises ``OptionError``, ``Conflict``.
         """
-        body = {"max_parallelism": max_parallelism, "parallelism": parallelism, "message": message}
+        body = {
+            "max_parallelism": max_parallelism,
+            "parallelism": parallelism,
+            "message": message,
+            "acceptance": accepted(accept_changed, accept_partial),
+        }
         return read(Operation, self._transport.post(path("applications", self._name, "rekey"), body, if_match=if_match))
 
     def preflight(
@@ -79,12 +92,16 @@ class Versions:
         configuration: Mapping[str, Any] | None = None,
         epoch: int | None = None,
         savepoint: str | None = None,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
     ) -> Preflight:
         """What an upgrade would keep, add, lose, and be refused for; nothing is changed.
 
         ``configuration`` is merged over the present one.
         """
-        body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
+        body = self._preflight(
+            artifact, parameters, configuration, epoch, savepoint, accepted(accept_changed, accept_partial)
+        )
         return read(Preflight, self._transport.query("/v1/preflight", body, timeout_seconds=BUILD_SECONDS))
 
     def trial(
@@ -96,13 +113,17 @@ class Versions:
         configuration: Mapping[str, Any] | None = None,
         epoch: int | None = None,
         savepoint: str | None = None,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
     ) -> Operation:
         """A preflight that also runs the last so many ``epochs`` again, in shadow, and compares what comes out.
 
         When the operation has succeeded, ``read(Preflight, operation.result)`` is the report: both are names of
         :mod:`epochal.client.models`.
         """
-        body = self._preflight(artifact, parameters, configuration, epoch, savepoint)
+        body = self._preflight(
+            artifact, parameters, configuration, epoch, savepoint, accepted(accept_changed, accept_partial)
+        )
         return read(Operation, self._transport.post("/v1/preflight", {**body, "trial": epochs}))
 
     def _preflight(
@@ -112,6 +133,7 @@ class Versions:
         configuration: Mapping[str, Any] | None,
         epoch: int | None,
         savepoint: str | None,
+        acceptance: dict[str, Any],
     ) -> dict[str, Any]:
         return {
             "application": self._name,
@@ -120,4 +142,5 @@ class Versions:
             "configuration": dict(configuration or {}),
             "epoch": epoch,
             "savepoint": savepoint,
+            "acceptance": acceptance,
         }

@@ -17,6 +17,7 @@ from epochal.operators.feedback import head_columns
 from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
+from epochal.pipeline.meanings import with_definitions
 from epochal.state.table import StateTable
 
 
@@ -31,8 +32,13 @@ class PipelinePlan:
     calls_epoch_time: bool = False
     """Whether ``epoch_time()`` has to be defined before an epoch's frames are made."""
 
+    defined: tuple[StateTable, ...] | None = None
+    """All state tables with their definitions; ``None`` where the operators were planned without a graph's frames."""
+
     @property
     def tables(self) -> tuple[StateTable, ...]:
+        if self.defined is not None:
+            return self.defined
         return tuple(table for plan in self.operators.values() for table in plan.tables)
 
 
@@ -64,5 +70,9 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
     calls = calls_epoch_time(spark, evaluated)
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
     return PipelinePlan(
-        {node.name: plans[node.id] for node in graph.operators}, sinks, TimePlan.of(graph, sources), calls
+        {node.name: plans[node.id] for node in graph.operators},
+        sinks,
+        TimePlan.of(graph, sources),
+        calls,
+        with_definitions(graph, frames, plans),
     )

@@ -91,7 +91,7 @@ class SparkRunner(EpochRunner):
             self.spark.conf.set(name, value)
 
     def declaring(self, participants: Participants) -> SparkRunner:
-        tables = {table.id: table for table in participants.tables}
+        tables = {table.id: table.without_definition() for table in participants.tables}
         operators = {
             name: replace(plan, tables=tuple(tables[table.id] for table in plan.tables))
             for name, plan in self.operators.items()

@@ -97,6 +97,10 @@ class AggregateOperator(Operator):
             rows,
         )
 
+    @property
+    def computed_columns(self) -> Mapping[str, Any]:
+        return {aggregation.name: aggregation.expression for aggregation in self.aggregations}
+
     def details(self) -> dict[str, Any]:
         columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}
         said = {name: True for name in ("over_updates", "changes") if getattr(self, name)}

@@ -53,15 +53,9 @@ class AggregateChangesOperator(AggregateOperator):
         key = key_columns(self.name, self.keys, frame.schema)
         return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame, over_changes=True)
 
-    @property
-    def taken_back(self) -> tuple[str, ...]:
-        """How rows are counted, from the operator that gives the changes on."""
-        columns = (f"{aggregation.name} = {aggregation.expression}" for aggregation in self.aggregations)
-        return (*self.way, f"{self.name}: {', '.join(columns)}")
-
     def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
         aggregation = self.aggregation(frames[0])
-        table = aggregation.table.model_copy(update={"changes_of": self.changes_of, "taken_back": self.taken_back})
+        table = aggregation.table.model_copy(update={"changes_of": self.changes_of})
         multisets = tuple(
             Multiset(name, multiset_table(self.name, name, table.key), part.aggregate.largest)
             for part in aggregation.parts

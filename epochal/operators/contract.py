@@ -98,6 +98,29 @@ class Operator(ABC):
         ``None``: all."""
         return None
 
+    def state_depends_on(self, input: int) -> frozenset[str] | None:
+        """The columns of ``inputs[input]`` that its state is made of, in small letters, beside keys and event time;
+        ``None``: all. Another meaning of one of them is a change that an upgrade has to accept."""
+        return self.computes_of(input)
+
+    def keeps(self, input: int) -> bool:
+        """Whether its state is made of rows of ``inputs[input]`` at all."""
+        return True
+
+    def passes_on(self, input: int) -> bool:
+        """Whether its output has columns of ``inputs[input]`` under their names, with their values."""
+        return False
+
+    @property
+    def computed_columns(self) -> Mapping[str, Any]:
+        """Output columns that it computes over its first input, by name: expressions, or own aggregates of the author."""
+        return {}
+
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        """Classes and functions of the author that it calls."""
+        return ()
+
     def may_be_late(self, input: int) -> bool:
         """Whether rows of ``inputs[input]`` can come too late."""
         return self.inputs[input].event_time is not None and self.late_before(input, 0) is not None

@@ -80,6 +80,12 @@ class DropDuplicatesOperator(Operator):
         work = DropDuplicatesWork(table, keys, time[0] if time else None, self.within)
         return OperatorPlan(self.name, self.inputs, key, (table,), work, output)
 
+    def state_depends_on(self, input: int) -> frozenset[str] | None:
+        return frozenset()
+
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys), "within": None if self.within is None else written_interval(self.within)}
 

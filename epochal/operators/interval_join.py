@@ -103,6 +103,9 @@ class IntervalJoinOperator(Operator):
         work = IntervalJoinWork(kind, left_side, right_side)
         return IntervalJoinPlan(self.name, self.inputs, columns.key, tables, work, pa.schema(list(fields.values())))
 
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {
             "on": list(self.on),

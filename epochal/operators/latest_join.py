@@ -80,6 +80,12 @@ class LatestJoinOperator(Operator):
         work = LatestJoinWork(rows, versions, self.how == "left")
         return OperatorPlan(self.name, self.inputs, columns.key, (table,), work, pa.schema(fields))
 
+    def keeps(self, input: int) -> bool:
+        return input == VERSIONS
+
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {"on": list(self.on), "how": self.how, "order by": self.order_by}
 

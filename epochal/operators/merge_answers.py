@@ -49,6 +49,10 @@ class MergeAnswersOperator(Operator):
         output = declared_output(self.name, self.process.output)
         return MergeAnswersPlan(self.name, self.inputs, (Column(name=REQUEST, type="bigint"),), (), work, output)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         return {"class": self.process.__name__}
 

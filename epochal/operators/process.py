@@ -83,6 +83,10 @@ class ProcessOperator(Operator):
             tables += timer_tables(self.name, key, self.event_time is not None)
         return ProcessPlan(self.name, self.inputs, key, tables, work, output, order_by, sides=sides)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         states = list(declared_states(self.process))
         details = {"keys": list(self.keys), "class": self.process.__name__, "states": states}

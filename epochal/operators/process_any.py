@@ -54,6 +54,10 @@ class ProcessAnyOperator(Operator):
         sides = side_outputs(self.name, self.process)
         return ProcessAnyPlan(self.name, self.inputs, (), tables, work, output, sides=sides)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         details = {"class": self.process.__name__, "states": list(declared_states(self.process))}
         return {**details, "sides": list(self.sides)} if self.sides else details

@@ -59,6 +59,10 @@ class ProcessBatchOperator(Operator):
     def grows(self) -> str | None:
         return growing_states(type(self.function), "in a KeyedProcess, with ttl='7 days'")
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.function,)
+
     def details(self) -> dict[str, Any]:
         function = type(self.function)
         details = {"keys": list(self.keys), "class": function.__name__, "states": list(declared_states(function))}

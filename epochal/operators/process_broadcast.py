@@ -94,6 +94,10 @@ class ProcessBroadcastOperator(Operator):
         sides = side_outputs(self.name, self.process)
         return ProcessBroadcastPlan(self.name, self.inputs, key, tables, work, output, sides=sides)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         return {
             "keys": list(self.keys),

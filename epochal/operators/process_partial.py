@@ -86,6 +86,10 @@ class ProcessPartialOperator(Operator):
         sides, reconcile = side_outputs(self.name, self.process), declared_reconciles(self.name, self.process)
         return ProcessPartialPlan(self.name, self.inputs, (), tables, work, output, sides=sides, reconcile=reconcile)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         return {
             "class": self.process.__name__,

@@ -196,6 +196,10 @@ class ProgramOperator(Operator):
         tables = () if table is None else (table,)
         return OperatorPlan(self.name, self.inputs, key, tables, work, output)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.graph.program,)
+
     def details(self) -> dict[str, Any]:
         tasks = [self.graph.dataflow.tasks[number].id for number in self._stage.tasks]
         of = {} if self.element is None else {"state": f"{self.element.distribution.value} {self.element.shown_kind}"}

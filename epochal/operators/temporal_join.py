@@ -78,6 +78,9 @@ class TemporalJoinOperator(Operator):
         tables = (rows.table, versions.table, passing)
         return OperatorPlan(self.name, self.inputs, columns.key, tables, work, pa.schema(fields))
 
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {"on": list(self.on), "how": self.how, "as of": self.as_of, "order by": self.order_by}
 

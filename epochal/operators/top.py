@@ -77,6 +77,9 @@ class TopOperator(Operator):
     def grows(self) -> str | None:
         return "keeps rows of every key that came. Where keys have no end, say top(.., within=window), which ends."
 
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys), **ranked(self.count, self.by, self.descending)}
 

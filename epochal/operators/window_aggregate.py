@@ -5,7 +5,7 @@ Sessions are an operator of their own, :mod:`epochal.operators.session_aggregate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -68,6 +68,10 @@ class WindowedAggregate(WindowedOperator):
         return WindowedAggregatePlan(
             self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, self.windowing, pane
         )
+
+    @property
+    def computed_columns(self) -> Mapping[str, Any]:
+        return {aggregation.name: aggregation.expression for aggregation in self.aggregations}
 
     def details(self) -> dict[str, Any]:
         columns = {aggregation.name: str(aggregation.expression) for aggregation in self.aggregations}

@@ -123,6 +123,10 @@ class WindowProcessOperator(WindowedOperator):
         start, _ = event_time.session_bounds(windows, self.event_time)
         return (table, sessions, entries), SessionWindowRows(table, work, BATCH_ROWS), start.alias(TIME)
 
+    @property
+    def author_code(self) -> tuple[Any, ...]:
+        return (self.process,)
+
     def details(self) -> dict[str, Any]:
         said = {"sides": list(self.sides)} if self.sides else {}
         return {**super().details(), "class": self.process.__name__, **said}

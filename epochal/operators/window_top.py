@@ -79,6 +79,9 @@ class WindowTopOperator(WindowedOperator):
         """The event time of what windows gave: the window gives it anew."""
         return (WINDOW_TIME,) if self.event_time.casefold() == WINDOW_TIME else ()
 
+    def passes_on(self, input: int) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
         return {**super().details(), **ranked(self.count, self.by, self.descending)}
 

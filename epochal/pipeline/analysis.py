@@ -33,6 +33,7 @@ from epochal.pipeline.graph import (
     TransformNode,
 )
 from epochal.pipeline.kinds import check_kinds
+from epochal.pipeline.meanings import with_definitions
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
 
     _check_targets(graph)
     check_kinds(graph)
-    tables: list[StateTable] = []
     plans: dict[NodeId, OperatorPlan] = {}
     frames: dict[NodeId, DataFrame] = {}
 
@@ -85,7 +85,6 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
     def operator(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         check_inputs_of(graph, node, frames)
         plan = plans[node.id] = node.operator.plan(inputs)
-        tables.extend(plan.tables)
         return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
 
     def event_time(node: EventTimeNode, frame: DataFrame) -> DataFrame:
@@ -94,7 +93,6 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             return frame
 
     def evaluated() -> None:
-        tables.clear()
         evaluate(
             graph,
             source=source,
@@ -113,7 +111,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         for node in graph.sinks:
             _check_sink(node, frames[node.id])
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
-    return Analysis(graph=graph, columns=columns, tables=tuple(tables))
+    return Analysis(graph=graph, columns=columns, tables=with_definitions(graph, frames, plans))
 
 
 def _has_internal_rows(node: Node) -> bool:

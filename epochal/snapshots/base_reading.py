@@ -23,7 +23,7 @@ from epochal.snapshots.delta import decode_parquet, described
 from epochal.snapshots.formats import check_format
 from epochal.snapshots.manifest import BaseFile, FilePart
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import as_declared
+from epochal.state.declared_rows import as_declared
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 

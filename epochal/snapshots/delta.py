@@ -22,7 +22,7 @@ from epochal.snapshots.formats import FORMAT, check_format
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column
-from epochal.state.evolution import as_declared
+from epochal.state.declared_rows import as_declared
 from epochal.state.key_codec import KeyCodec
 from epochal.state.key_order import common_width, order_by_group_and_key, taken
 from epochal.state.table import StateTable

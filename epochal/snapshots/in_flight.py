@@ -13,7 +13,7 @@ from typing import Any
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight
-from epochal.state.evolution import widens
+from epochal.state.declared_rows import widens
 from epochal.state.table import Column
 
 FILES, HOP = "files", "hop"

@@ -25,7 +25,7 @@ from epochal.snapshots.formats import check_format
 from epochal.snapshots.kept import KeptInMemory
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import as_declared
+from epochal.state.declared_rows import as_declared
 from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import subtask_of
 from epochal.state.table import StateTable

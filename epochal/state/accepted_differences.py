@@ -17,7 +17,7 @@ def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for change in changes:
         operator = change.table.partition(".")[0]
-        for meaning in change.changed:
+        for meaning in (meaning for meaning in change.changed if meaning.what != "function"):
             found[operator if meaning.column is None else f"{operator}.{meaning.column}"] = None
         found |= dict.fromkeys(f"{operator}.{name}" for name in change.partial)
     return tuple(found)
@@ -47,7 +47,7 @@ def accepted_differences(changes: Iterable[TableChange], tables: Iterable[StateT
     found: list[dict[str, Any]] = []
     for change in changes:
         operator = change.table.partition(".")[0]
-        for meaning in change.changed:
+        for meaning in (meaning for meaning in change.changed if meaning.accepted):
             name = operator if meaning.column is None else f"{operator}.{meaning.column}"
             found.append({"name": name, "what": meaning.what, "before": meaning.before, "after": meaning.after})
         found += [

@@ -1,7 +1,6 @@
-"""Schema evolution (design/state.md): what may change in a state table between two versions of an application.
+"""Evolution of state: what may change in a state table between two versions of an application.
 
-Files are never rewritten for it. Rows of older files are read as the newer declaration has them: an added column is
-null or its default there, a widened one is cast, a dropped one is left out.
+Layout is compared by types, keys, windows and expiry, meaning by definitions (:mod:`epochal.state.meaning`).
 """
 
 from __future__ import annotations
@@ -10,37 +9,18 @@ from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Literal
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.state.column_bytes import Columns, column
 from epochal.state.continuing import partial_columns
-from epochal.state.decimals import decimal_of
-from epochal.state.json_form import from_json
+from epochal.state.declared_rows import widens
 from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable
-from epochal.state.type_names import NestedType, nested_type
-from epochal.state.types import INTEGER_BITS, arrow_type
+from epochal.state.verdicts import MeaningChange as MeaningChange
+from epochal.state.verdicts import Versions
 
 Verdict = Literal["same", "added", "dropped", "evolved", "changed", "refused"]
 """``changed``: an argument, a filter, a key expression or an input means something else than in the version that
 computed the state; ``refused``: another merge function or layout."""
-
-
-class MeaningChange(BaseModel):
-    """One difference in meaning between what computed the state and what would continue it.
-
-    ``column``: the value column; ``None``: the keys or an input of the operator. ``before`` and ``after`` are the
-    authors' texts, ``accepted`` whether the upgrade accepts it by name.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    column: str | None
-    what: Literal["function", "argument", "filter", "key", "input"]
-    before: str
-    after: str
-    accepted: bool = False
 
 
 class TableChange(BaseModel):
@@ -75,22 +55,15 @@ def compare(
     """Every state table of the two versions, by id. ``may_drop``: tables (``streaks.current``) and columns
     (``streaks.current.note``, ``delays.worst``) that may be dropped. ``acceptance``: changes of meaning and partial
     columns that this upgrade accepts; any other one is a problem."""
-    old = {table.id: table for table in before}
-    new = {table.id: table for table in after}
-    there = {table.operator for table in old.values()}
-    return tuple(_compared(id, old.get(id), new.get(id), there, may_drop, acceptance) for id in sorted({*old, *new}))
+    versions = Versions({table.id: table for table in before}, {table.id: table for table in after})
+    ids = sorted({*versions.before, *versions.after})
+    return tuple(_compared(id, versions, may_drop, acceptance) for id in ids)
 
 
-def _compared(
-    id: str,
-    old: StateTable | None,
-    new: StateTable | None,
-    there: Collection[str],
-    may_drop: Collection[str],
-    acceptance: Acceptance,
-) -> TableChange:
-    """``there``: the operators that have had state."""
+def _compared(id: str, versions: Versions, may_drop: Collection[str], acceptance: Acceptance) -> TableChange:
+    old, new = versions.before.get(id), versions.after.get(id)
     if old is None:
+        there = {table.operator for table in versions.before.values()}
         assert new is not None  # it is in one of the two
         problems = tuple(_unseen_changes(new)) if new.changes_of in there else ()
         return TableChange(table=id, verdict="added", added=new.value, problems=problems)
@@ -99,7 +72,23 @@ def _compared(
         return TableChange(table=id, verdict="dropped", problems=problem if old.durable else ())
     if old.durable != new.durable:
         return _otherwise_kept(old, new, may_drop)
-    return _evolved(old, new, may_drop, acceptance)
+    return _meaning(_evolved(old, new, may_drop, acceptance), versions, acceptance)
+
+
+def _meaning(change: TableChange, versions: Versions, acceptance: Acceptance) -> TableChange:
+    """The change of a table's layout with that of its meaning."""
+    meanings = versions.meanings(change.table, acceptance)
+    verdict: Verdict = "refused" if meanings.refused else "changed" if meanings.changed else change.verdict
+    return change.model_copy(
+        update={
+            "verdict": verdict,
+            "changed": meanings.changed,
+            "code_changed": meanings.code_changed,
+            "unknown": meanings.unknown,
+            "problems": (*change.problems, *meanings.problems),
+            "notes": (*change.notes, *meanings.notes),
+        }
+    )
 
 
 def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
@@ -241,14 +230,6 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
             "the operator a new name, under which it begins anew."
         )
         return
-    if old.taken_back != new.taken_back:
-        was, now = ("; ".join(table.taken_back or ()) for table in (old, new))
-        yield (
-            f"State table {new.id!r}: what it has counted by ({was}) would be taken back by ({now}), as something "
-            f"else. Keep the way to it, or give it and operator {new.changes_of!r} new names, so that they begin anew "
-            "together."
-        )
-        return
     if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
@@ -311,55 +292,3 @@ def _lost(what: str, consent: str) -> str:
         f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that: "
         f"configuration.allow_dropped_state = [{consent!r}]."
     )
-
-
-def widens(before: str, after: str) -> bool:
-    """Whether every value of the one type is, exactly, one of the other: the numbers that Spark widens without loss."""
-    if before in INTEGER_BITS and after in INTEGER_BITS:
-        return INTEGER_BITS[before] < INTEGER_BITS[after]
-    if (before, after) == ("float", "double"):
-        return True
-    if after == "double" and before in INTEGER_BITS:
-        return INTEGER_BITS[before] <= 32
-    inner, outer = nested_type(before), nested_type(after)
-    if inner is not None and outer is not None:
-        return _nested_widens(inner, outer)
-    old, new = decimal_of(before), decimal_of(after)
-    if old is None or new is None:
-        return False
-    return old != new and new[1] >= old[1] and new[0] - new[1] >= old[0] - old[1]
-
-
-def _nested_widens(before: NestedType, after: NestedType) -> bool:
-    """An element, a map's value or a field may widen; the fields stay, in their order, and a map's key as it is."""
-    if (before.kind, before.names) != (after.kind, after.names):
-        return False
-    pairs = list(zip(before.types, after.types, strict=True))
-    if before.kind == "map" and pairs[0][0] != pairs[0][1]:
-        return False
-    return before != after and all(old == new or widens(old, new) for old, new in pairs)
-
-
-def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable, *, in_one_chunk: bool = True) -> pa.Table:
-    """Rows of a file, maybe of an earlier declaration, as exactly ``fields`` of ``table``'s present one.
-    ``in_one_chunk``: each column; otherwise what has the type of its field stays as it is.
-
-    Raises ``KeyError`` when a column that is no value column of the table is missing: no evolution explains that.
-    """
-    defaults = {column.name: column for column in table.value}
-    there = set(rows.schema.names)
-    declared = list(fields)
-    arrays = [
-        _typed(rows, field, in_one_chunk) if field.name in there else _absent(defaults[field.name], rows.num_rows)
-        for field in declared
-    ]
-    return pa.table(arrays, schema=pa.schema(declared))
-
-
-def _typed(rows: Columns, field: pa.Field, in_one_chunk: bool) -> pa.Array | pa.ChunkedArray:
-    held = rows.column(field.name)
-    return held if held.type == field.type and not in_one_chunk else column(rows, field)
-
-
-def _absent(column: Column, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(from_json(column.default, column), arrow_type(column.type)), rows)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from epochal.state.column_bytes import Columns, column
+from epochal.state.definition import Definition
 from epochal.state.expiry import TIME_TYPES, Expiry, StateClock
 from epochal.state.keygroups import Groups, groups_of, key_groups
 from epochal.state.quotients import quotient, quotients
@@ -209,8 +210,8 @@ class StateTable(BaseModel):
     """Which rows of a key are kept, the first so many in an order, as JSON: all others are gone."""
     changes_of: str | None = None
     """The operator whose changes it aggregates: it has counted all that this one has given."""
-    taken_back: tuple[str, ...] | None = None
-    """How it has counted them, in words that are the same for the same code: what is taken back must be that."""
+    definition: Definition | None = None
+    """What its author wrote; ``None`` in tables of versions that stored no definitions."""
     reconcile: tuple[MergedColumns, ...] | Literal["program"] | None = None
     """Of partial state: how the rows that two instances have of one key become one. ``None``: they never do."""
     queryable: bool = True
@@ -223,7 +224,7 @@ class StateTable(BaseModel):
         """Manifests of keyed tables without time stay as they were."""
         fields: dict[str, Any] = serialize(self)
         absent = dict.fromkeys(
-            ("time", "expires", "windows", "joined", "ranked", "changes_of", "taken_back", "merges", "reconcile")
+            ("time", "expires", "windows", "joined", "ranked", "changes_of", "definition", "merges", "reconcile")
         )
         usual = absent | {"scope": StateScope.KEYED, "durable": True}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
@@ -243,6 +244,10 @@ class StateTable(BaseModel):
         if not self.durable and (self.queryable or self.scope not in CACHED_SCOPES):
             raise ValueError(f"state {self.id!r} is not durable: it is queryable nowhere, and keyed or of a subtask")
         return self
+
+    def without_definition(self) -> StateTable:
+        """The declaration as tasks need it."""
+        return self if self.definition is None else self.model_copy(update={"definition": None})
 
     @property
     def unreadable(self) -> str | None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from pydantic import Field
 
@@ -10,6 +12,11 @@ from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, Message, Sha256
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.graphs import GraphAnswer
+
+
+def accepted(changed: Sequence[str], partial: Sequence[str]) -> dict[str, Any]:
+    """The field ``acceptance`` of a body; each name is ``OPERATOR`` or ``OPERATOR.COLUMN``."""
+    return {"changed": list(changed), "partial": list(partial)}
 
 
 class CreateVersion(Body):

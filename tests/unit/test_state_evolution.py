@@ -20,7 +20,8 @@ from epochal.operators.panes import pane_table, session_tables
 from epochal.operators.top import ranked
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare, widens
+from epochal.state.declared_rows import widens
+from epochal.state.evolution import compare
 from epochal.state.table import StateKind, StateTable
 
 

@@ -1,0 +1,376 @@
+"""Columns in canonical form: what an author's text means over the columns of the sources.
+
+Two texts with equal meanings compute the same. The converse does not hold: ``a > b`` and ``b < a`` differ here, which
+makes an upgrade ask for consent and never continues silently. What cannot be parsed is compared as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from epochal.state.definition import Argument, Call, Code, Group, Value, Written
+from epochal.state.type_names import quoted
+
+_DIALECT: Final = "spark"
+_SYNONYMS: Final = {
+    "mean": "avg",
+    "std": "stddev",
+    "every": "bool_and",
+    "some": "bool_or",
+    "any": "bool_or",
+    "countdistinct": "count_distinct",
+    "sumdistinct": "sum_distinct",
+    "approxcountdistinct": "approx_count_distinct",
+}
+_BINARY: Final = {
+    "__add__": "+",
+    "__sub__": "-",
+    "__mul__": "*",
+    "__truediv__": "/",
+    "__mod__": "%",
+    "__and__": "AND",
+    "__or__": "OR",
+    "__eq__": "=",
+    "__ne__": "<>",
+    "__lt__": "<",
+    "__le__": "<=",
+    "__gt__": ">",
+    "__ge__": ">=",
+    "eqNullSafe": "<=>",
+    "like": "LIKE",
+    "rlike": "RLIKE",
+    "ilike": "ILIKE",
+}
+_REVERSED: Final = {f"__r{name[2:]}": sign for name, sign in _BINARY.items() if name.startswith("__")}
+_OF_ONE: Final = {"__invert__": "NOT {}", "__neg__": "- {}", "isNull": "{} IS NULL", "isNotNull": "{} IS NOT NULL"}
+_AS_FUNCTIONS: Final = {"startswith": "startswith", "endswith": "endswith", "contains": "contains", "substr": "substr"}
+_TYPE_FUNCTIONS: Final = frozenset({"bigint", "smallint", "tinyint", "double", "binary"})
+
+
+@dataclass(frozen=True, eq=False)
+class Meaning:
+    """A node of a canonical form. Equal by ``digest``, so that forms that share parts stay small.
+
+    ``tag`` of a column of a leaf is ``leaf``, with kind, name, column and type as parts; of rows that code reads
+    ``rows``, with pairs of name and meaning.
+    """
+
+    tag: str
+    parts: tuple[Meaning | str, ...] = ()
+
+    @cached_property
+    def digest(self) -> bytes:
+        hashed = hashlib.sha256(self.tag.encode())
+        for part in self.parts:
+            hashed.update(b"\x00" + part.encode() if isinstance(part, str) else b"\x01" + part.digest)
+        return hashed.digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Meaning) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+Columns = Mapping[str, Meaning]
+"""By name, in small letters, what each column means."""
+
+
+def in_order(meanings: Iterable[Meaning]) -> tuple[Meaning, ...]:
+    return tuple(sorted(meanings, key=lambda meaning: meaning.digest))
+
+
+def meaning_of(column: Written, columns: Columns) -> Meaning:
+    """What a column computed over ``columns`` means; its own name does not count."""
+    parsed = _parsed(sql_of(column))
+    if parsed is None:
+        read = Meaning("rows", tuple(Meaning(name, (meaning,)) for name, meaning in sorted(columns.items())))
+        return Meaning("text", (text_of(column), read))
+    return _canonical(parsed, columns, frozenset())
+
+
+def conjuncts(condition: Written, columns: Columns) -> frozenset[Meaning]:
+    """The conditions that a filter joins by AND."""
+    meaning = meaning_of(condition, columns)
+    if meaning.tag == "And":
+        return frozenset(part for part in meaning.parts if isinstance(part, Meaning))
+    return frozenset({meaning})
+
+
+def function_of(aggregate: Written) -> str:
+    """The outermost function of an aggregate."""
+    parsed = _parsed(sql_of(aggregate))
+    if parsed is None:
+        return text_of(aggregate).partition("(")[0].strip().casefold()
+    while isinstance(parsed, (exp.Filter, exp.Paren)):
+        parsed = parsed.this
+    distinct = " distinct" if isinstance(parsed.this, exp.Distinct) else ""
+    return _name(parsed) + distinct
+
+
+def text_of(column: Written) -> str:
+    """The column for people, as SQL where that can be written."""
+    return " ".join((sql_of(column) or str(column)).split())
+
+
+def sql_of(column: Written) -> str | None:
+    """The column as Spark SQL; ``None`` where code is among its arguments, or a call has no form in SQL."""
+    if isinstance(column, str):
+        return column
+    return _method(column) if column.on is not None else _function(column)
+
+
+def _function(call: Call) -> str | None:
+    if call.call == "lit" and len(call.arguments) == 1:
+        return _argument(call.arguments[0])
+    arguments = [_argument(each) for each in call.arguments]
+    arguments += [_argument(each) for each in call.named.values()]
+    known = [each for each in arguments if each is not None]
+    if len(known) < len(arguments):
+        return None
+    name = _SYNONYMS.get(call.call.casefold(), call.call)
+    if name in ("count_distinct", "sum_distinct"):
+        return f"{name.partition('_')[0]}(DISTINCT {', '.join(known)})"
+    if name == "when" and len(known) == 2:
+        return f"CASE WHEN {known[0]} THEN {known[1]} END"
+    return f"{name}({', '.join(known)})"
+
+
+def _method(call: Call) -> str | None:
+    assert call.on is not None  # of a method
+    target = _operand(call.on)
+    arguments = [_argument(each) for each in call.arguments] + [_argument(each) for each in call.named.values()]
+    known = [each for each in arguments if each is not None]
+    if target is None or len(known) < len(arguments):
+        return None
+    match call.call, known:
+        case (("alias" | "name"), [*_]):
+            return sql_of(call.on)
+        case name, [] if name in _OF_ONE:
+            return f"({_OF_ONE[name].format(target)})"
+        case name, [other] if name in _BINARY:
+            return f"({target} {_BINARY[name]} {other})"
+        case name, [other] if name in _REVERSED:
+            return f"({other} {_REVERSED[name]} {target})"
+        case (("cast" | "astype" | "try_cast"), [_]) if isinstance(call.arguments[0], Value):
+            function = "TRY_CAST" if call.call == "try_cast" else "CAST"
+            return f"{function}({target} AS {call.arguments[0].value})"
+        case "between", [low, high]:
+            return f"({target} BETWEEN {low} AND {high})"
+        case "isin", [_, *_]:
+            return f"({target} IN ({', '.join(_members(call.arguments))}))"
+        case (("when" | "otherwise"), _):
+            return _case(call)
+        case (("getField" | "getItem" | "__getitem__"), [key]):
+            field = call.arguments[0]
+            by_name = isinstance(field, Value) and isinstance(field.value, str)
+            return f"{target}.{quoted(str(field.value))}" if by_name and call.call == "getField" else f"{target}[{key}]"
+        case name, _ if name in _AS_FUNCTIONS:
+            return f"{name}({', '.join([target, *known])})"
+        case _:
+            return None
+
+
+def _cast(target: str, type: Argument, function: str) -> str | None:
+    return f"{function}({target} AS {type.value})" if isinstance(type, Value) else None
+
+
+def _case(call: Call) -> str | None:
+    """``when(..).when(..).otherwise(..)``."""
+    assert call.on is not None  # of a method
+    before = sql_of(call.on)
+    if before is None or not before.startswith("CASE ") or not before.endswith(" END") or isinstance(call.on, str):
+        return None
+    arguments = [each for each in map(_argument, call.arguments) if each is not None]
+    match call.call, arguments:
+        case "when", [condition, value]:
+            return f"{before.removesuffix(' END')} WHEN {condition} THEN {value} END"
+        case "otherwise", [value]:
+            return f"{before.removesuffix(' END')} ELSE {value} END"
+        case _:
+            return None
+
+
+def _members(arguments: Sequence[Argument]) -> Iterator[str]:
+    for each in arguments:
+        if isinstance(each, Group):
+            yield from _members(each.group)
+        else:
+            yield _argument(each) or "?"
+
+
+def _operand(column: Written) -> str | None:
+    text = sql_of(column)
+    return None if text is None else f"({text}\n)"
+
+
+def _argument(value: Argument) -> str | None:
+    match value:
+        case str():
+            return value if value == "*" else f"({value}\n)"
+        case Call():
+            return _operand(value)
+        case Value(value=literal):
+            return _literal(literal)
+        case Group(group=members):
+            inner = [_argument(each) for each in members]
+            known = [each for each in inner if each is not None]
+            return f"array({', '.join(known)})" if len(known) == len(inner) else None
+        case Code():
+            return None
+
+
+def _literal(value: Any) -> str | None:
+    if value is None or isinstance(value, bool):
+        return "NULL" if value is None else str(value).upper()
+    if isinstance(value, int):
+        return str(value) if value >= 0 else f"({value})"
+    if isinstance(value, float):
+        return f"CAST('{value!r}' AS DOUBLE)"
+    return exp.Literal.string(str(value)).sql(_DIALECT)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str | None) -> exp.Expression | None:
+    """The text as a tree, without its alias; ``None`` where it cannot be parsed as one column."""
+    if text is None:
+        return None
+    try:
+        parsed = sqlglot.parse_one(text, dialect=_DIALECT)
+    except (SqlglotError, RecursionError):
+        return None
+    if isinstance(parsed, exp.Alias):
+        parsed = parsed.this
+    if isinstance(parsed, (exp.Query, exp.Command, exp.Aliases)) or parsed.find(exp.Query) is not None:
+        return None
+    return parsed if isinstance(parsed, exp.Expression) else None
+
+
+def _canonical(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meaning:
+    """``bound``: the parameters of lambdas around it, which are no columns."""
+    match node:
+        case exp.Paren():
+            return _canonical(node.this, columns, bound)
+        case exp.Column():
+            return _column(node, columns, bound)
+        case exp.Identifier():
+            return _named(node.name, columns, bound)
+        case exp.StddevSamp():
+            return _canonical(exp.Stddev(this=node.this), columns, bound)
+        case exp.And() | exp.Or():
+            return Meaning(type(node).__name__, in_order({*_flat(node, type(node), columns, bound)}))
+        case exp.Lambda():
+            inner = bound | {each.name.casefold() for each in node.expressions}
+            parameters = tuple(each.name.casefold() for each in node.expressions)
+            return Meaning("Lambda", (*parameters, _canonical(node.this, columns, inner)))
+        case exp.Count() if isinstance(node.this, exp.Star) or (
+            isinstance(node.this, exp.Literal) and node.this.is_int
+        ):
+            return Meaning("Count", (Meaning("Star"),))
+        case exp.Literal():
+            return Meaning("Literal", ("text" if node.is_string else "number", node.name))
+        case exp.DataType():
+            return Meaning("DataType", (node.sql(_DIALECT).casefold(),))
+        case exp.Anonymous() if (known := _known_by_another_name(node)) is not None:
+            return _canonical(known, columns, bound)
+        case _:
+            return _of(node, columns, bound)
+
+
+def _of(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meaning:
+    parts: list[Meaning | str] = []
+    for name in node.arg_types:
+        value = node.args.get(name)
+        if value is None or value is False or value == [] or (isinstance(node, exp.Anonymous) and name == "this"):
+            continue
+        parts.append(f"{name}=")
+        for each in value if isinstance(value, list) else [value]:
+            parts.append(_canonical(each, columns, bound) if isinstance(each, exp.Expression) else str(each))
+    return Meaning(_name(node), tuple(parts))
+
+
+def _known_by_another_name(node: exp.Anonymous) -> exp.Expression | None:
+    """The call under the function's usual name, where the parser does not know this one."""
+    name, arguments = node.name.casefold(), [each.sql(_DIALECT) for each in node.expressions]
+    if name in _TYPE_FUNCTIONS and len(arguments) == 1:
+        return _parsed(f"CAST({arguments[0]} AS {name})")
+    return _parsed(f"{_SYNONYMS[name]}({', '.join(arguments)})") if name in _SYNONYMS else None
+
+
+def _name(node: exp.Expression) -> str:
+    if not isinstance(node, exp.Anonymous):
+        return type(node).__name__
+    known = _known_by_another_name(node)
+    return node.name.casefold() if known is None else _name(known)
+
+
+def _flat(
+    node: exp.Expression, kind: type[exp.Expression], columns: Columns, bound: frozenset[str]
+) -> Iterator[Meaning]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, kind):
+        yield from _flat(node.args["this"], kind, columns, bound)
+        yield from _flat(node.args["expression"], kind, columns, bound)
+    else:
+        yield _canonical(node, columns, bound)
+
+
+def _column(node: exp.Column, columns: Columns, bound: frozenset[str]) -> Meaning:
+    """``payload.x`` is a field of a column here: expressions of a pipeline have no names of tables."""
+    if isinstance(node.this, exp.Star):
+        first, *rest = [part.name for part in node.parts[:-1]] or ["*"]
+        return Meaning("Star", (_named(first, columns, bound), *rest)) if node.parts[:-1] else Meaning("Star")
+    first, *fields = [part.name for part in node.parts]
+    meaning = _named(first, columns, bound)
+    for field in fields:
+        meaning = Meaning("Dot", (meaning, field.casefold()))
+    return meaning
+
+
+def _named(name: str, columns: Columns, bound: frozenset[str]) -> Meaning:
+    folded = name.casefold()
+    if folded in bound:
+        return Meaning("parameter", (folded,))
+    return columns.get(folded) or Meaning("name", (folded,))
+
+
+def described(meaning: Meaning | str, most: int = 160) -> str:
+    """For people: ``flights.delay * 100``; shortened."""
+    text = _described(meaning)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+_SIGNS: Final = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "EQ": "=", "NEQ": "<>", "LT": "<"}
+_MORE_SIGNS: Final = {"LTE": "<=", "GT": ">", "GTE": ">=", "And": "AND", "Or": "OR", "Dot": "."}
+
+
+def _described(meaning: Meaning | str) -> str:
+    if isinstance(meaning, str):
+        return "" if meaning.endswith("=") else meaning
+    parts = [text for part in meaning.parts if (text := _described(part))]
+    sign = _SIGNS.get(meaning.tag) or _MORE_SIGNS.get(meaning.tag)
+    match meaning.tag:
+        case "leaf":
+            return f"{meaning.parts[1]}.{meaning.parts[2]}"
+        case "Literal":
+            return f"'{meaning.parts[1]}'" if meaning.parts[0] == "text" else str(meaning.parts[1])
+        case "Star":
+            return "*"
+        case "text":
+            return str(meaning.parts[0])
+        case "rows":
+            return ""
+        case _ if sign is not None:
+            return f" {sign} ".join(p if re.fullmatch(r"[\w.'`]+", p) else f"({p})" for p in parts)
+        case _:
+            return f"{meaning.tag.lower()}({', '.join(parts)})"
