@@ -23,6 +23,7 @@ from epochal.client.models import (
     Restarts,
     Savepoint,
     StateTable,
+    ValueColumn,
 )
 from epochal.contracts.catalog import ShownWatermarks
 from epochal.wire.configuration import ApplicationConfiguration
@@ -277,11 +278,14 @@ def _state(tables: Sequence[StateTable]) -> Listing:
             _kind(table.kind, table.scope),
             words.count(table.rows),
             _columns([*table.key, *table.sub_key]),
-            Text(
-                ", ".join(f"{column.name} {column.type}" for column in table.value if not column.internal), style="dim"
-            ),
+            Text(", ".join(_value(column) for column in table.value if not column.internal), style="dim"),
         )
     return view
+
+
+def _value(column: ValueColumn) -> str:
+    """``mean double since epoch 6``: it counts rows from that epoch on."""
+    return f"{column.name} {column.type}" + ("" if column.since is None else f" since epoch {column.since}")
 
 
 def _kind(kind: str, scope: str) -> str:

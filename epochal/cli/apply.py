@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, Field
@@ -14,12 +14,12 @@ from rich.text import Text
 from epochal.cli import words
 from epochal.cli.desired import Desired, read_desired, schema
 from epochal.cli.failures import ExitCode, exit_code, sentence
-from epochal.cli.options import Json, LineageNote, Url, Wait
+from epochal.cli.options import AcceptChanged, AcceptPartial, Json, LineageNote, Url, Wait, acceptance
 from epochal.cli.output import encode
 from epochal.cli.session import Session, connected
 from epochal.cli.steps import Change, Steps, Verb, steps
 from epochal.client import Application, Operation
-from epochal.errors import CatalogUnavailable, EpochalError, NotFound, Unauthenticated
+from epochal.errors import CatalogUnavailable, EpochalError, InvalidInput, NotFound, Unauthenticated
 
 app = typer.Typer()
 
@@ -54,6 +54,8 @@ class Applied(BaseModel):
 def apply(
     file: Files = None,
     dry_run: DryRun = False,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     message: LineageNote = None,
     print_schema: PrintSchema = False,
     wait: Wait = True,
@@ -69,7 +71,11 @@ def apply(
         return
     if not file:
         raise typer.BadParameter("name a file, or - for standard input.", param_hint="--file")
-    desired = read_desired(file)
+    desired, accepted = read_desired(file), acceptance(accept_changed, accept_partial)
+    if any(accepted.values()) and len(desired) > 1:
+        raise typer.BadParameter(
+            "an acceptance is for one upgrade: apply a file with this application alone.", param_hint="--file"
+        )
     with ExitStack() as stack:
         session = stack.enter_context(connected(url, as_json))
         sessions: dict[str | None, Session] = {None: session}
@@ -78,7 +84,7 @@ def apply(
             project = each.application.project
             if project not in sessions:
                 sessions[project] = stack.enter_context(connected(url, as_json, project))
-            applied.append(Applying(sessions[project], message, dry_run=dry_run, wait=wait).apply(each))
+            applied.append(Applying(sessions[project], message, accepted, dry_run=dry_run, wait=wait).apply(each))
         _answer(session, applied)
 
 
@@ -96,6 +102,8 @@ class Applying:
 
     session: Session
     message: str | None
+    accepted: Mapping[str, Any]
+    """Arguments of an upgrade: the differences that it accepts by name."""
     dry_run: bool
     wait: bool
 
@@ -118,6 +126,11 @@ class Applying:
         now, artifact = self._now(applied.name), desired.sha256()
         plan = steps(now, desired.application, artifact)
         applied.changes, applied.version = list(plan.changes), None if now is None else now.version
+        if any(self.accepted.values()) and "upgrade" not in plan.verbs:
+            raise InvalidInput(
+                f"{applied.name} is not upgraded, so that there is no difference to accept. Leave out --accept-changed "
+                "and --accept-partial."
+            )
         if self.dry_run:
             applied.actions = [_DONE[verb] for verb in plan.verbs]
             return
@@ -176,6 +189,7 @@ class Applying:
                     configuration=plan.configuration.stored(),
                     message=self.message,
                     if_match=seen,
+                    **self.accepted,
                 )
                 applied.version = version.number
                 operation = None if version.operation is None else self.session.client.operations.get(version.operation)

@@ -15,7 +15,18 @@ from rich.text import Text
 
 from epochal.cli import options
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Name, Parameter, ParametersFile, Setting, Url, Wait, time_of
+from epochal.cli.options import (
+    AcceptChanged,
+    AcceptPartial,
+    Json,
+    Name,
+    Parameter,
+    ParametersFile,
+    Setting,
+    Url,
+    Wait,
+    time_of,
+)
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.client.bundles import Progress as TransferProgress
@@ -85,6 +96,8 @@ def import_bundle(
         typer.Option("--source-at", metavar="SOURCE=TIME", help="With other brokers, go on at this time."),
     ] = None,
     setting: Setting = None,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Write to no sink.")] = False,
     start: Annotated[bool, typer.Option("--start", help="Start it.")] = False,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Why, for its lineage.")] = None,
@@ -104,6 +117,7 @@ def import_bundle(
         "shadow": shadow,
         "start": start,
         "message": message,
+        **options.acceptance(accept_changed, accept_partial),
     }
     with connected(url, as_json) as session:
         with _bar(session.output, f"Uploading {file.name}") as progress:

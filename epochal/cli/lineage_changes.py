@@ -33,9 +33,10 @@ def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None
             return _assembled("rescale", ", ".join([" → ".join(map(str, detail["parallelism"])), *emptied]))
         case "upgrade" if "artifact" in detail:
             codes = " → ".join(words.code(code) for code in detail["artifact"])
-            return _assembled("upgrade", ", ".join([codes, *_watermarks(detail.get("event_times") or {})]))
+            watermarks = _watermarks(detail.get("event_times") or {})
+            return _assembled("upgrade", ", ".join([codes, *watermarks, *_accepted(detail)]))
         case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
-            return _assembled(change.kind, _changed(detail["changed"]))
+            return _assembled(change.kind, ", ".join([_changed(detail["changed"]), *_accepted(detail)]))
         case "queries":
             by_kind = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
             return _assembled(
@@ -83,6 +84,15 @@ def _watermarks(changed: Mapping[str, Any]) -> Iterator[str]:
         else:
             different = {key: [was.get(key), now.get(key)] for key in {**was, **now} if was.get(key) != now.get(key)}
             yield f"watermark {name}: {_changed(different)}"
+
+
+def _accepted(detail: Mapping[str, Any]) -> Iterator[str]:
+    """``accepted totals.lo (argument v → w)``, ``accepted totals.mean (counts rows since epoch 6)``."""
+    for each in detail.get("accepted") or ():
+        if each.get("what") == "partial":
+            yield f"accepted {each['name']} (counts rows since epoch {each['since']})"
+        else:
+            yield f"accepted {each['name']} ({each['what']} {each['before']} → {each['after']})"
 
 
 def _value(value: Any) -> str:

@@ -23,6 +23,7 @@ from rich.text import Text
 from epochal.cli.directories import held, writable
 from epochal.cli.local_spark import local_spark
 from epochal.cli.output import Output
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import EpochCounts
 from epochal.contracts.parameters import Parameters
 from epochal.engine.execution import Hooks
@@ -81,6 +82,7 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             artifact=code.sha256,
             parameters=code.parameters,
             configuration=configuration,
+            acceptance=Acceptance(changed=tuple(options.accept_changed), partial=tuple(options.accept_partial)),
             shadow=options.shadow,
             available_now=options.available_now,
             drain=options.drain,

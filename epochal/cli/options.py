@@ -70,6 +70,22 @@ Parameter = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),
 ]
+AcceptChanged = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-changed",
+        metavar="OPERATOR[.COLUMN]",
+        help="State whose argument, filter, key or input may differ from the version that computed it. Repeatable.",
+    ),
+]
+AcceptPartial = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-partial",
+        metavar="OPERATOR[.COLUMN]",
+        help="An added aggregate that may count only the rows of later epochs. Repeatable.",
+    ),
+]
 LineageNote = Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")]
 ParametersFile = Annotated[
     Path | None, typer.Option("--parameters", metavar="FILE", help="Parameters as one JSON object; -p goes over it.")
@@ -98,6 +114,15 @@ def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Paramet
         if not isinstance(values, dict):
             raise typer.BadParameter(f"{file} does not hold a JSON object.", param_hint="--parameters")
     return {**values, **dict(_pair(pair, "-p") for pair in pairs or ())}
+
+
+def acceptance(changed: Sequence[str] | None, partial: Sequence[str] | None) -> dict[str, Any]:
+    """``--accept-changed`` and ``--accept-partial``, each repeated or with commas, as arguments of the client."""
+    given = {"accept_changed": changed, "accept_partial": partial}
+    return {
+        argument: [name for text in texts or () for name in map(str.strip, text.split(",")) if name]
+        for argument, texts in given.items()
+    }
 
 
 def configuration(pairs: Sequence[str] | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ _STYLES = {
     "evolved": "yellow",
     "changed": "yellow",
     "dropped": "red",
+    "refused": "red",
     "removed": "red",
 }
 
@@ -42,6 +43,8 @@ def _table(report: Preflight) -> Table:
             table.add_row(kind, part.name, Text(part.verdict, _STYLES.get(part.verdict, "")), _between(part))
     for change in report.comparison.tables:
         table.add_row("state", change.table, Text(change.verdict, _STYLES.get(change.verdict, "")), _columns(change))
+        for difference in _differences(change):
+            table.add_row("", "", "", difference)
     return table
 
 
@@ -58,6 +61,20 @@ def _columns(change: StateChange) -> str:
     said += [f"{name} {before} → {after}" for name, (before, after) in change.widened.items()]
     said += [f"-{name}" for name in change.dropped]
     return ", ".join(said)
+
+
+def _differences(change: StateChange) -> Iterator[Text]:
+    """A line for each meaning that differs, for columns that count only later rows, and for code that differs."""
+    for meaning in change.changed:
+        name = meaning.what if meaning.column is None else f"{meaning.what} of {meaning.column}"
+        accepted = " (accepted)" if meaning.accepted else ""
+        yield Text(f"{name}: {meaning.before} → {meaning.after}{accepted}", "yellow")
+    if change.partial:
+        yield Text(f"counts later rows only: {', '.join(change.partial)}", "yellow")
+    if change.code_changed:
+        yield Text(f"code changed: {', '.join(change.code_changed)}", "dim")
+    if change.unknown:
+        yield Text("meaning not known: the older version stored no definition", "dim")
 
 
 def _said(report: Preflight) -> Iterator[Text]:

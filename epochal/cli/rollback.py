@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Name, Url, Wait, moment
+from epochal.cli.options import AcceptChanged, AcceptPartial, Json, Name, Url, Wait, acceptance, moment
 from epochal.cli.session import connected
 from epochal.client.models import RollbackPlan
 
@@ -28,6 +28,8 @@ def rollback(
     move_aside: Annotated[
         bool, typer.Option("--move-aside", help="Hide from readers what folders show of the epochs left behind.")
     ] = False,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Why, for lineage and the audit log.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -36,10 +38,10 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Put an application back to a snapshot; first show what its sinks have of later epochs, and ask."""
-    then = moment(at)
+    then, accepted = moment(at), acceptance(accept_changed, accept_partial)
     with connected(url, as_json) as session:
         handle = session.client.application(name).rollback
-        plan = handle.plan(epoch=epoch, savepoint=savepoint, tag=tag, at=then, move_aside=move_aside)
+        plan = handle.plan(epoch=epoch, savepoint=savepoint, tag=tag, at=then, move_aside=move_aside, **accepted)
         if dry_run:
             session.output.result(plan, plan_view(plan))
             return
@@ -47,7 +49,9 @@ def rollback(
             session.output.notes.print(plan_view(plan))
             typer.confirm(f"Roll {name} back to epoch {plan.to.epoch}?", abort=True, err=True)
         # The plan's own epoch: what a time or a tag means may have changed while somebody read.
-        operation = handle.to(epoch=plan.to.epoch, move_aside=move_aside, message=message, confirm=plan.confirm)
+        operation = handle.to(
+            epoch=plan.to.epoch, move_aside=move_aside, message=message, confirm=plan.confirm, **accepted
+        )
         if wait:
             operation = session.wait(operation, f"Rolling {name} back")
         done = "is being rolled back" if operation.state == "running" else "is"

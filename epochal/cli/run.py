@@ -11,6 +11,8 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.cli.options import (
+    AcceptChanged,
+    AcceptPartial,
     AvailableNow,
     Drain,
     File,
@@ -18,6 +20,7 @@ from epochal.cli.options import (
     Parameter,
     ParametersFile,
     Setting,
+    acceptance,
     configuration,
     parameters,
 )
@@ -37,6 +40,8 @@ def run(
     available_now: AvailableNow = False,
     drain: Drain = True,
     state_backend: Annotated[str, typer.Option(help="Where executors cache state: heap or lmdb.")] = "heap",
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     directory: Annotated[
         Path | None,
@@ -68,6 +73,7 @@ def run(
         take_over=take_over,
         configuration={"state_backend": state_backend, **settings},
         shadow=shadow,
+        **acceptance(accept_changed, accept_partial),
     )
     outcome = run_locally(code_of_file(file, values), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"

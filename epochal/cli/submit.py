@@ -10,6 +10,8 @@ from rich.text import Text
 
 from epochal.cli.application_view import ended
 from epochal.cli.options import (
+    AcceptChanged,
+    AcceptPartial,
     AvailableNow,
     Drain,
     File,
@@ -21,6 +23,7 @@ from epochal.cli.options import (
     Setting,
     Url,
     Wait,
+    acceptance,
     configuration,
     moment,
     parameters,
@@ -91,6 +94,8 @@ def fork(
     parameter: Parameter = None,
     parameters_file: ParametersFile = None,
     setting: Setting = None,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     message: LineageNote = None,
     into: Annotated[str | None, typer.Option("--into", metavar="PROJECT", help=_INTO)] = None,
@@ -126,6 +131,7 @@ def fork(
                 shadow=shadow,
                 start=not no_start,
                 message=message,
+                **acceptance(accept_changed, accept_partial),
                 into=into,
             )
         origin = f"as a fork of {source}{_at(application)}"

@@ -9,6 +9,8 @@ import typer
 from rich.text import Text
 
 from epochal.cli.options import (
+    AcceptChanged,
+    AcceptPartial,
     IfMatch,
     Json,
     LineageNote,
@@ -18,6 +20,7 @@ from epochal.cli.options import (
     Setting,
     Url,
     Wait,
+    acceptance,
     configuration,
     parameters,
 )
@@ -45,6 +48,8 @@ def upgrade(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     message: LineageNote = None,
     if_match: IfMatch = None,
     wait: Wait = True,
@@ -64,6 +69,7 @@ def upgrade(
             version = session.client.application(name).versions.create(
                 artifact,
                 **_merged(session.client, name, values, configured),
+                **acceptance(accept_changed, accept_partial),
                 message=message,
                 if_match=if_match or seen or None,
             )
@@ -106,6 +112,8 @@ def rekey(
     name: Name,
     max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     message: LineageNote = None,
     if_match: IfMatch = None,
     wait: Wait = True,
@@ -115,7 +123,13 @@ def rekey(
     """Change max_parallelism of a stopped APP: its state is written anew by a Spark job."""
     with connected(url, as_json) as session:
         versions = session.client.application(name).versions
-        operation = versions.rekey(max_parallelism, parallelism=parallelism, message=message, if_match=if_match)
+        operation = versions.rekey(
+            max_parallelism,
+            parallelism=parallelism,
+            **acceptance(accept_changed, accept_partial),
+            message=message,
+            if_match=if_match,
+        )
         if not wait:
             text = f"{name} is re-keyed by operation {operation.id}; until that is over it cannot be started."
             session.output.result(operation, Text(text))
@@ -134,6 +148,8 @@ def preflight(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
+    accept_changed: AcceptChanged = None,
+    accept_partial: AcceptPartial = None,
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Go on from this epoch, not the head.")] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Go on from this savepoint.")] = None,
     trial: Annotated[
@@ -153,6 +169,7 @@ def preflight(
                 "configuration": configured,
                 "epoch": epoch,
                 "savepoint": savepoint,
+                **acceptance(accept_changed, accept_partial),
             }
             versions = session.client.application(name).versions
             report = versions.preflight(**proposed) if trial is None else None

@@ -39,9 +39,10 @@ class Versions:
 
         ``parameters`` and ``configuration`` replace the present ones whole. ``accept_changed`` and ``accept_partial``
         name operators and columns (``totals``, ``totals.lo``) that may mean something else than before, and added
-        aggregate columns that may count later rows only; they hold for this upgrade. Raises ``IncompatibleState`` when the state
-        that is there could not be gone on from, ``Conflict`` while another operation is under way,
-        ``PreconditionFailed`` when the application is no longer at the revision ``if_match``.
+        aggregate columns that may count later rows only; they hold for this upgrade.
+
+        Raises ``IncompatibleState`` when the state that is there could not be gone on from, ``Conflict`` while another
+        operation is under way, ``PreconditionFailed`` when the application is no longer at the revision ``if_match``.
         """
         body = {
             "artifact": artifact,

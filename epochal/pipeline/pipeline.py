@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +201,8 @@ class Pipeline:
         take_over: bool = False,
         configuration: Mapping[str, Any] | None = None,
         shadow: bool = False,
+        accept_changed: Sequence[str] = (),
+        accept_partial: Sequence[str] = (),
         spark: SparkSession | None = None,
     ) -> RunOutcome:
         """Run here, as ``epochal run`` does, until the sources end, after ``epochs``, or until it is interrupted::
@@ -211,8 +213,11 @@ class Pipeline:
         brings out everything that waits for event time, and nothing can follow; without ``drain`` the run ends before
         it. ``directory`` keeps the state, and the next run goes on from
         it (``take_over`` takes it from a run that holds it). ``configuration`` is an application's:
-        ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``spark`` as for :meth:`show`. Raises what the pipeline or
-        an epoch is wrong with, ``Conflict`` when another run holds the directory.
+        ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``accept_changed`` and ``accept_partial`` name operators
+        and columns (``totals``, ``totals.lo``) that may mean something else than in the state in ``directory``, and added
+        aggregates that may count later rows only; they hold for this run. ``spark`` as for :meth:`show`. Raises what
+        the pipeline or an epoch is wrong with, ``IncompatibleState`` when it cannot go on from the state,
+        ``Conflict`` when another run holds the directory.
         """
         options = RunOptions(
             epochs=epochs,
@@ -222,6 +227,8 @@ class Pipeline:
             take_over=take_over,
             configuration=dict(configuration or {}),
             shadow=shadow,
+            accept_changed=accept_changed,
+            accept_partial=accept_partial,
         )
         return _local_runner().run(self.graph(), options, spark)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -24,7 +24,8 @@ class RunOptions:
     ``available_now``: what the sources have now, and no more. ``drain``: when all sources are bounded and at their end,
     a last epoch brings out everything that waits. ``directory`` ``None``: a temporary one, else state is
     kept there and the next run goes on from it; ``take_over`` takes it from a run that holds it. ``configuration``: as
-    an application's. ``shadow``: without writing to any sink.
+    an application's. ``shadow``: without writing to any sink. ``accept_changed``, ``accept_partial``: differences from
+    the state in the directory that this run accepts by name.
     """
 
     epochs: int | None = None
@@ -34,6 +35,8 @@ class RunOptions:
     take_over: bool = False
     configuration: Mapping[str, Any] = field(default_factory=dict)
     shadow: bool = False
+    accept_changed: Sequence[str] = ()
+    accept_partial: Sequence[str] = ()
 
 
 class RunEpoch(BaseModel):
