@@ -123,7 +123,7 @@ def _is_plain(value: Any) -> bool:
 def _tree_of(object: Any) -> str | None:
     """The syntax tree as text, without positions and docstrings; ``None`` where the source cannot be read."""
     try:
-        lines, first = inspect.getsourcelines(object)
+        lines, _ = inspect.getsourcelines(object)
         tree: ast.AST = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return _tree_of_lambda(object)
@@ -149,9 +149,6 @@ def _tree_of_lambda(object: Any) -> str | None:
 class _WithoutDocstrings(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and isinstance(body, list):
-            if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-                if isinstance(body[0].value.value, str):
-                    node.body = body[1:] or [ast.Pass()]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
         return node

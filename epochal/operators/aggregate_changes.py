@@ -39,8 +39,6 @@ class AggregateChangesOperator(AggregateOperator):
     name; one more for each ``min`` and ``max``. ``changes_of``: the operator that gives the changes."""
 
     changes_of: str = ""
-    way: tuple[str, ...] = ()
-    """What is computed of the changes before they come here, in words that are the same for the same code."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -88,7 +86,7 @@ class AggregateChangesOperator(AggregateOperator):
                     yield f"{where}: {aggregation.expression} {aggregate.cost}"
 
 
-def over_changes(operator: AggregateOperator, changes_of: str, way: tuple[str, ...] = ()) -> AggregateChangesOperator:
+def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChangesOperator:
     """``operator`` over the changes of another. Raises ``PipelineError`` naming operator, column and fix."""
     where = f"Operator {operator.name!r}"
     if operator.over_updates:
@@ -112,7 +110,6 @@ def over_changes(operator: AggregateOperator, changes_of: str, way: tuple[str, .
         operator.queryable,
         changes=operator.changes,
         changes_of=changes_of,
-        way=way,
     )
 
 

@@ -113,7 +113,7 @@ class Operator(ABC):
 
     @property
     def computed_columns(self) -> Mapping[str, Any]:
-        """Output columns that it computes over its first input, by name: expressions, or own aggregates of the author."""
+        """Output columns that it computes over its first input, by name: expressions, or an author's own aggregates."""
         return {}
 
     @property

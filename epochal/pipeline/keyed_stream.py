@@ -32,7 +32,6 @@ from epochal.operators.process import ProcessOperator
 from epochal.operators.process_batch import ProcessBatchOperator
 from epochal.pipeline import event_time_verbs, row_verbs
 from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
-from epochal.pipeline.changes import way_to
 from epochal.pipeline.graph import Graph, NodeId, counts_hops
 from epochal.pipeline.kinds import kinds_of
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
@@ -86,7 +85,7 @@ class KeyedStream:
             check_clock_of_ttl(f"Operator {name!r}", expires, event_time)
             return self._operator(with_time_to_live(operator, expires, event_time, kind))
         if kind == CHANGES:
-            operator = over_changes(operator, graph.operator_above(self._node), way_to(graph.nodes, self._node))
+            operator = over_changes(operator, graph.operator_above(self._node))
         return self._operator(operator)
 
     def window(self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final") -> WindowedStream:

@@ -93,13 +93,16 @@ class _Walk:
             InputDefinition(
                 rows=self.relation(id),
                 keys=operator.inputs[number].keys,
+                time=operator.inputs[number].event_time,
                 reads=_reads(operator, number),
                 kept=operator.keeps(number),
             )
             for number, id in enumerate(node.inputs)
         )
         return OperatorDefinition(
-            inputs=tuple(map(_without_unread, defined)),
+            inputs=tuple(
+                _without_unread(each, operator.state_depends_on(number)) for number, each in enumerate(defined)
+            ),
             output=dict(self._output(node)),
             code=tuple(_codes(operator)),
         )
@@ -237,12 +240,11 @@ def _codes(operator: Operator) -> Iterator[Code]:
 
 
 def _reads(operator: Operator, number: int) -> tuple[str, ...] | None:
-    input = operator.inputs[number]
+    """Aggregates say what they are computed of, each by itself."""
+    if number == 0 and operator.computed_columns:
+        return ()
     columns = operator.state_depends_on(number)
-    if columns is None:
-        return None
-    times = () if input.event_time is None else (input.event_time.casefold(),)
-    return tuple(sorted({*columns, *times} - {key.casefold() for key in input.keys}))
+    return None if columns is None else tuple(sorted(columns))
 
 
 def _aggregates(plan: OperatorPlan) -> Iterator[tuple[str, ColumnDefinition]]:
@@ -273,11 +275,11 @@ def _own(aggregate: MergeableAggregate) -> Call:
 _NAME = re.compile(r"\w+")
 
 
-def _without_unread(input: InputDefinition) -> InputDefinition:
+def _without_unread(input: InputDefinition, read: frozenset[str] | None) -> InputDefinition:
     """The input, its leaves with those columns alone that may be read: manifests have one definition each."""
-    if input.reads is None:
+    if read is None:
         return input
-    names = {name.casefold() for name in (*input.keys, *input.reads)}
+    names = {word for name in (*input.keys, *read, input.time or "") for word in _words(name)}
     names.update(word for text in _texts(input.rows) for word in _words(text))
     return input.model_copy(update={"rows": _pruned(input.rows, names)})
 

@@ -53,6 +53,7 @@ _BINARY: Final = {
 _REVERSED: Final = {f"__r{name[2:]}": sign for name, sign in _BINARY.items() if name.startswith("__")}
 _OF_ONE: Final = {"__invert__": "NOT {}", "__neg__": "- {}", "isNull": "{} IS NULL", "isNotNull": "{} IS NOT NULL"}
 _AS_FUNCTIONS: Final = {"startswith": "startswith", "endswith": "endswith", "contains": "contains", "substr": "substr"}
+_PLAIN: Final = re.compile(r"\*|[\w.]+|(?:`[^`]*`)(?:\.`[^`]*`)*")
 _TYPE_FUNCTIONS: Final = frozenset({"bigint", "smallint", "tinyint", "double", "binary"})
 
 
@@ -119,7 +120,7 @@ def function_of(aggregate: Written) -> str:
 
 def text_of(column: Written) -> str:
     """The column for people, as SQL where that can be written."""
-    return " ".join((sql_of(column) or str(column)).split())
+    return " ".join((sql_of(column) or str(column)).split()).replace(" )", ")")
 
 
 def sql_of(column: Written) -> str | None:
@@ -161,9 +162,8 @@ def _method(call: Call) -> str | None:
             return f"({target} {_BINARY[name]} {other})"
         case name, [other] if name in _REVERSED:
             return f"({other} {_REVERSED[name]} {target})"
-        case (("cast" | "astype" | "try_cast"), [_]) if isinstance(call.arguments[0], Value):
-            function = "TRY_CAST" if call.call == "try_cast" else "CAST"
-            return f"{function}({target} AS {call.arguments[0].value})"
+        case (("cast" | "astype" | "try_cast"), [_]):
+            return _cast(target, call.arguments[0], "TRY_CAST" if call.call == "try_cast" else "CAST")
         case "between", [low, high]:
             return f"({target} BETWEEN {low} AND {high})"
         case "isin", [_, *_]:
@@ -172,8 +172,9 @@ def _method(call: Call) -> str | None:
             return _case(call)
         case (("getField" | "getItem" | "__getitem__"), [key]):
             field = call.arguments[0]
-            by_name = isinstance(field, Value) and isinstance(field.value, str)
-            return f"{target}.{quoted(str(field.value))}" if by_name and call.call == "getField" else f"{target}[{key}]"
+            if isinstance(field, Value) and isinstance(field.value, str) and call.call == "getField":
+                return f"{target}.{quoted(field.value)}"
+            return f"{target}[{key}]"
         case name, _ if name in _AS_FUNCTIONS:
             return f"{name}({', '.join([target, *known])})"
         case _:
@@ -210,13 +211,15 @@ def _members(arguments: Sequence[Argument]) -> Iterator[str]:
 
 def _operand(column: Written) -> str | None:
     text = sql_of(column)
-    return None if text is None else f"({text}\n)"
+    if text is None or _PLAIN.fullmatch(text) or text.startswith("CAST("):
+        return text
+    return f"({text}\n)"
 
 
 def _argument(value: Argument) -> str | None:
     match value:
         case str():
-            return value if value == "*" else f"({value}\n)"
+            return value if _PLAIN.fullmatch(value) else f"({value}\n)"
         case Call():
             return _operand(value)
         case Value(value=literal):
@@ -296,6 +299,10 @@ def _of(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meanin
         for each in value if isinstance(value, list) else [value]:
             parts.append(_canonical(each, columns, bound) if isinstance(each, exp.Expression) else str(each))
     return Meaning(_name(node), tuple(parts))
+
+
+def _counts_rows(argument: exp.Expression) -> bool:
+    return isinstance(argument, exp.Star) or argument.is_int
 
 
 def _known_by_another_name(node: exp.Anonymous) -> exp.Expression | None:

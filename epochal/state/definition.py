@@ -166,11 +166,12 @@ Relation = Annotated[
 
 
 class InputDefinition(_Stored):
-    """One input of an operator. ``reads``: the columns that its state is made of beside ``keys``; ``None``: all.
-    ``kept``: whether state is made of its rows at all."""
+    """One input of an operator. ``reads``: the columns that its state is made of, beside ``keys``, the event ``time``
+    and what its aggregates say themselves; ``None``: all. ``kept``: whether state is made of its rows at all."""
 
     rows: Relation
     keys: tuple[str, ...] = ()
+    time: str | None = None
     reads: tuple[str, ...] | None = None
     kept: bool = True
 

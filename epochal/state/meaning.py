@@ -276,13 +276,17 @@ def _of_keys(
         before, after = _over(branches[0], old), _over(branches[1], new)
         if not _same_all(before, after):
             yield Difference(new, "key", _all_described(before), _all_described(after))
+    if was.time is not None and now.time is not None:
+        before, after = _over(branches[0], was.time), _over(branches[1], now.time)
+        if not _same_all(before, after):
+            yield Difference(now.time, "input", _all_described(before), _all_described(after))
 
 
 def _of_read(
     was: InputDefinition, now: InputDefinition, branches: tuple[tuple[Branch, ...], tuple[Branch, ...]]
 ) -> Iterator[Difference]:
     """Columns that the operator looks into. One that is added is read by nothing of before."""
-    keys = {name.casefold() for name in (*was.keys, *now.keys)}
+    keys = {name.casefold() for name in (*was.keys, *now.keys, was.time or "", now.time or "")}
     before = _read(was, branches[0])
     after = {name for branch in branches[1] for name in branch.columns}
     for name in sorted(before - keys):

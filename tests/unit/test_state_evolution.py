@@ -8,8 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from epochal import Pipeline
-from epochal.connectors import generator
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.ddl import parse_columns
 from epochal.declarations.state import ListState
@@ -105,23 +103,6 @@ def test_an_aggregate_over_changes_begins_anew_together_with_what_gives_them() -
     assert "it cannot go on over rows" in all_problems([first, over], [first, second])
     assert "begins anew over the changes of 'delays', which goes on" in all_problems([first], [first, over])
     assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
-
-
-def test_changes_are_taken_back_as_they_were_counted() -> None:
-    def over_changes(size: str = "rows % 4 AS size", least: str = "rows > 1", worst: str = "max(rows)") -> StateTable:
-        rows = Pipeline("changes").read("rows", generator.source({"id": "id"}))
-        totals = rows.key_by("id").aggregate("totals", changes=True, rows="count(*)")
-        sizes = totals.select(size, "rows", "_change").where(least).key_by("size").aggregate("sizes", worst=worst)
-        operator = sizes._builder.nodes[-1].operator  # type: ignore[union-attr]
-        return table("worst bigint").model_copy(update={"changes_of": "totals", "taken_back": operator.taken_back})
-
-    before = over_changes()
-    assert before.taken_back[0] == "totals by id: rows = count(*)"
-    assert problems(before, over_changes()) == ""
-    for changed in ({"size": "rows % 5 AS size"}, {"least": "rows > 2"}, {"worst": "min(rows)"}):
-        (words,) = changed.values()
-        found = problems(before, over_changes(**changed))
-        assert words in found and "operator 'totals' new names" in found
 
 
 def all_problems(before: list[StateTable], after: list[StateTable]) -> str:
