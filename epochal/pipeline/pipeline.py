@@ -214,9 +214,9 @@ class Pipeline:
         it. ``directory`` keeps the state, and the next run goes on from
         it (``take_over`` takes it from a run that holds it). ``configuration`` is an application's:
         ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``accept_changed`` and ``accept_partial`` name operators
-        and columns (``totals``, ``totals.lo``) that may mean something else than in the state in ``directory``, and added
-        aggregates that may count later rows only; they hold for this run. ``spark`` as for :meth:`show`. Raises what
-        the pipeline or an epoch is wrong with, ``IncompatibleState`` when it cannot go on from the state,
+        and columns (``totals``, ``totals.lo``) that may mean something else than in the state in ``directory``, and
+        added aggregates that may count later rows only; they hold for this run. ``spark`` as for :meth:`show`. Raises
+        what the pipeline or an epoch is wrong with, ``IncompatibleState`` when it cannot go on from the state,
         ``Conflict`` when another run holds the directory.
         """
         options = RunOptions(
