@@ -42,7 +42,8 @@ from tests.service.listening import listening
 
 class StandInBuilder:
     """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong;
-    further nodes; state tables, which an analysis alone finds, as in a builder."""
+    further nodes; state tables, which an analysis alone finds, as in a builder (``tables_of``: those of each value of
+    the parameter ``tables``)."""
 
     @property
     def spares(self) -> SpareFigures:
@@ -74,7 +75,8 @@ class StandInBuilder:
         self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object
     ) -> GraphDescription:
         graph = self.describe(project, artifact, parameters)
-        tables = json.loads(artifact.read_text().splitlines()[0].removeprefix("# ")).get("tables")
+        content = json.loads(artifact.read_text().splitlines()[0].removeprefix("# "))
+        tables = content.get("tables_of", {}).get(parameters.get("tables"), content.get("tables"))
         return graph if tables is None else GraphDescription.model_validate({**graph.model_dump(), "tables": tables})
 
     def shown(

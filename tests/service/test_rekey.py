@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import OutcomeUnknown
@@ -34,6 +35,7 @@ class RekeyingBuilder(StandInBuilder):
     def __init__(self, store: SnapshotStore, meanwhile: Callable[[], object]) -> None:
         self.store = store
         self.meanwhile = meanwhile
+        self.accepted: list[Acceptance] = []
 
     def rekey(
         self,
@@ -44,6 +46,7 @@ class RekeyingBuilder(StandInBuilder):
         wanted: RekeyOf,
         meanwhile: Any,
     ) -> ManifestReference:
+        self.accepted.append(wanted.acceptance)
         before = self.store.read_manifest(wanted.head)
         place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}
         more = {"max_parallelism": configuration.max_parallelism, "attempt": 0}
@@ -74,10 +77,10 @@ class Rekeys:
         self.before = plane.get("/v1/applications/flights")
         self.files = snapshot_files(self.store)
 
-    def asked_for(self) -> str:
+    def asked_for(self, **more: Any) -> str:
         with self.plane.control.database.writing() as session:
             application = ApplicationRepository(session).named("flights")
-            arguments = {"request": {"max_parallelism": 16}, "branches": []}
+            arguments = {"request": {"max_parallelism": 16, **more}, "branches": []}
             return OperationRepository(session).add("rekey", application, None, arguments, "me").id
 
     def run(self, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -85,6 +88,7 @@ class Rekeys:
         code = ArtifactCache(self.plane.settings.artifact_cache_directory, control.files)
         worker = OperationWorker(control.database)
         builder = RekeyingBuilder(self.store, meanwhile)
+        self.accepted = builder.accepted
         RekeyService(self.plane.settings, control.database, builder, code, control.store, worker)
         worker.work_off("rekeys")
 
@@ -119,6 +123,16 @@ def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
     assert rekeys.state(id) == "succeeded"
     rekeys.check_moved(id)
     rekeys.plane.check_counters()
+
+
+def test_a_version_that_has_not_run_is_accepted_again(rekeys: Rekeys) -> None:
+    """The snapshot keeps the state tables of the version that made it."""
+    acceptance = {"changed": ["delays"], "partial": []}
+    id = rekeys.asked_for(acceptance=acceptance)
+    rekeys.run()
+    rekeys.check_moved(id)
+    assert rekeys.accepted == [Acceptance.model_validate(acceptance)]
+    assert rekeys.plane.get("/v1/applications/flights/versions")["items"][0]["acceptance"] == acceptance
 
 
 def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) -> None:

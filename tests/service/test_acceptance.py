@@ -1,0 +1,197 @@
+"""What an upgrade accepts by name, by every way in which a version comes to stand on existing state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.contracts.acceptance import Acceptance
+from epochal.state.definition import ColumnDefinition, Definition, InputDefinition, Leaf, OperatorDefinition
+from epochal.state.table import Column, StateKind, StateTable
+from tests.service.bundles import exported, finished, imported, uploaded
+from tests.service.conftest import Driver, Plane
+from tests.service.lookups import StateDriver
+
+FLIGHTS = "/v1/applications/flights"
+
+
+def totals(lo: str = "min(v)", **added: str) -> dict[str, Any]:
+    """The state table of ``aggregate("totals", lo=..)``, and of aggregates that are added."""
+    aggregates = {"lo": lo, **added}
+    rows = Leaf(kind="source", name="in", columns={"k": "string", "v": "bigint"})
+    definition = Definition(
+        columns={
+            name: ColumnDefinition(merge=text.partition("(")[0], aggregate=text) for name, text in aggregates.items()
+        },
+        operator=OperatorDefinition(inputs=(InputDefinition(rows=rows, keys=("k",), reads=()),)),
+    )
+    table = StateTable(
+        id="totals",
+        operator="totals",
+        kind=StateKind.AGGREGATE,
+        key=(Column(name="k", type="string"),),
+        value=tuple(Column(name=name, type="bigint") for name in aggregates),
+        definition=definition,
+    )
+    return table.model_dump(mode="json")
+
+
+CONSOLE = {"out": "console:"}
+CHANGED, PARTIAL = {"changed": ["totals.lo"]}, {"partial": ["totals.hi"]}
+EDITS = {
+    "another argument": (totals("min(v * 100)"), "--accept-changed totals.lo", CHANGED),
+    "an added aggregate": (totals(hi="max(v)"), "--accept-partial totals.hi", PARTIAL),
+    "the operator as a whole": (totals("min(w)", hi="max(v)"), "--accept-changed totals.lo", None),
+}
+
+
+@pytest.fixture
+def driver(plane: Plane) -> Driver:
+    """Of an application that has run two epochs, and has a savepoint of the second one."""
+    plane.application(artifact=plane.artifact(CONSOLE, tables=[totals()]))
+    driver = plane.driver()
+    driver.running()
+    driver.epochs(2)
+    return driver
+
+
+def stop(plane: Plane, driver: Driver) -> None:
+    plane.post(f"{FLIGHTS}/stop")
+    driver.stop()
+
+
+def refused(answer: dict[str, Any], option: str) -> bool:
+    return answer["type"] == "urn:epochal:problem:incompatible-state" and option in answer["detail"]
+
+
+def orders(plane: Plane, application: str = "flights") -> Acceptance:
+    """What the next driver of the application is told to accept."""
+    return plane.control.ledger.plan(plane.get(f"/v1/applications/{application}")["execution"]).acceptance
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_upgrade_is_refused_until_its_differences_are_accepted(plane: Plane, driver: Driver, edit: str) -> None:
+    table, option, acceptance = EDITS[edit]
+    acceptance = acceptance or {"changed": ["totals"], "partial": ["totals"]}
+    other = plane.artifact(CONSOLE, tables=[table])
+    before = plane.get(f"{FLIGHTS}/versions")
+
+    report = plane.post("/v1/preflight", 200, application="flights", artifact=other)
+    assert not report["ok"] and any(option in problem for problem in report["comparison"]["problems"])
+    assert refused(plane.post(f"{FLIGHTS}/versions", 422, artifact=other), option)
+    fork = {"name": "fork", "artifact": other}
+    assert refused(plane.post(f"{FLIGHTS}/fork", 422, **fork), option)
+    for path, body in (("/v1/preflight", {"application": "flights"}), (f"{FLIGHTS}/versions", {})):
+        wrong = {**body, "artifact": other, "acceptance": {**acceptance, "partial": ["totals.top"]}}
+        answer = plane.post(path, 422, **wrong)
+        assert answer["type"].endswith("invalid-input") and "The differences are: totals." in answer["detail"], path
+    assert plane.get(f"{FLIGHTS}/versions") == before and driver.running() == []
+
+    report = plane.post("/v1/preflight", 200, application="flights", artifact=other, acceptance=acceptance)
+    (change,) = report["comparison"]["tables"]
+    assert report["ok"] and change["problems"] == []
+    assert all(meaning["accepted"] for meaning in change["changed"])
+    assert (bool(change["changed"]), change["partial"]) == ("lo" in option or "hi" not in option, change["partial"])
+    plane.post(f"{FLIGHTS}/fork", 201, **fork, acceptance=acceptance)
+    assert orders(plane, "fork") == Acceptance.model_validate(acceptance)
+    version = plane.post(f"{FLIGHTS}/versions", 201, artifact=other, acceptance=acceptance)
+    assert version["acceptance"] == {"changed": [], "partial": [], **acceptance}
+    (directive,) = driver.running()
+    assert directive.arguments["acceptance"] == version["acceptance"]
+
+
+def test_what_preflight_says_of_differences(plane: Plane, driver: Driver) -> None:
+    other = plane.artifact(CONSOLE, tables=[totals("min(v * 100)", hi="max(v)")])
+    (change,) = plane.post("/v1/preflight", 200, application="flights", artifact=other)["comparison"]["tables"]
+    assert (change["verdict"], change["partial"], change["unknown"]) == ("changed", ["hi"], False)
+    (meaning,) = change["changed"]
+    assert (meaning["column"], meaning["what"], meaning["accepted"]) == ("lo", "argument", False)
+    assert ("v * 100" in meaning["after"], "v * 100" in meaning["before"]) == (True, False)
+    without = {**totals(), "definition": None}
+    plane.application("other", artifact=plane.artifact(CONSOLE, tables=[without]))
+    earlier = plane.driver("other")
+    earlier.running()
+    earlier.epoch()
+    report = plane.post("/v1/preflight", 200, application="other", artifact=plane.artifact(CONSOLE, tables=[totals()]))
+    assert report["ok"] and report["comparison"]["tables"][0]["unknown"]
+
+
+def test_an_acceptance_is_for_one_version(plane: Plane, driver: Driver) -> None:
+    stop(plane, driver)
+    other = plane.artifact(CONSOLE, tables=[totals("min(v * 100)")])
+    plane.post(f"{FLIGHTS}/versions", 201, artifact=other, acceptance=CHANGED)
+    plane.post(f"{FLIGHTS}/start")
+    assert orders(plane) == Acceptance(changed=("totals.lo",)), "of each attempt until its first epoch"
+    successor = plane.driver()
+    successor.running()
+    # Until its first epoch, neither the next version nor a fork nor a rescale has it.
+    option = "--accept-changed totals.lo"
+    assert refused(plane.post(f"{FLIGHTS}/versions", 422, parameters={"limit": 3}), option)
+    assert refused(plane.post(f"{FLIGHTS}/fork", 422, name="fork"), option)
+    rescale = plane.post(f"{FLIGHTS}/rescale", 422, parallelism=3)
+    assert "Version 2 differs from the snapshot in totals.lo" in rescale["detail"]
+    successor.epoch()
+    plane.post(f"{FLIGHTS}/fork", 201, name="fork")
+    assert orders(plane, "fork") == Acceptance()
+    plane.post(f"{FLIGHTS}/versions", 201, parameters={"limit": 3})
+    (directive,) = successor.running()
+    assert directive.arguments["acceptance"] == {"changed": [], "partial": []}
+
+
+def test_behind_an_upgrade_its_acceptance_holds_no_longer(plane: Plane, driver: Driver) -> None:
+    plane.post(f"{FLIGHTS}/savepoints", name="two")
+    for directive in driver.running():
+        driver.catalog.complete(directive.id, driver.head)
+    stop(plane, driver)
+    other = plane.artifact(CONSOLE, tables=[totals("min(v * 100)")])
+    plane.post(f"{FLIGHTS}/versions", 201, artifact=other, acceptance=CHANGED)
+    plane.post(f"{FLIGHTS}/start")
+    successor = plane.driver()
+    successor.running()
+    successor.epoch()
+    stop(plane, successor)
+
+    option = "--accept-changed totals.lo"
+    back = {"epoch": 2}
+    assert refused(plane.post(f"{FLIGHTS}/rollback", 422, **back, dry_run=True), option)
+    assert refused(plane.post(f"{FLIGHTS}/rollback", 422, **back), option)
+    wrong = plane.post(f"{FLIGHTS}/rollback", 422, **back, acceptance={"changed": ["totals.hi"]})
+    assert "The differences are: totals.lo." in wrong["detail"]
+    plane.post(f"{FLIGHTS}/start", savepoint="two")
+    assert orders(plane) == Acceptance(), "a start from a savepoint accepts nothing"
+    third = plane.driver()
+    third.running()
+    stop(plane, third)
+    plane.post(f"{FLIGHTS}/rollback", **back, acceptance=CHANGED)
+    plane.post(f"{FLIGHTS}/start")
+    assert orders(plane) == Acceptance(changed=("totals.lo",))
+    newest = plane.get(f"{FLIGHTS}/versions")["items"][0]
+    assert (newest["number"], newest["acceptance"]["changed"]) == (2, ["totals.lo"])
+
+
+def test_an_import_with_other_parameters_is_an_upgrade(plane: Plane) -> None:
+    tables_of = {"new": [totals("min(v * 100)")]}
+    artifact = plane.artifact(CONSOLE, tables=[totals()], tables_of=tables_of)
+    plane.application(artifact=artifact)
+    StateDriver(plane, tables=(StateTable.model_validate(totals()),)).epoch()
+    bundle = exported(plane)
+    body = {"name": "copy", "parameters": {"out": "/copy", "tables": "new"}}
+    id = uploaded(plane, bundle)
+    assert refused(plane.post(f"/v1/imports/{id}/application", 422, **body), "--accept-changed totals.lo")
+    wrong = plane.post(f"/v1/imports/{id}/application", 422, **body, acceptance=PARTIAL)
+    assert "The differences are: totals.lo." in wrong["detail"]
+    finished(plane, plane.post(f"/v1/imports/{id}/application", **body, acceptance=CHANGED, start=True))
+    assert orders(plane, "copy") == Acceptance(changed=("totals.lo",))
+    same = {"name": "same", "parameters": {"out": "/same"}}
+    assert imported(plane, bundle, **same)["state"] == "succeeded"
+
+
+def test_tables_say_since_when_a_column_counts(plane: Plane) -> None:
+    plane.application()
+    table = StateTable.model_validate(totals(mean_sum="sum(v)"))
+    value = tuple(column if column.name == "lo" else column.model_copy(update={"since": 6}) for column in table.value)
+    StateDriver(plane, tables=(table.model_copy(update={"value": value}),)).epoch()
+    (answer,) = plane.get(f"{FLIGHTS}/state")["items"]
+    assert [column.get("since") for column in answer["value"]] == [None, 6]
+    assert "since" not in answer["value"][0], "a column that counts all rows"
