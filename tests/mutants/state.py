@@ -77,3 +77,59 @@ def _plus_without_minus() -> None:
         return lambda self, subtask, rows: run(self, subtask, (b.filter(pc.greater(b["_rows"], 0)) for b in rows))
 
     change(AggregateChangesWork, "run", wrong)
+
+
+UPGRADES = "tests/unit/test_accepted_upgrades.py"
+ACCEPTANCE = "tests/service/test_acceptance.py"
+
+
+@mutant(
+    "upgrades: an aggregate that is added to existing keys is not refused",
+    f"{UPGRADES}::test_only_aggregates_of_existing_keys_are_partial",
+)
+def _partial_columns_pass() -> None:
+    from epochal.state import evolution
+
+    change(evolution, "partial_columns", lambda found: lambda *tables: (found(*tables)[0], [], []))
+
+
+@mutant(
+    "upgrades: each version counts an added aggregate from its own first epoch on",
+    f"{UPGRADES}::test_a_shown_column_is_partial",
+)
+def _since_of_the_latest_version() -> None:
+    from epochal.state import continuing
+
+    def wrong(counting: Any) -> Any:
+        def as_if_added(declared: Any, before: Any, first: Any) -> Any:
+            found = counting(declared, before, first)
+            moved = [c if c.since is None else c.model_copy(update={"since": first}) for c in found.value]
+            return found.model_copy(update={"value": tuple(moved)})
+
+        return as_if_added
+
+    change(continuing, "_counting", wrong)
+
+
+@mutant("upgrades: the next version inherits what a version has accepted", ACCEPTANCE)
+def _acceptance_inherited() -> None:
+    from dataclasses import replace
+
+    from epochal.service.catalog.versions import acceptance_of
+    from epochal.service.commands.proposals import Proposals
+
+    def wrong(candidate: Any) -> Any:
+        def inheriting(self: Any, *asked: Any) -> Any:
+            found = candidate(self, *asked)
+            return found if found.acceptance else replace(found, acceptance=acceptance_of(found.before))
+
+        return inheriting
+
+    change(Proposals, "candidate", wrong)
+
+
+@mutant("upgrades: an acceptance still holds after a rollback behind its upgrade", ACCEPTANCE)
+def _acceptance_outlives_its_snapshot() -> None:
+    from epochal.service.catalog.versions import VersionRepository
+
+    change(VersionRepository, "accept", lambda _: lambda self, application, acceptance: None)

@@ -191,7 +191,7 @@ def test_only_aggregates_of_existing_keys_are_partial() -> None:
     assert (empty.partial, empty.problems) == ((), ()) and continued(durable, cached, None, 7) == durable
 
 
-def test_a_shown_column_is_as_partial_as_what_it_is_computed_from() -> None:
+def test_a_shown_column_is_partial() -> None:
     mean = Quotient(name="mean", dividend="mean_sum", divisor="mean_count")
     table = aggregate("n bigint", "mean_sum bigint", "mean_count bigint", shown=(mean,))
     (change,) = compare([aggregate("n bigint")], [table], acceptance=Acceptance(partial=("totals.mean",)))
