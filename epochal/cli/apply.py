@@ -128,7 +128,7 @@ class Applying:
         applied.changes, applied.version = list(plan.changes), None if now is None else now.version
         if any(self.accepted.values()) and "upgrade" not in plan.verbs:
             raise InvalidInput(
-                f"{applied.name} is not upgraded, so that there is no difference to accept. Leave out --accept-changed "
+                "The application is not upgraded, so that there is no difference to accept. Leave out --accept-changed "
                 "and --accept-partial."
             )
         if self.dry_run:

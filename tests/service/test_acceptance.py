@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from epochal.cli.main import app
 from epochal.contracts.acceptance import Acceptance
 from epochal.state.definition import ColumnDefinition, Definition, InputDefinition, Leaf, OperatorDefinition
 from epochal.state.table import Column, StateKind, StateTable
@@ -195,3 +199,62 @@ def test_tables_say_since_when_a_column_counts(plane: Plane) -> None:
     (answer,) = plane.get(f"{FLIGHTS}/state")["items"]
     assert [column.get("since") for column in answer["value"]] == [None, 6]
     assert "since" not in answer["value"][0], "a column that counts all rows"
+
+
+def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -> None:
+    """Each command is refused with the option to add, and does what it does when it is added."""
+    token = plane.settings.admin_token_file.read_text().strip()
+    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+    code = tmp_path / "flights.py"
+    tables = [totals("min(v * 100)", hi="max(v)", top="max(v)")]
+    code.write_text("# " + json.dumps({"sinks": CONSOLE, "tables": tables}))
+    desired = tmp_path / "desired.yaml"
+    desired.write_text(json.dumps({"name": "flights", "code": "flights.py", "parameters": {"out": "/data/flights"}}))
+    accepting = ("--accept-changed", "totals.lo", "--accept-partial", "totals.hi, totals.top")
+    acceptance = Acceptance(changed=("totals.lo",), partial=("totals.hi", "totals.top"))
+
+    def command(*arguments: str, expect: int = 0) -> str:
+        result = CliRunner().invoke(app, [*arguments], env=environment)
+        assert result.exit_code == expect, result.output
+        return " ".join(f"{result.output} {result.exception or ''}".split())
+
+    bundle = str(tmp_path / "flights.epochal")
+    command("export", "flights", "--output", bundle)
+    shown = command("preflight", "flights", str(code), expect=1)
+    assert "--accept-changed totals.lo" in shown and "counts later rows only: hi, top" in shown
+    assert "argument of lo: min(v) → min(v * 100)" in shown
+    shown = command("preflight", "flights", str(code), *accepting)
+    assert "it can go on" in shown and "(accepted)" in shown and "from the first epoch of the upgrade on" in shown
+    fork = ("fork", "flights", "fork", "--file", str(code), "--no-start")
+    assert "--accept-partial totals.hi" in command(*fork, expect=1)
+    command(*fork, *accepting)
+    assert plane.get("/v1/applications/fork/versions")["items"][0]["acceptance"] == acceptance.model_dump(mode="json")
+    apply = ("apply", "--file", str(desired), "--no-wait")
+    assert "--accept-changed totals.lo" in command(*apply, expect=1)
+    assert "--accept-changed totals.lo" in command("upgrade", "flights", str(code), expect=1)
+    upgrade = ("upgrade", "flights", str(code))
+    wrong = command(*upgrade, *accepting, "--accept-partial", "totals.x", expect=1)
+    assert "'totals.x' is accepted, but is not a difference" in wrong
+    command(*apply, *accepting)
+    (directive,) = driver.running()
+    assert Acceptance.model_validate(directive.arguments["acceptance"]) == acceptance
+    as_it_is = {"name": "fork", "code": "flights.py", "parameters": {"out": "/data/flights"}, "state": "stopped"}
+    desired.write_text(json.dumps(as_it_is))
+    assert "The application is not upgraded, so that there is no difference to accept" in command(
+        *apply, *accepting, expect=1
+    )
+    assert "no difference to accept" in command("import", bundle, "--name", "copy", *accepting, expect=1)
+
+
+def test_a_command_rolls_back_behind_an_upgrade(plane: Plane, driver: Driver) -> None:
+    stop(plane, driver)
+    plane.post(
+        f"{FLIGHTS}/versions", 201, artifact=plane.artifact(CONSOLE, tables=[totals(hi="max(v)")]), acceptance=PARTIAL
+    )
+    token = plane.settings.admin_token_file.read_text().strip()
+    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token}
+    back = ["rollback", "flights", "--epoch", "1", "--yes"]
+    assert CliRunner().invoke(app, back, env=environment).exit_code == 1
+    result = CliRunner().invoke(app, [*back, "--accept-partial", "totals"], env=environment)
+    assert result.exit_code == 0, result.output
+    assert plane.get(f"{FLIGHTS}/versions")["items"][0]["acceptance"]["partial"] == ["totals"]
