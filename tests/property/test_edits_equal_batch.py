@@ -114,7 +114,6 @@ def rewritings(program: Program) -> Iterator[Program]:
     steps, aggregates = program.steps, program.aggregates
     spelled = tuple((name, f"( {text.replace('sum', 'SUM')} ) /* c */") for name, text in aggregates)
     yield replace(program, aggregates=spelled)
-    )
     yield replace(program, aggregates=tuple(reversed(aggregates)))
     yield replace(program, aggregates=tuple((name, text.replace("avg", "mean")) for name, text in aggregates))
     yield replace(program, steps=(Step(name="extra", text="upper(k)"), *steps))
