@@ -299,7 +299,7 @@ def _of(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meanin
     return Meaning(_name(node), tuple(parts))
 
 
-def _counts_rows(argument: exp.Expression) -> bool:
+def _counts_rows(argument: exp.Expr) -> bool:
     return isinstance(argument, exp.Star) or argument.is_int
 
 
