@@ -48,9 +48,6 @@ class DistinctOperator(Operator):
     def computes_of(self, input: int) -> frozenset[str] | None:
         return frozenset()
 
-    def passes_on(self, input: int) -> bool:
-        return True
-
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys)}
 

@@ -108,7 +108,10 @@ class _Walk:
         )
 
     def _output(self, node: OperatorNode) -> Iterator[tuple[str, Written | Passed]]:
+        """Without code of the author, columns that are keys are the keys."""
         operator = node.operator
+        if operator.author_code:
+            return
         names = self._names(node.id)
         computed = {name.casefold(): expression for name, expression in operator.computed_columns.items()}
         for name in names:
@@ -119,7 +122,7 @@ class _Walk:
             for number, id in enumerate(node.inputs):
                 keys = {key.casefold() for key in operator.inputs[number].keys}
                 there = {column.casefold() for column in self._names(id)}
-                if name.casefold() in (there if operator.passes_on(number) else there & keys if computed else ()):
+                if name.casefold() in (there if operator.passes_on(number) else there & keys):
                     yield name, Passed(input=number, column=name)
                     break
 

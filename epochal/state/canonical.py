@@ -275,9 +275,7 @@ def _canonical(node: exp.Expression, columns: Columns, bound: frozenset[str]) ->
             inner = bound | {each.name.casefold() for each in node.expressions}
             parameters = tuple(each.name.casefold() for each in node.expressions)
             return Meaning("Lambda", (*parameters, _canonical(node.this, columns, inner)))
-        case exp.Count() if isinstance(node.this, exp.Star) or (
-            isinstance(node.this, exp.Literal) and node.this.is_int
-        ):
+        case exp.Count() if isinstance(node.this, exp.Expression) and _counts_rows(node.this.unnest()):
             return Meaning("Count", (Meaning("Star"),))
         case exp.Literal():
             return Meaning("Literal", ("text" if node.is_string else "number", node.name))
@@ -301,7 +299,7 @@ def _of(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meanin
     return Meaning(_name(node), tuple(parts))
 
 
-def _counts_rows(argument: exp.Expression) -> bool:
+def _counts_rows(argument: exp.Expr) -> bool:
     return isinstance(argument, exp.Star) or argument.is_int
 
 

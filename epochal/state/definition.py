@@ -6,6 +6,7 @@ same form (:mod:`epochal.state.meaning`), so that an upgrade of a SQL parser or 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, SerializerFunctionWrapHandler, model_serializer
@@ -208,3 +209,24 @@ class Definition(_Stored):
 
 for _model in (Call, Group, Select, With, Where, Drop, Union, TableJoin, Timed, Kept, Opaque, Stateless):
     _model.model_rebuild()
+
+
+def changed_code(before: Definition, after: Definition) -> Iterator[str]:
+    """Classes and functions of the author that have the same name and another syntax tree."""
+    was = {code.identity: code for code in _codes(before)}
+    for code in {code.identity: code for code in _codes(after)}.values():
+        known = was.get(code.identity)
+        if known is not None and None not in (known.sha256, code.sha256) and known.sha256 != code.sha256:
+            yield code.identity
+
+
+def _codes(value: Any) -> Iterator[Code]:
+    """All code of the author within a definition."""
+    if isinstance(value, Code):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _codes(getattr(value, name))
+    elif isinstance(value, (tuple, Mapping)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _codes(each)

@@ -16,7 +16,6 @@ from typing import Literal
 from epochal.state.canonical import Meaning, conjuncts, described, function_of, in_order, meaning_of, text_of
 from epochal.state.declared_rows import widens
 from epochal.state.definition import (
-    Code,
     ColumnDefinition,
     Definition,
     Drop,
@@ -205,19 +204,6 @@ def differences(
             yield from _of_aggregate(name, was, now, inputs)
     if before.operator is not None and after.operator is not None:
         yield from _of_operator(before.operator, after.operator, definitions)
-
-
-def changed_code(before: Definition, after: Definition) -> Iterator[str]:
-    """Classes and functions of the author that have the same name and another syntax tree."""
-    was = {code.identity: code for code in _codes(before)}
-    for code in _codes(after):
-        known = was.get(code.identity)
-        if known is not None and None not in (known.sha256, code.sha256) and known.sha256 != code.sha256:
-            yield code.identity
-
-
-def _codes(definition: Definition) -> tuple[Code, ...]:
-    return () if definition.operator is None else definition.operator.code
 
 
 def _inputs(definition: Definition, definitions: Definitions) -> tuple[Branch, ...]:

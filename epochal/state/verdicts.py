@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.acceptance import Acceptance
+from epochal.state.definition import changed_code
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Versions:
             return _not_known(old) if old.definition is None and new.definition is not None else SAME_MEANING
         if self._all_equal:
             return SAME_MEANING
-        from epochal.state.meaning import changed_code, differences
+        from epochal.state.meaning import differences
 
         found = tuple(differences(old.definition, new.definition, self._definitions))
         changed = tuple(_change(new, each, acceptance) for each in found)

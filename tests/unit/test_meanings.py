@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from epochal import functions as F
 from epochal.connectors import console, generator
 from epochal.contracts.acceptance import Acceptance
 from epochal.pipeline.analysis import analyse
+from epochal.pipeline.artifact import load
 from epochal.pipeline.definitions import TableDefinition
+from epochal.state.canonical import meaning_of
 from epochal.state.evolution import TableChange, compare
 from epochal.state.table import StateTable
 
@@ -56,9 +59,6 @@ class Latest(KeyedProcess):
 
     def process(self, key: Any, rows: Any, ctx: Any) -> Any:
         return []
-
-
-LatestAsBefore = Latest
 
 
 def over(verbs: Callable[[Stream], Stream]) -> Build:
@@ -334,3 +334,88 @@ def test_harmful_edits_are_not_continued_silently(edit: str, tables: Callable[[B
     accepted = compare(tables(before), tables(after), acceptance=Acceptance(changed=tuple(operators)))
     could_be = verdict == "changed" and not any(table.changes_of for table in tables(after))
     assert could_be == (not any(each.problems for each in accepted))
+
+
+PROCESS = """
+from epochal import KeyedProcess, Pipeline, ValueState
+from epochal.connectors import console, generator
+
+
+class Latest(KeyedProcess):
+    '''{documented}'''
+    last = ValueState("v bigint")
+    output = "k string, v bigint"
+    limit = {limit}
+
+    def process(self, key, rows, ctx):
+        {body}
+        return []
+
+
+def doubled(frame):
+    return frame.withColumn("v", frame.v * {factor})
+
+
+def build() -> Pipeline:
+    pipeline = Pipeline("p")
+    rows = pipeline.read("rows", generator.source({{"k": "cast(id AS string)", "v": "id"}}))
+    processed = rows.transform(doubled).key_by("k").process(Latest, limit={setting})
+    processed.write("out", console.sink())
+    return pipeline
+"""
+WRITTEN = {"documented": "The newest.", "limit": 3, "body": "kept = 1", "factor": 2, "setting": 7}
+
+
+@pytest.mark.parametrize(
+    ("edit", "changed"),
+    [
+        ({"documented": "The newest value."}, ()),
+        ({"body": "kept = 1  # a comment"}, ()),
+        ({"body": "kept = 2"}, ("pipeline.Latest",)),
+        ({"limit": 4}, ("pipeline.Latest",)),
+        ({"setting": 8}, ("pipeline.Latest",)),
+        ({"factor": 3}, ("pipeline.doubled",)),
+    ],
+)
+def test_code_that_differs_is_reported_and_never_refused(
+    edit: dict[str, Any], changed: tuple[str, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    def tables_of(name: str, **written: Any) -> tuple[StateTable, ...]:
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "pipeline.py"
+        path.write_text(PROCESS.format(**written))
+        return analyse(load(path).graph(), spark).tables
+
+    (change,) = compare(tables_of("before", **WRITTEN), tables_of("after", **{**WRITTEN, **edit}))
+    assert change.code_changed == changed
+    assert not change.problems and not change.changed
+    assert [note.split("the code of ")[1].split(" ")[0] for note in change.notes] == list(changed)
+
+
+def test_a_snapshot_without_definitions_is_noted(tables: Callable[[Build], tuple[StateTable, ...]]) -> None:
+    known = tables(totals())
+    (change,) = compare([table.without_definition() for table in known], known)
+    assert change.unknown and not change.problems and "has no definition" in change.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("try_cast(v AS int)", "cast(v AS int)"),
+        ("v[0]", "element_at(v, 0)"),
+        ("a <=> b", "a = b"),
+        ("any_value(v)", "first(v)"),
+        ("sort_array(v)", "array_sort(v)"),
+        ("date_trunc('day', t)", "date_trunc('hour', t)"),
+        ("transform(xs, x -> x + 1)", "transform(xs, x -> x + 2)"),
+        ("stddev_pop(v)", "stddev(v)"),
+        ("1", "'1'"),
+        ("ltrim(v)", "rtrim(v)"),
+        ("a div b", "a / b"),
+        ("a NOT IN (1)", "a IN (1)"),
+        ("cast(v AS decimal(10,2))", "cast(v AS decimal(10,3))"),
+        ("no sql at all (", "no sql at all ["),
+    ],
+)
+def test_functions_that_differ_are_told_apart(one: str, other: str) -> None:
+    assert meaning_of(one, {}) != meaning_of(other, {})
