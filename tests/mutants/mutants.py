@@ -9,6 +9,7 @@ from tests.mutants import (
     kafka,
     leases,
     look_ups,
+    meanings,
     restore,
     runs,
     sinks,
@@ -34,5 +35,6 @@ SUBJECTS = (
     events,
     spares,
     look_ups,
+    meanings,
 )
 """Whose mutants are declared by being imported."""
