@@ -155,20 +155,21 @@ class PartitionColumns:
 
     def typed(self, frame: DataFrame, file: Column, others: Collection[str] = ()) -> DataFrame:
         """The declared columns in their order, then the columns ``others``. ``file``: of a row, for messages."""
-        if not self.keys:
-            return frame
-        columns = [self._column(field, file) for field in self.schema.fields]
-        return frame.select(*columns, *map(quoted, others))
-
-    def _column(self, field: StructField, file: Column) -> Column:
         import pyspark.sql.functions as F
 
-        if field.name not in self.keys:
-            return F.col(quoted(field.name))
-        text = F.col(quoted(self.keys[field.name]))
-        value = text.try_cast(field.dataType)
-        refused = F.raise_error(_complaint(field, text, file)).cast(field.dataType)
-        return F.when(text.isNotNull() & value.isNull(), refused).otherwise(value).alias(field.name)
+        if not self.keys:
+            return frame
+        columns = []
+        for field in self.schema.fields:
+            column = F.col(quoted(self.keys.get(field.name, field.name)))
+            if field.name in self.keys:
+                value = column.try_cast(field.dataType)
+                refused = F.raise_error(_complaint(field, column, file)).cast("boolean")
+                # A filter: whether a folder is refused does not depend on the columns that a pipeline uses.
+                frame = frame.where(F.when(column.isNotNull() & value.isNull(), refused).otherwise(F.lit(True)))
+                column = value.alias(field.name)
+            columns.append(column)
+        return frame.select(*columns, *map(quoted, others))
 
 
 def _has_text(type: DataType) -> bool:

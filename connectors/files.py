@@ -31,7 +31,7 @@ from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.declarations.locations import absolute
-from epochal.errors import EpochalError, OptionError, SourceError
+from epochal.errors import EpochalError, OptionError, SchemaError, SourceError
 from epochal.pipeline.definitions import (
     SinkDefinition,
     SourceDefinition,
@@ -231,6 +231,8 @@ class FilesSource(Source):
 
 def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructType:
     """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
+    from pyspark.errors import PySparkException
+
     if reader.schema is not None:
         return declared_schema(location, reader.schema)
     files = list_first(location, reader.recursive)
@@ -238,7 +240,15 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
         raise SourceError(
             f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'."
         )
-    return reader.infer(spark, [files[-1].path])
+    try:
+        return reader.infer(spark, [files[-1].path])
+    except PySparkException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+        raise SchemaError(
+            f"{files[-1].path} has columns whose names differ only by case, which cannot be told apart. Write the file "
+            "again under other names, or declare a schema of the other columns."
+        ) from error
 
 
 def _frames(location: str, reader: Reader, spark: SparkSession, schema: StructType) -> Frames:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from epochal.backends.hdfs.client import WebHdfs
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import check_distinct
-from epochal.errors import SourceError
+from epochal.errors import SchemaError, SourceError
 
 BATCH_ROWS = 50_000
 
@@ -63,7 +63,7 @@ def parquet_rows(hdfs: WebHdfs, record: FileRecord) -> int:
 def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The file's rows with exactly the columns of ``schema``, by name; one that the file lacks is null.
 
-    Raises ``SourceError`` naming the file, and the column whose values are of another type.
+    Raises ``SchemaError`` naming the file and the column that is of another type, ``SourceError`` for a damaged file.
     """
     with _opened(hdfs, record) as file:
         names = [field.name for field in _columns_of(record, file.schema_arrow, schema)]
@@ -87,7 +87,7 @@ def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Ite
 def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list[pa.Field]:
     """The file's columns that are declared, found by name whatever its case.
 
-    Raises ``SourceError`` for a declared name that two columns have, and for a type that Spark does not read as the
+    Raises ``SchemaError`` for a declared name that two columns have, and for a type that Spark does not read as the
     declared one: what is accepted may not depend on values.
     """
     found = []
@@ -95,13 +95,13 @@ def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list
         same = [each for each in there if each.name.casefold() == field.name.casefold()]
         if len(same) > 1:
             names = " and ".join(repr(each.name) for each in same)
-            raise SourceError(
+            raise SchemaError(
                 f"{record.path} has the columns {names}, which differ only by case: column {field.name!r} cannot be "
                 "told apart. Write the file again under other names."
             )
         for each in same:
             if not _is_readable(each.type, field.type):
-                raise SourceError(
+                raise SchemaError(
                     f"Column {field.name!r} of {record.path} is {each.type}, which cannot be read as {field.type}. "
                     "Declare the type that the files have, and cast in the pipeline."
                 )

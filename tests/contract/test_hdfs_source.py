@@ -264,7 +264,7 @@ def test_what_is_no_parquet_or_of_another_type_is_named(spark: SparkSession, fol
     with pytest.raises(Exception) as caught:
         source.read(spark, planned(source)).collect()
     assert "Column 'n'" in failure_of(caught.value).message
-    assert failure_of(caught.value).type == "source-error"
+    assert failure_of(caught.value).type == "invalid-schema"
 
 
 def test_a_table_is_read_whole(spark: SparkSession, folder: Folder) -> None:
