@@ -130,9 +130,9 @@ def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
     if owner.application == mine.application and owner.branch != mine.branch:
         raise SinkError(
             f"{where} belongs to application {owner.application!r}, branch {owner.branch}, and this is branch "
-            f"{mine.branch}: another run wrote it. To continue that run, give its directory (`epochal run --directory`, "
-            "or directory= of pipeline.run()); a run without a directory always begins with empty state. To begin "
-            "again, delete the folder; to keep it, name another one."
+            f"{mine.branch}: another run wrote it. To continue that run, give its directory (`epochal run "
+            "--directory`, or directory= of pipeline.run()); a run without a directory always begins with empty state. "
+            "To begin again, delete the folder; to keep it, name another one."
         )
     if not owner.is_same(mine):
         raise SinkError(

@@ -12,13 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal import Pipeline
 from epochal.backends.files import FilesBackend
-from epochal.connectors import files
+from epochal.connectors import console, files, generator
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import SliceLimits
 from epochal.engine.failures import failure_of
+from epochal.engine.frames import StaticTables
 from epochal.errors import OptionError, SchemaError, SourceError
+from epochal.pipeline.definitions import TableDefinition
+from epochal.pipeline.graph import StaticNode
 
 SCHEMA = "day date, v int, place string"
 ODD = "a/b c%:=+é[1]{x}"
@@ -218,3 +222,42 @@ def test_columns_that_differ_only_by_case_or_type_are_refused(spark: SparkSessio
         source(tmp_path / "case.parquet", None, "parquet").schema(spark)
     with pytest.raises(SchemaError, match="'a' and 'A'"):
         source(tmp_path, "a int, A int").schema(spark)
+
+
+def static_tables(pipeline: Pipeline) -> tuple[StaticNode, ...]:
+    pipeline.read("in", generator.source({"v": "id"})).write("out", console.sink())
+    return pipeline.graph().static_tables
+
+
+def test_a_static_table_is_read_again_when_its_refresh_is_due(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path / "in/a.json", {"v": 1})
+    pipeline = Pipeline("tables")
+    pipeline.table("fixed", files.table(str(tmp_path / "in"), "json", "v int"))
+    pipeline.table("fresh", files.table(str(tmp_path / "in"), "json", "v int", refresh="1 hour"))
+    nodes = static_tables(pipeline)
+    assert [node.description.get("refresh") for node in nodes] == [None, "1 hour"]
+    tables, hour = StaticTables(), 3_600_000_000
+
+    def at(epoch_time: int) -> list[int]:
+        return [frame.count() for _, frame in sorted(tables.of(spark, nodes, epoch_time).items())]
+
+    assert at(7) == [1, 1]
+    put(tmp_path / "in/b.json", {"v": 2})
+    assert at(7) == at(6 + hour) == [1, 1]  # also for a retry
+    assert at(7 + hour) == [1, 2]
+    put(tmp_path / "in/c.json", {"v": 3})
+    assert at(6 + 2 * hour) == [1, 2]
+    assert at(7 + 2 * hour) == [1, 3]
+    with pytest.raises(OptionError, match=r"files\.table: refresh is 'soon'"):
+        files.table("in", "json", "v int", refresh="soon")
+
+
+def test_a_table_whose_columns_change_at_a_refresh_is_refused(spark: SparkSession) -> None:
+    schemas = iter(["v int", "v bigint"])
+    pipeline = Pipeline("tables")
+    made = TableDefinition("made", lambda spark: spark.createDataFrame([], next(schemas)), refresh=1)
+    pipeline.table("changing", made)
+    nodes, tables = static_tables(pipeline), StaticTables()
+    tables.of(spark, nodes, 0)
+    with pytest.raises(SchemaError, match=r"Table 'changing' had the columns struct<v:int> .* struct<v:bigint> now"):
+        tables.of(spark, nodes, 1)
