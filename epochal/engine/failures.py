@@ -110,8 +110,8 @@ def _of_spark(exception: BaseException) -> Failure:
         column, declared, found = mismatch.groups()
         return _failure(
             SchemaError,
-            f"Column {column} of {file or 'a source file'} is {found} in the file and cannot be read as {declared}, its "
-            "declared type. Declare the type that the files have, and cast in the pipeline.",
+            f"Column {column} of {file or 'a source file'} is {found} in the file; its declared type is {declared}, "
+            "as which Spark cannot read it. Declare the type that the files have, and cast in the pipeline.",
         )
     twice = _SAME_NAME.search(text)
     if twice is not None:
