@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -93,8 +93,13 @@ def _list_local(location: str, recursive: bool) -> Iterator[FileRecord]:
             raise _missing(root)
         for path in map(_without_slash, glob.glob(location, recursive=True)):
             folder, name = os.path.split(path)
-            if _leads(os.path.relpath(folder, root), recursive):
-                yield from _local_entry(path, name, os.path.isdir(path), recursive)
+            if not _leads(os.path.relpath(folder, root), recursive):
+                continue
+            with suppress(FileNotFoundError):  # deleted in the meantime
+                if os.path.isdir(path) and is_read(name, recursive):
+                    yield from _local_folder(path, recursive)
+                elif os.path.isfile(path) and is_visible(name):
+                    yield _local_record(path, os.stat(path))
     elif os.path.isdir(location):
         yield from _local_folder(location, recursive)
     elif os.path.isfile(location):
@@ -106,23 +111,14 @@ def _list_local(location: str, recursive: bool) -> Iterator[FileRecord]:
 def _local_folder(folder: str, recursive: bool) -> Iterator[FileRecord]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            is_folder = entry.is_dir()
-            if is_folder and entry.is_symlink() and _is_above(entry.path, folder):
+            try:
+                if entry.is_dir():
+                    if is_read(entry.name, recursive) and not (entry.is_symlink() and _is_above(entry.path, folder)):
+                        yield from _local_folder(entry.path, recursive)
+                elif is_visible(entry.name) and entry.is_file():
+                    yield _local_record(entry.path, entry.stat())
+            except FileNotFoundError:  # deleted in the meantime
                 continue
-            yield from _local_entry(entry.path, entry.name, is_folder, recursive)
-
-
-def _local_entry(path: str, name: str, is_folder: bool, recursive: bool) -> Iterator[FileRecord]:
-    """What a source reads of one entry of a folder; nothing if it was deleted in the meantime."""
-    try:
-        if is_folder and is_read(name, recursive):
-            yield from _local_folder(path, recursive)
-        elif not is_folder and is_visible(name):
-            status = os.stat(path)
-            if stat.S_ISREG(status.st_mode):
-                yield _local_record(path, status)
-    except FileNotFoundError:
-        return
 
 
 def _without_slash(path: str) -> str:

@@ -299,7 +299,8 @@ def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder
         folder.put_bytes(name, sink.getvalue() if format == "parquet" else text[format].encode())
 
     put("day=2026-05-01/place=a%3Ab é/a", 1)
-    put("day=2026-05-02/b", 2)
+    inner, of_inner = ("place=x/", "x") if format == "csv" else ("", "None")  # CSV has its columns by position
+    put(f"day=2026-05-02/{inner}b", 2)
     put("day=__HIVE_DEFAULT_PARTITION__/_staging/c", 9)
     put("other/d", 3)
 
@@ -307,7 +308,7 @@ def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder
         source = folder.source(format=format, schema=schema, **options)
         return sorted(tuple(map(str, row)) for row in source.read(spark, planned(source)).collect())
 
-    assert read("day date, n int, place string") == [("2026-05-01", "1", "a:b é"), ("2026-05-02", "2", "None")]
+    assert read("day date, n int, place string") == [("2026-05-01", "1", "a:b é"), ("2026-05-02", "2", of_inner)]
     assert read("n int") == [("1",), ("2",)]
     assert read("n int", recursive=True) == [("1",), ("2",), ("3",)]
     with pytest.raises(Exception, match="not of the declared type int") as caught:
