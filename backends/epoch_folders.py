@@ -127,6 +127,13 @@ class FolderOwner:
 
 def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
     """Raises ``SinkError`` when the folder belongs to somebody else. ``where``: ``The files sink's folder /data``."""
+    if owner.application == mine.application and owner.branch != mine.branch:
+        raise SinkError(
+            f"{where} belongs to application {owner.application!r}, branch {owner.branch}, and this is branch "
+            f"{mine.branch}: another run wrote it. To continue that run, give its directory (`epochal run "
+            "--directory`, or directory= of pipeline.run()); a run without a directory always begins with empty state. "
+            "To begin again, delete the folder; to keep it, name another one."
+        )
     if not owner.is_same(mine):
         raise SinkError(
             f"{where} belongs to application {owner.application!r}, branch {owner.branch}. "

@@ -32,7 +32,7 @@ class DroppedRecords:
 
     def log(self, slice: Slice) -> None:
         """Say it, if there were some. Does not wait: of a slice that nothing read, Spark never gives an answer."""
-        observation = self._observed.pop(slice.start["files"], None)
+        observation = None if slice.has_no_rows else self._observed.pop(slice.start["files"], None)
         if observation is not None:
             threading.Thread(target=_log_dropped, args=(self._location, slice, observation), daemon=True).start()
 

@@ -1,14 +1,21 @@
-"""Which files there are: under a path, a glob or a folder, on a local file system or any that fsspec knows."""
+"""Files at a location: a path, a glob or a folder, on a local file system or any that fsspec knows.
+
+Of a folder, the files in it and in its partition folders (``dt=2026-05-01/``) are read; with ``recursive`` those of
+every subfolder. What a pattern finds is treated as what a folder contains.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from epochal.connectors.file_partitions import fixed_part, is_read, is_visible
 from epochal.errors import SourceError
 
 _MAGIC = frozenset("*?[")
@@ -30,18 +37,40 @@ class FileRecord:
         return cls(modified_ns=int(record["mtime_ns"]), path=str(record["path"]), size=int(record["size"]))
 
 
-def list_files(location: str) -> list[FileRecord]:
-    """All files at ``location`` (absolute), oldest first. Of a folder: the files in it, not in its folders.
+def list_files(location: str, recursive: bool = False) -> list[FileRecord]:
+    """All files at ``location`` (absolute) that a source reads, oldest first.
 
     A path that exists is taken as it is, also with ``[``; any other with ``*``, ``?`` or ``[`` is a pattern.
     Names that start with ``_`` or ``.`` are skipped, as Spark does. Raises ``SourceError`` when the folder is missing.
     """
     try:
-        records = _list_remote(location) if "://" in location else _list_local(location)
+        records = _list_remote(location, recursive) if "://" in location else _list_local(location, recursive)
+        return sorted({record.path: record for record in records}.values())
     except OSError as error:
         reason = error.strerror or str(error)
         raise SourceError(f"{location} cannot be listed: {reason}. Check the path and its permissions.") from error
-    return sorted(records)
+
+
+def list_first(location: str, recursive: bool) -> list[FileRecord]:
+    """:func:`list_files` for a reader that has read nothing yet. Raises ``SourceError`` if data lies elsewhere only."""
+    found = list_files(location, recursive)
+    return check_not_elsewhere(location, found, recursive, partial(list_files, location, True))
+
+
+def check_not_elsewhere(
+    location: str, found: list[FileRecord], recursive: bool, every: Callable[[], list[FileRecord]]
+) -> list[FileRecord]:
+    """``found``, unless it is empty and a subfolder that is not read has data: an empty result would be wrong.
+
+    ``every`` lists the files of every subfolder. Raises ``SourceError``.
+    """
+    other = [] if found or recursive else every()
+    if other:
+        raise SourceError(
+            f"{location} has data files only in subfolders that are not read, such as {other[0].path}. Read every "
+            "subfolder with recursive=True, or correct the path; folders named key=value are read without it."
+        )
+    return found
 
 
 def current(path: str) -> FileRecord | None:
@@ -57,41 +86,85 @@ def current(path: str) -> FileRecord | None:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}. Check its permissions.") from error
 
 
-def _list_local(location: str) -> Iterable[FileRecord]:
+def _list_local(location: str, recursive: bool) -> Iterator[FileRecord]:
     if _MAGIC & set(location) and not os.path.exists(location):
-        root = _fixed_part(location)
+        root = fixed_part(location)
         if not os.path.isdir(root):
             raise _missing(root)
-        paths = [path for path in glob.glob(location, recursive=True) if _visible(os.path.relpath(path, root))]
-        return [_local_record(path, status) for path in paths if (status := _status(path)) is not None]
-    if os.path.isdir(location):
-        with os.scandir(location) as entries:
-            return [
-                _local_record(entry.path, entry.stat()) for entry in entries if _visible(entry.name) and entry.is_file()
-            ]
-    if os.path.isfile(location):
-        return [_local_record(location, os.stat(location))]
-    raise _missing(location)
-
-
-def _list_remote(location: str) -> Iterable[FileRecord]:
-    filesystem, inner = _filesystem(location)
-    if _MAGIC & set(inner):
-        details = filesystem.glob(inner, detail=True)
-        root = _fixed_part(inner)
-        found = {path: info for path, info in details.items() if _visible(os.path.relpath(path, root))}
-    elif filesystem.isdir(inner):
-        found = {info["name"]: info for info in filesystem.ls(inner, detail=True)}
-        found = {path: info for path, info in found.items() if _visible(path.rstrip("/").rpartition("/")[2])}
-    elif filesystem.exists(inner):
-        found = {inner: filesystem.info(inner)}
+        for path in map(_without_slash, glob.glob(location, recursive=True)):
+            folder, name = os.path.split(path)
+            if not _leads(os.path.relpath(folder, root), recursive):
+                continue
+            with suppress(FileNotFoundError):  # deleted in the meantime
+                if os.path.isdir(path) and is_read(name, recursive):
+                    yield from _local_folder(path, recursive)
+                elif os.path.isfile(path) and is_visible(name):
+                    yield _local_record(path, os.stat(path))
+    elif os.path.isdir(location):
+        yield from _local_folder(location, recursive)
+    elif os.path.isfile(location):
+        yield _local_record(location, os.stat(location))
     else:
         raise _missing(location)
-    return [
-        _remote_record(filesystem.unstrip_protocol(path), info)
-        for path, info in found.items()
-        if info["type"] == "file"
-    ]
+
+
+def _local_folder(folder: str, recursive: bool) -> Iterator[FileRecord]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    if is_read(entry.name, recursive) and not (entry.is_symlink() and _is_above(entry.path, folder)):
+                        yield from _local_folder(entry.path, recursive)
+                elif is_visible(entry.name) and entry.is_file():
+                    yield _local_record(entry.path, entry.stat())
+            except FileNotFoundError:  # deleted in the meantime
+                continue
+
+
+def _without_slash(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _is_above(link: str, folder: str) -> bool:
+    target, inside = os.path.realpath(link), os.path.realpath(folder)
+    return os.path.commonpath([target, inside]) == target
+
+
+def _list_remote(location: str, recursive: bool) -> Iterator[FileRecord]:
+    filesystem, inner = _filesystem(location)
+    if _MAGIC & set(inner):
+        root = fixed_part(inner)
+        details = filesystem.glob(inner, detail=True)
+        entries = [info for path, info in details.items() if _leads(_between(root, path), recursive)]
+    elif filesystem.isdir(inner):
+        entries = [info for info in filesystem.ls(inner, detail=True) if info["name"].rstrip("/") != inner.rstrip("/")]
+    elif filesystem.exists(inner):
+        yield _remote_record(filesystem.unstrip_protocol(inner), filesystem.info(inner))
+        return
+    else:
+        raise _missing(location)
+    for info in entries:
+        path = info["name"].rstrip("/")
+        name = path.rpartition("/")[2]
+        if info["type"] == "file" and is_visible(name):
+            yield _remote_record(filesystem.unstrip_protocol(path), info)
+        elif info["type"] == "directory" and is_read(name, recursive):
+            # One request for the folder and all below, where the file system has such a request.
+            for found, detail in filesystem.find(path, detail=True).items():
+                folders = _between(path, found).split("/")
+                if is_visible(found.rpartition("/")[2]) and all(is_read(each, recursive) for each in folders if each):
+                    yield _remote_record(filesystem.unstrip_protocol(found), detail)
+
+
+def _between(folder: str, path: str) -> str:
+    """The folders from ``folder`` to a file or folder in it."""
+    return path[len(folder.rstrip("/")) + 1 :].rpartition("/")[0]
+
+
+def _leads(folders: str, recursive: bool) -> bool:
+    """Whether files are read in folders that a pattern has found: not if one of them is hidden."""
+    names = [each for each in folders.split("/") if each not in ("", ".", "..")]
+    return all(is_visible(each) or is_read(each, recursive) for each in names)
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
@@ -100,13 +173,6 @@ def _filesystem(url: str) -> tuple[Any, str]:
     filesystem, inner = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
     return filesystem, inner
-
-
-def _status(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path) if os.path.isfile(path) else None
-    except FileNotFoundError:
-        return None
 
 
 def _local_record(path: str, status: os.stat_result) -> FileRecord:
@@ -119,20 +185,6 @@ def _remote_record(path: str, info: dict[str, Any]) -> FileRecord:
     )
     seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified or 0)
     return FileRecord(modified_ns=round(seconds * 1_000_000) * 1_000, path=path, size=int(info.get("size") or 0))
-
-
-def _visible(relative: str) -> bool:
-    return not any(part.startswith(("_", ".")) and part not in (".", "..") for part in relative.split("/"))
-
-
-def _fixed_part(pattern: str) -> str:
-    """The folders before the first that holds a wildcard."""
-    fixed = []
-    for part in pattern.split("/"):
-        if _MAGIC & set(part):
-            break
-        fixed.append(part)
-    return "/".join(fixed) or "/"
 
 
 def _missing(path: str) -> SourceError:

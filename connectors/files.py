@@ -13,33 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.dropped_records import DroppedRecords
-from epochal.connectors.file_listing import FileRecord, current, list_files
+from epochal.connectors.file_listing import FileRecord, current, list_files, list_first
+from epochal.connectors.file_partitions import Partitioning
 from epochal.connectors.file_reading import (
     FORMATS,
     Format,
     Frames,
-    Malformed,
     Reader,
     checked_reader,
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_slices import (
-    TakenFiles,
-    changed,
-    check_punctuation,
-    described_limits,
-    first_within,
-    records_of,
-)
+from epochal.connectors.file_records import Malformed
+from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.declarations.locations import absolute
-from epochal.errors import OptionError, SourceError
-from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
+from epochal.errors import EpochalError, OptionError, SchemaError, SourceError
+from epochal.pipeline.definitions import (
+    SinkDefinition,
+    SourceDefinition,
+    TableDefinition,
+    refresh_interval,
+)
+from epochal.pipeline.options import check_choice, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,10 +55,17 @@ def source(
     max_files: int | None = None,
     bounded: bool = False,
     punctuation: str | None = None,
+    recursive: bool = False,
+    missing: Missing = "fail",
     malformed: Malformed = "fail",
     **options: Any,
 ) -> SourceDefinition:
     """The records of a file, a glob or a folder's files, those that come later too, oldest file first.
+
+    Subfolders named ``key=value`` are read; the key is a column if ``schema`` declares it. ``recursive`` reads every
+    subfolder, and no folder's name is a column. A folder whose files lie in other subfolders only is refused.
+    ``missing``: a file that was listed and is missing before it is read fails the attempt, or is recorded in the
+    epoch's slice and skipped (``"skip"``).
 
     ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. ``bounded``: the files that
     are there when the run begins are all that there are, and the source ends with them. A record that does not fit
@@ -69,24 +75,35 @@ def source(
     ``punctuation``: a pattern of file names, such as ``*.end``. A file with such a name ends an epoch, and nothing else
     does. Raises ``OptionError``.
     """
-    reader = _reader("files.source", path, format, schema, malformed, options)
-    check_positive("files.source", "max_files", max_files, whole=True)
-    check_flag("files.source", "bounded", bounded)
-    check_punctuation("files.source", punctuation, max_files)
+    reader = _reader("files.source", path, format, schema, malformed, recursive, options)
+    taking = Taking.checked("files.source", max_files, bounded, punctuation, missing)
     return SourceDefinition(
         kind="files",
-        make=partial(FilesSource, path, reader, max_files, bounded, punctuation),
-        description={"path": path, "format": format, **described_limits(max_files, bounded, punctuation)},
+        make=partial(FilesSource, path, reader, taking),
+        description={"path": path, "format": format, **reader.described, **taking.described},
     )
 
 
 def table(
-    path: str, format: Format = "parquet", schema: str | None = None, *, malformed: Malformed = "fail", **options: Any
+    path: str,
+    format: Format = "parquet",
+    schema: str | None = None,
+    *,
+    recursive: bool = False,
+    refresh: str | None = None,
+    malformed: Malformed = "fail",
+    **options: Any,
 ) -> TableDefinition:
-    """All records that the files hold when an attempt starts, to join with. Arguments as :func:`source`."""
-    reader = _reader("files.table", path, format, schema, malformed, options)
+    """All records of the files that exist when an attempt starts, to join with. Arguments as :func:`source`.
+
+    ``refresh``: list the files again in the first epoch that is this much later by epoch time, such as ``"1 hour"``.
+    """
+    reader = _reader("files.table", path, format, schema, malformed, recursive, options)
     return TableDefinition(
-        kind="files", read=partial(_read_table, path, reader), description={"path": path, "format": format}
+        kind="files",
+        read=partial(_read_table, path, reader),
+        description={"path": path, "format": format, **reader.described},
+        refresh=refresh_interval("files.table", refresh),
     )
 
 
@@ -119,20 +136,11 @@ def sink(
 class FilesSource(Source):
     """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
 
-    def __init__(
-        self,
-        path: str,
-        reader: Reader,
-        max_files: int | None = None,
-        bounded: bool = False,
-        punctuation: str | None = None,
-    ) -> None:
-        self._punctuation = punctuation
+    def __init__(self, path: str, reader: Reader, taking: Taking) -> None:
         self._location = absolute(path)
         self._reader = reader
-        self._max_files = max_files
-        self._bounded = bounded
-        self._taken = TakenFiles()
+        self._taking = taking
+        self._taken = TakenFiles(taking.missing)
         self._schema: StructType | None = None
         self._frames: Frames | None = None
         self._dropped = DroppedRecords(self._location)
@@ -143,7 +151,7 @@ class FilesSource(Source):
 
     @property
     def bounded(self) -> bool:
-        return self._bounded
+        return self._taking.bounded
 
     @property
     def ended(self) -> bool:
@@ -151,7 +159,7 @@ class FilesSource(Source):
 
     @property
     def punctuated(self) -> bool:
-        return self._punctuation is not None
+        return self._taking.punctuation is not None
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
@@ -165,34 +173,47 @@ class FilesSource(Source):
         return self._taken.checkpoint()
 
     def limit_to_available(self) -> None:
-        self._taken.limit_to(list_files(self._location))
+        self._taken.limit_to(self._list())
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        new = self._taken.new_among(list_files(self._location))
-        if self._punctuation is not None:
-            new, limits = self._taken.up_to_punctuation(new, self._punctuation, self._bounded), SliceLimits(None)
-        chosen, rows = self._within(limits, new[: self._max_files])
-        return self._taken.slice_of(chosen, rows) if chosen else None
+        new, taking = self._taken.new_among(self._list()), self._taking
+        if taking.punctuation is not None:
+            new, limits = self._taken.up_to_punctuation(new, taking.punctuation, taking.bounded), SliceLimits(None)
+        chosen, rows = self._within(limits, new[: taking.max_files])
+        return self._taken.next_slice(chosen, rows, self.punctuated)
+
+    def _list(self) -> list[FileRecord]:
+        listed = list_files if self._taken.begun else list_first
+        return listed(self._location, self._reader.recursive)
 
     def accept(self, slice: Slice) -> None:
         self._taken.accept(slice)
 
     def backlog(self) -> Backlog:
-        return Backlog(files=self._taken.left)
+        return Backlog(files=self._taken.left, skipped=self._taken.skipped)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)
+        missing = []
         for record in records:
             now = current(record.path)
-            if now != record:
+            if now is None:
+                missing.append(record)
+            elif now != record:
                 raise changed(record, now)
+        if missing:
+            raise self._taken.missing(missing)
         counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
         dropped = self._dropped.of(slice) if counted else None
         return self._frames_of(spark).of([record.path for record in records], dropped)
 
+    def unreadable(self, slice: Slice) -> EpochalError | None:
+        missing = [record for record in records_of(slice) if current(record.path) is None]
+        return self._taken.missing(missing) if missing else None
+
     def _frames_of(self, spark: SparkSession) -> Frames:
         if self._frames is None or self._frames.spark is not spark:
-            self._frames = Frames(self._reader, spark, self.schema(spark))
+            self._frames = _frames(self._location, self._reader, spark, self.schema(spark))
         return self._frames
 
     def acknowledge(self, slice: Slice) -> None:
@@ -210,28 +231,50 @@ class FilesSource(Source):
 
 def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructType:
     """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
+    from pyspark.errors import PySparkException
+
     if reader.schema is not None:
         return declared_schema(location, reader.schema)
-    files = list_files(location)
+    files = list_first(location, reader.recursive)
     if not files:
         raise SourceError(
             f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'."
         )
-    return reader.infer(spark, [files[-1].path])
+    try:
+        return reader.infer(spark, [files[-1].path])
+    except PySparkException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+        raise SchemaError(
+            f"{files[-1].path} has columns whose names differ only by case, which cannot be told apart. Write the file "
+            "again under other names, or declare a schema of the other columns."
+        ) from error
+
+
+def _frames(location: str, reader: Reader, spark: SparkSession, schema: StructType) -> Frames:
+    return Frames(reader, spark, schema, Partitioning.of(location, reader.declared))
 
 
 def _reader(
-    what: str, path: str, format: Format, schema: str | None, malformed: Malformed, options: dict[str, Any]
+    what: str,
+    path: str,
+    format: Format,
+    schema: str | None,
+    malformed: Malformed,
+    recursive: bool,
+    options: dict[str, Any],
 ) -> Reader:
     if not path.strip():
         raise OptionError(f"{what} needs a path: a file, a folder or a glob such as 'data/*.json'.")
-    return checked_reader(what, format, schema, malformed, options, ("path", "format", "schema", "malformed"))
+    others = ("path", "format", "schema", "malformed", "recursive")
+    return checked_reader(what, format, schema, malformed, options, others, recursive=recursive)
 
 
 def _read_table(path: str, reader: Reader, spark: SparkSession) -> DataFrame:
     location = absolute(path)
     schema = read_schema(location, reader, spark)
-    return Frames(reader, spark, schema).of([record.path for record in list_files(location)])
+    records = list_first(location, reader.recursive)
+    return _frames(location, reader, spark, schema).of([record.path for record in records])
 
 
 def _backend(path: str, format: str, place: SinkPlace) -> SinkBackend:

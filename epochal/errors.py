@@ -46,7 +46,7 @@ def fails_again(slug: str) -> bool:
     kind = error_class(slug)
     if kind is None or issubclass(kind, TransientAuthorError):
         return False
-    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord, SinkAhead))
+    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord, FilesMissing, SinkAhead))
 
 
 def ends_attempt(slug: str) -> bool:
@@ -258,6 +258,18 @@ class SourceChanged(SourceError):
     """Source data changed after its slice was recorded; the slice can no longer be read exactly once."""
 
     slug = "source-changed"
+
+
+class FilesMissing(SourceError):
+    """Files that a source has listed are missing before an epoch has read them."""
+
+    slug = "files-missing"
+
+
+class SliceOutdated(SourceError):
+    """Files of an epoch's slice are missing; the next epoch is planned without them, as ``missing="skip"`` allows."""
+
+    slug = "slice-outdated"
 
 
 class MalformedRecord(SourceError):

@@ -15,7 +15,7 @@ from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.errors import OptionError
-from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
+from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition, refresh_interval
 from epochal.pipeline.options import check_flag, check_positive
 from epochal.secrets import Secret
 
@@ -158,12 +158,14 @@ def table(
     *,
     columns: Sequence[str] | None = None,
     max_rows: int = MOST_TABLE_ROWS,
+    refresh: str | None = None,
     password: Secret | None = None,
     **options: Any,
 ) -> TableDefinition:
     """All rows that a table holds when an attempt starts, to join with. They are read by the driver, in one query.
 
-    More than ``max_rows`` are an error: they pass through the driver's memory. Raises ``OptionError``.
+    More than ``max_rows`` are an error: they pass through the driver's memory. ``refresh``: read it again in the first
+    epoch that is this much later by epoch time, such as ``"1 hour"``. Raises ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
     from epochal.connectors.dbms.reading import Reading, read_table
@@ -176,6 +178,7 @@ def table(
         kind="dbms",
         read=partial(read_table, reading, max_rows),
         description={"database": address.place, "table": table},
+        refresh=refresh_interval("dbms.table", refresh),
     )
 
 

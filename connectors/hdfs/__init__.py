@@ -12,14 +12,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
-from epochal.connectors.file_reading import FORMATS, Format, Malformed, Reader, checked_reader
-from epochal.connectors.file_slices import check_punctuation, described_limits
+from epochal.connectors.file_reading import FORMATS, Format, Reader, checked_reader
+from epochal.connectors.file_records import Malformed
+from epochal.connectors.file_slices import Missing, Taking
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Source
-from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_choice, check_flag, check_options, check_positive
+from epochal.pipeline.definitions import (
+    SinkDefinition,
+    SourceDefinition,
+    TableDefinition,
+    refresh_interval,
+)
+from epochal.pipeline.options import check_choice, check_options, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:
@@ -41,6 +47,8 @@ def source(
     max_files: int | None = None,
     bounded: bool = False,
     punctuation: str | None = None,
+    recursive: bool = False,
+    missing: Missing = "fail",
     malformed: Malformed = "fail",
     user: str | None = None,
     token: Secret | None = None,
@@ -52,17 +60,16 @@ def source(
 
     As ``files.source``: oldest file first, a file must appear whole (a rename; ``hdfs dfs -put`` does so) and stay as
     it is; ``bounded``: those that are there when the run begins are all; ``punctuation``: a file whose name fits this
-    pattern ends an epoch. ``timeout_seconds`` is how long HDFS may take to answer. Raises ``OptionError``.
+    pattern ends an epoch; subfolders, ``recursive`` and ``missing`` as there. ``timeout_seconds`` is how long HDFS may
+    take to answer. Raises ``OptionError``.
     """
     where = _address("hdfs.source", url, user, token, kerberos, timeout_seconds)
-    reader = _reader("hdfs.source", format, schema, malformed, options)
-    check_positive("hdfs.source", "max_files", max_files, whole=True)
-    check_flag("hdfs.source", "bounded", bounded)
-    check_punctuation("hdfs.source", punctuation, max_files)
+    reader = _reader("hdfs.source", format, schema, malformed, recursive, options)
+    taking = Taking.checked("hdfs.source", max_files, bounded, punctuation, missing)
     return SourceDefinition(
         kind="hdfs",
-        make=partial(_source, where, _path("hdfs.source", path), reader, max_files, bounded, punctuation),
-        description=_described(where, path, format) | described_limits(max_files, bounded, punctuation),
+        make=partial(_source, where, _path("hdfs.source", path), reader, taking),
+        description=_described(where, path, format) | reader.described | taking.described,
     )
 
 
@@ -72,6 +79,8 @@ def table(
     format: Format = "parquet",
     schema: str | None = None,
     *,
+    recursive: bool = False,
+    refresh: str | None = None,
     malformed: Malformed = "fail",
     user: str | None = None,
     token: Secret | None = None,
@@ -79,13 +88,15 @@ def table(
     timeout_seconds: float = 60.0,
     **options: Any,
 ) -> TableDefinition:
-    """All records that the files hold when an attempt starts, to join with. Arguments as :func:`source`."""
+    """All records of the files that exist when an attempt starts, to join with. Arguments as :func:`source`;
+    ``refresh`` as in ``files.table``."""
     where = _address("hdfs.table", url, user, token, kerberos, timeout_seconds)
-    reader = _reader("hdfs.table", format, schema, malformed, options)
+    reader = _reader("hdfs.table", format, schema, malformed, recursive, options)
     return TableDefinition(
         kind="hdfs",
         read=partial(_table, where, _path("hdfs.table", path), reader),
-        description=_described(where, path, format),
+        description=_described(where, path, format) | reader.described,
+        refresh=refresh_interval("hdfs.table", refresh),
     )
 
 
@@ -139,22 +150,22 @@ def _path(what: str, path: str) -> str:
     return folder(what, path)
 
 
-def _reader(what: str, format: Format, schema: str | None, malformed: Malformed, options: dict[str, Any]) -> Reader:
-    others = ("url", "path", "format", "schema", "malformed", *_WHO)
-    return checked_reader(what, format, schema, malformed, options, others, without=_NOT_HERE)
+def _reader(
+    what: str, format: Format, schema: str | None, malformed: Malformed, recursive: bool, options: dict[str, Any]
+) -> Reader:
+    others = ("url", "path", "format", "schema", "malformed", "recursive", *_WHO)
+    return checked_reader(what, format, schema, malformed, options, others, without=_NOT_HERE, recursive=recursive)
 
 
 def _described(where: HdfsAddress, path: str, format: str) -> dict[str, Any]:
     return {"url": list(where.urls), "path": path, "format": format}
 
 
-def _source(
-    where: HdfsAddress, path: str, reader: Reader, max_files: int | None, bounded: bool, punctuation: str | None
-) -> Source:
+def _source(where: HdfsAddress, path: str, reader: Reader, taking: Taking) -> Source:
     from epochal.backends.hdfs.client import WebHdfs
     from epochal.connectors.hdfs.growing_folder import HdfsSource
 
-    return HdfsSource(WebHdfs(where), path, reader, max_files, bounded, punctuation)
+    return HdfsSource(WebHdfs(where), path, reader, taking)
 
 
 def _table(where: HdfsAddress, path: str, reader: Reader, spark: SparkSession) -> DataFrame:

@@ -11,12 +11,12 @@ from epochal.backends.hdfs.client import WebHdfs, translated
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import Reader, declared_schema, estimated_rows
-from epochal.connectors.file_slices import TakenFiles, changed, first_within, records_of
-from epochal.connectors.hdfs.listing import current, list_files
+from epochal.connectors.file_slices import TakenFiles, Taking, changed, first_within, records_of
+from epochal.connectors.hdfs.listing import current, list_files, list_first
 from epochal.connectors.hdfs.parquet import parquet_rows, parquet_schema
 from epochal.connectors.hdfs.reading import frame_of
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.errors import SourceError
+from epochal.errors import EpochalError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,18 +38,14 @@ class HdfsSource(Source):
         hdfs: WebHdfs,
         path: str,
         reader: Reader,
-        max_files: int | None = None,
-        bounded: bool = False,
-        punctuation: str | None = None,
+        taking: Taking,
     ) -> None:
-        self._punctuation = punctuation
         self._hdfs = hdfs
         self._path = path
         self._reader = reader
-        self._max_files = max_files
-        self._bounded = bounded
+        self._taking = taking
         self._who = f"Source hdfs:{hdfs.address.authority}{path}"
-        self._taken = TakenFiles()
+        self._taken = TakenFiles(taking.missing)
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(path)
         self._answered: bool | None = None
@@ -60,7 +56,7 @@ class HdfsSource(Source):
 
     @property
     def bounded(self) -> bool:
-        return self._bounded
+        return self._taking.bounded
 
     @property
     def ended(self) -> bool:
@@ -68,7 +64,7 @@ class HdfsSource(Source):
 
     @property
     def punctuated(self) -> bool:
-        return self._punctuation is not None
+        return self._taking.punctuation is not None
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
@@ -83,7 +79,7 @@ class HdfsSource(Source):
 
     def limit_to_available(self) -> None:
         with _translated(self._who, "be listed"):
-            self._taken.limit_to(list_files(self._hdfs, self._path))
+            self._taken.limit_to(self._list())
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         """While no NameNode answers there is nothing new; at the start of an attempt that is an error."""
@@ -101,31 +97,46 @@ class HdfsSource(Source):
 
     def _plan(self, limits: SliceLimits) -> Slice | None:
         with _translated(self._who, "be listed"):
-            new = self._taken.new_among(list_files(self._hdfs, self._path))[: self._max_files]
+            taking = self._taking
+            new = self._taken.new_among(self._list())[: taking.max_files]
             rows = None
-            if self._punctuation is not None:
-                new = self._taken.up_to_punctuation(new, self._punctuation, self._bounded)
+            if taking.punctuation is not None:
+                new = self._taken.up_to_punctuation(new, taking.punctuation, taking.bounded)
             elif limits.max_records is not None:
                 new, estimated = first_within(limits.max_records, new, self._rows)
                 rows = estimated if self._reader.format == "parquet" else None
-        return self._taken.slice_of(new, rows) if new else None
+        return self._taken.next_slice(new, rows, self.punctuated)
+
+    def _list(self) -> list[FileRecord]:
+        listed = list_files if self._taken.begun else list_first
+        return listed(self._hdfs, self._path, self._reader.recursive)
 
     def accept(self, slice: Slice) -> None:
         self._taken.accept(slice)
 
     def backlog(self) -> Backlog:
-        return Backlog(files=self._taken.left, reachable=self._answered is not False)
+        return Backlog(files=self._taken.left, skipped=self._taken.skipped, reachable=self._answered is not False)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)
         with _translated(self._who, "be read"):
             there = current(self._hdfs, records)
+        missing = [record for record in records if record.path not in there]
         for record in records:
-            if there.get(record.path) != record:
-                raise changed(record, there.get(record.path))
+            if there.get(record.path, record) != record:
+                raise changed(record, there[record.path])
+        if missing:
+            raise self._taken.missing(missing)
         counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
         dropped = self._dropped.of(slice) if counted else None
-        return frame_of(self._hdfs, self._reader, spark, self.schema(spark), records, dropped)
+        return frame_of(self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped)
+
+    def unreadable(self, slice: Slice) -> EpochalError | None:
+        records = records_of(slice)
+        with _translated(self._who, "be read"):
+            there = current(self._hdfs, records)
+        missing = [record for record in records if record.path not in there]
+        return self._taken.missing(missing) if missing else None
 
     def acknowledge(self, slice: Slice) -> None:
         self._dropped.log(slice)
@@ -141,8 +152,8 @@ def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) ->
     who = f"Table hdfs:{hdfs.address.authority}{path}"
     schema = _schema(hdfs, who, path, reader)
     with _translated(who, "be listed"):
-        records = list_files(hdfs, path)
-    return frame_of(hdfs, reader, spark, schema, records, None)
+        records = list_first(hdfs, path, reader.recursive)
+    return frame_of(hdfs, reader, spark, schema, path, records, None)
 
 
 def _translated(who: str, what: str) -> AbstractContextManager[None]:
@@ -157,7 +168,7 @@ def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
     if reader.schema is not None:
         return declared_schema(path, reader.schema)
     with _translated(who, "be looked at"):
-        files = list_files(hdfs, path)
+        files = list_first(hdfs, path, reader.recursive)
         if not files:
             raise SourceError(
                 f"There is no file at {path} in HDFS to learn the columns from. "

@@ -5,18 +5,18 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 
 from epochal.backends.hdfs.client import FileStatus, WebHdfs
-from epochal.connectors.file_listing import FileRecord
+from epochal.connectors.file_listing import FileRecord, check_not_elsewhere
+from epochal.connectors.file_partitions import is_read, is_visible
 from epochal.errors import SourceError
 
 _MAGIC = frozenset("*?[")
-_COPYING = "._COPYING_"
-"""How ``hdfs dfs -put`` names a file that is not whole yet."""
 
 
-def list_files(hdfs: WebHdfs, location: str) -> list[FileRecord]:
-    """All files at ``location``, oldest first. Of a folder: the files in it, not in its folders.
+def list_files(hdfs: WebHdfs, location: str, recursive: bool = False) -> list[FileRecord]:
+    """All files at ``location``, oldest first; which subfolders are read: :mod:`epochal.connectors.file_listing`.
 
     A path that exists is taken as it is; any other with ``*``, ``?`` or ``[`` is a pattern, matched folder by folder.
     Names that start with ``_`` or ``.`` are skipped, as Spark does. Raises ``SourceError`` when the folder is missing,
@@ -24,12 +24,30 @@ def list_files(hdfs: WebHdfs, location: str) -> list[FileRecord]:
     """
     status = hdfs.status(location)
     if status is None and _MAGIC & set(location):
-        found: Iterable[FileStatus] = _matching(hdfs, location)
+        found: Iterable[FileStatus] = _matching(hdfs, location, recursive)
     elif status is None:
         raise _missing(location)
+    elif not status.is_folder:
+        return [record_of(status)]
     else:
-        found = hdfs.list(location).values() if status.is_folder else [status]
-    return sorted(record_of(status) for status in found if not status.is_folder and _visible(status.path))
+        found = hdfs.list(location).values()
+    return sorted(map(record_of, _read(hdfs, found, recursive)))
+
+
+def list_first(hdfs: WebHdfs, location: str, recursive: bool) -> list[FileRecord]:
+    """:func:`list_files` for a reader that has read nothing yet. Raises ``SourceError`` if data lies elsewhere only."""
+    found = list_files(hdfs, location, recursive)
+    return check_not_elsewhere(location, found, recursive, partial(list_files, hdfs, location, True))
+
+
+def _read(hdfs: WebHdfs, found: Iterable[FileStatus], recursive: bool) -> Iterator[FileStatus]:
+    """The files that a source reads of the entries of a folder."""
+    for status in found:
+        name = posixpath.basename(status.path)
+        if not status.is_folder and is_visible(name):
+            yield status
+        elif status.is_folder and is_read(name, recursive):
+            yield from _read(hdfs, hdfs.list(status.path).values(), recursive)
 
 
 def current(hdfs: WebHdfs, records: Iterable[FileRecord]) -> dict[str, FileRecord]:
@@ -44,7 +62,7 @@ def record_of(status: FileStatus) -> FileRecord:
     return FileRecord(modified_ns=status.modified_ms * 1_000_000, path=status.path, size=status.length)
 
 
-def _matching(hdfs: WebHdfs, pattern: str) -> Iterator[FileStatus]:
+def _matching(hdfs: WebHdfs, pattern: str, recursive: bool) -> Iterator[FileStatus]:
     parts = pattern.strip("/").split("/")
     fixed = next(number for number, part in enumerate(parts) if _MAGIC & set(part))
     root = "/" + "/".join(parts[:fixed])
@@ -54,13 +72,9 @@ def _matching(hdfs: WebHdfs, pattern: str) -> Iterator[FileStatus]:
     found = [status]
     for part in parts[fixed:]:
         inside = (item for folder in found if folder.is_folder for item in hdfs.list(folder.path).items())
-        found = [entry for name, entry in inside if _visible(name) and fnmatchcase(name, part)]
+        shown = ((name, entry) for name, entry in inside if is_visible(name) or is_read(name, recursive))
+        found = [entry for name, entry in shown if fnmatchcase(name, part)]
     yield from found
-
-
-def _visible(path: str) -> bool:
-    name = posixpath.basename(path)
-    return not name.startswith(("_", ".")) and not name.endswith(_COPYING)
 
 
 def _missing(path: str) -> SourceError:

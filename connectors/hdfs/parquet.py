@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from epochal.backends.hdfs.client import WebHdfs
 from epochal.connectors.file_listing import FileRecord
-from epochal.errors import SourceError
+from epochal.connectors.file_reading import check_distinct
+from epochal.errors import SchemaError, SourceError
 
 BATCH_ROWS = 50_000
 
@@ -49,6 +50,7 @@ class HdfsFile(io.RawIOBase):
 def parquet_schema(hdfs: WebHdfs, record: FileRecord) -> pa.Schema:
     """The columns that the file says it has. Raises ``SourceError`` when it is no Parquet."""
     with _opened(hdfs, record) as file:
+        check_distinct(record.path, file.schema_arrow.names)
         return file.schema_arrow
 
 
@@ -61,11 +63,10 @@ def parquet_rows(hdfs: WebHdfs, record: FileRecord) -> int:
 def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The file's rows with exactly the columns of ``schema``, by name; one that the file lacks is null.
 
-    Raises ``SourceError`` naming the file, and the column whose values are of another type.
+    Raises ``SchemaError`` naming the file and the column that is of another type, ``SourceError`` for a damaged file.
     """
     with _opened(hdfs, record) as file:
-        there = {name.casefold(): name for name in file.schema_arrow.names}
-        names = [there[field.name.casefold()] for field in schema if field.name.casefold() in there]
+        names = [field.name for field in _columns_of(record, file.schema_arrow, schema)]
         batches = file.iter_batches(BATCH_ROWS, columns=names)
         while True:
             try:
@@ -81,6 +82,71 @@ def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Ite
                 [_conformed(record, field, columns.get(field.name.casefold()), batch.num_rows) for field in schema],
                 schema=schema,
             )
+
+
+def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list[pa.Field]:
+    """The file's columns that are declared, found by name whatever its case.
+
+    Raises ``SchemaError`` for a declared name that two columns have, and for a type that Spark does not read as the
+    declared one: what is accepted may not depend on values.
+    """
+    found = []
+    for field in schema:
+        same = [each for each in there if each.name.casefold() == field.name.casefold()]
+        if len(same) > 1:
+            names = " and ".join(repr(each.name) for each in same)
+            raise SchemaError(
+                f"{record.path} has the columns {names}, which differ only by case: column {field.name!r} cannot be "
+                "told apart. Write the file again under other names."
+            )
+        for each in same:
+            if not _is_readable(each.type, field.type):
+                raise SchemaError(
+                    f"Column {field.name!r} of {record.path} is {each.type}, which cannot be read as {field.type}. "
+                    "Declare the type that the files have, and cast in the pipeline."
+                )
+        found += same
+    return found
+
+
+def _is_readable(there: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of one type is a value of the other."""
+    types = pa.types
+    if types.is_dictionary(there):
+        return _is_readable(there.value_type, wanted)
+    if there.equals(wanted):
+        return True
+    if types.is_integer(there):
+        bits = there.bit_width + types.is_unsigned_integer(there)
+        if types.is_decimal(wanted):
+            return bool(wanted.precision - wanted.scale >= len(str(2 ** (bits - 1))))
+        floats = types.is_float64(wanted) and bits <= 32
+        return floats or bool(types.is_signed_integer(wanted) and bits <= wanted.bit_width)
+    if types.is_decimal(there) and types.is_decimal(wanted):
+        digits = wanted.precision - wanted.scale >= there.precision - there.scale
+        return bool(digits and wanted.scale >= there.scale)
+    if types.is_timestamp(there) and types.is_timestamp(wanted):
+        return (there.tz is None) == (wanted.tz is None)
+    if types.is_list(wanted) and (types.is_list(there) or types.is_large_list(there)):
+        return _is_readable(there.value_type, wanted.value_type)
+    if types.is_map(there) and types.is_map(wanted):
+        return _is_readable(there.key_type, wanted.key_type) and _is_readable(there.item_type, wanted.item_type)
+    if types.is_struct(there) and types.is_struct(wanted):
+        inside = {field.name: field.type for field in there}
+        return all(field.name not in inside or _is_readable(inside[field.name], field.type) for field in wanted)
+    return any(is_kind(there) and is_same(wanted) for is_kind, is_same in _SAME)
+
+
+_SAME = (
+    (pa.types.is_null, lambda wanted: True),
+    (pa.types.is_float32, pa.types.is_float64),
+    (pa.types.is_large_string, pa.types.is_string),
+    (pa.types.is_large_binary, pa.types.is_binary),
+    (pa.types.is_fixed_size_binary, pa.types.is_binary),
+    (pa.types.is_string, pa.types.is_binary),
+    (pa.types.is_binary, pa.types.is_string),
+)
+"""Pairs of types of which the second one holds every value of the first; text may be declared binary, as in Spark."""
 
 
 def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, rows: int) -> pa.Array:

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructField
 
 from epochal.backends.hdfs.client import WebHdfs, translated
 from epochal.connectors.file_listing import FileRecord
-from epochal.connectors.file_reading import (
+from epochal.connectors.file_partitions import PartitionColumns, Partitioning, Place, folder_texts
+from epochal.connectors.file_reading import Reader
+from epochal.connectors.file_records import (
     KEEP_MALFORMED,
-    LINES,
-    LINES_DDL,
+    MALFORMED,
     Fitting,
     JsonRecords,
-    Reader,
+    batch_of_lines,
+    line_schema,
     text_options,
     with_malformed,
 )
@@ -34,6 +38,9 @@ from epochal.state.type_names import quoted, type_name
 from epochal.tasks.reporting import as_failure, encode
 from epochal.tasks.worker import prepare_worker
 
+FILE = StructField("_file", StringType())
+"""The column that names a row's file, where a folder's value may have to be refused."""
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
@@ -44,30 +51,58 @@ def frame_of(
     reader: Reader,
     spark: SparkSession,
     schema: StructType,
+    location: str,
     records: Sequence[FileRecord],
     dropped: Observation | None,
 ) -> DataFrame:
     """The records of these files that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    import pyspark.sql.functions as F
 
     if not records:
         return spark.createDataFrame([], schema)
+    partitioning = Partitioning.of(location, reader.declared)
+    places: dict[Place, list[FileRecord]] = {}
+    for record in records:
+        places.setdefault(partitioning.place(record.path), []).append(record)
+    frames = [_frame_of_place(hdfs, reader, spark, schema, place, found) for place, found in places.items()]
+    united = reduce(type(frames[0]).unionAll, frames)
+    if reader.format == "parquet":
+        return united
+    return Fitting.of(schema, reader.malformed, F.col("_file")).kept(united, dropped).drop("_file")
+
+
+def _frame_of_place(
+    hdfs: WebHdfs, reader: Reader, spark: SparkSession, schema: StructType, place: Place, records: Sequence[FileRecord]
+) -> DataFrame:
+    """The declared columns; of text, also ``_malformed`` and ``_file``."""
+    import pyspark.sql.functions as F
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    columns = PartitionColumns.of(schema, place)
+    texts = columns.texts
     tasks = _shared_out(records, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     if reader.format == "parquet":
-        arrow = to_arrow_schema(schema, timezone="UTC")
-        return numbers.mapInArrow(ReadParquet(hdfs, tasks, arrow), schema)
-    lines = numbers.mapInArrow(ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options)), LINES_DDL)
-    return _parsed(lines, reader, schema, dropped)
+        arrow = to_arrow_schema(columns.files, timezone="UTC")
+        found = type(schema)([*columns.files.fields, *texts.fields, *([FILE] if columns.keys else [])])
+        task = ReadParquet(hdfs, tasks, arrow, place.keys, tuple(texts.names))
+        return columns.typed(numbers.mapInArrow(task, found), F.col(FILE.name))
+    lines = ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options), place.keys, tuple(texts.names))
+    found = type(schema)([*line_schema().fields, *texts.fields])
+    parsed = _parsed(numbers.mapInArrow(lines, found), reader, columns)
+    others = ("_file", MALFORMED)
+    return columns.typed(parsed, F.col("_file"), others).select(*map(quoted, [*schema.names, *others]))
 
 
 @dataclass(frozen=True)
 class ReadLines:
-    """A task: the lines of its share of the files, as ``_file`` and ``_line``."""
+    """A task: the lines of its share of the files, as ``_file`` and ``_line``, and values of the folders."""
 
     hdfs: WebHdfs
     tasks: Sequence[Sequence[FileRecord]]
     format: LineFormat
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
@@ -76,24 +111,34 @@ class ReadLines:
                 yield from _unchanged(self.hdfs, record, self._lines(record))
 
     def _lines(self, record: FileRecord) -> Iterator[pa.RecordBatch]:
+        texts = folder_texts(record.path, self.keys, self.texts)
         for lines in self.format.lines(self.hdfs.pieces(record.path, PIECE_BYTES)):
-            file = pa.repeat(record.path, len(lines))
-            yield pa.RecordBatch.from_arrays([file, lines], schema=LINES)
+            yield batch_of_lines(record.path, lines, texts)
 
 
 @dataclass(frozen=True)
 class ReadParquet:
-    """A task: the rows of its share of the files, with the columns of ``schema``."""
+    """A task: the rows of its share of the files, with the columns of ``schema``, and values of the folders."""
 
     hdfs: WebHdfs
     tasks: Sequence[Sequence[FileRecord]]
     schema: pa.Schema
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         with _reported():
             for record in _records(self.tasks, batches):
-                yield from _unchanged(self.hdfs, record, parquet_batches(self.hdfs, record, self.schema))
+                rows = parquet_batches(self.hdfs, record, self.schema)
+                yield from _unchanged(self.hdfs, record, self._with_texts(record, rows) if self.texts else rows)
+
+    def _with_texts(self, record: FileRecord, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        texts = {**folder_texts(record.path, self.keys, self.texts), FILE.name: record.path}
+        for batch in rows:
+            for name, value in texts.items():
+                batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+            yield batch
 
 
 def _shared_out(records: Sequence[FileRecord], tasks: int) -> list[list[FileRecord]]:
@@ -123,18 +168,18 @@ def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBat
         raise changed(record, now)
 
 
-def _parsed(lines: DataFrame, reader: Reader, schema: StructType, dropped: Observation | None) -> DataFrame:
+def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns) -> DataFrame:
+    """The columns of files and folders, ``_file`` and ``_malformed``."""
     import pyspark.sql.functions as F
 
     options = text_options(reader.options)
     if reader.format == "json":
-        fields = JsonRecords.of(schema, options).records(lines)
-    else:
-        record = F.from_csv("_line", _ddl(with_malformed(schema)), options | KEEP_MALFORMED)
-        # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
-        parsed = lines.select("_file", record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
-        fields = parsed.where("_number >= 0").select("_file", "_record.*")
-    return Fitting.of(schema, reader.malformed, F.col("_file")).kept(fields, dropped).drop("_file")
+        return JsonRecords.of(columns.files, options, columns.texts.names).records(lines)
+    texts = [quoted(name) for name in columns.texts.names]
+    record = F.from_csv("_line", _ddl(with_malformed(columns.files)), options | KEEP_MALFORMED)
+    # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+    parsed = lines.select("_file", *texts, record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
+    return parsed.where("_number >= 0").select("_file", *texts, "_record.*")
 
 
 def _ddl(schema: StructType) -> str:

@@ -112,13 +112,15 @@ class Totals(_Measured):
 class SourceReport(_Measured):
     """How far a source is behind what its place has, as far as it can say. ``None``: it cannot.
 
-    ``read_until``: what was there then has been read in epochs that are decided.
+    ``read_until``: what was there then has been read in epochs that are decided. ``skipped_files``: files that decided
+    epochs record as missing, of a source of files with ``missing="skip"``.
     """
 
     records: int | None = Field(default=None, ge=0)
     files: int | None = Field(default=None, ge=0)
     read_until: datetime | None = None
     reachable: bool = True
+    skipped_files: int = Field(default=0, ge=0)
 
     @property
     def is_behind(self) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.errors import EpochalError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -22,7 +24,8 @@ class Slice(BaseModel):
     """What one epoch reads of one source: ``[start, end)``. JSON, in the manifest, readable by people.
 
     ``start`` and ``end`` are positions that only the source interprets; ``detail`` is what it needs to read the slice
-    again exactly (files with sizes, offset ranges); ``rows`` is the count where the source knows it before reading.
+    again exactly (files with sizes, offset ranges), and the files that it skips; ``rows`` is the count where the source
+    knows it before reading.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +34,11 @@ class Slice(BaseModel):
     end: dict[str, Any]
     detail: dict[str, Any] = {}
     rows: int | None = None
+
+    @property
+    def has_no_rows(self) -> bool:
+        """Whether it only records input that is missing, and that is skipped."""
+        return self.start == self.end and bool(self.detail.get("missing"))
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Backlog:
     records: int | None = None
     files: int | None = None
     reachable: bool = True
+    skipped: int = 0
+    """Files that the accepted slices record as missing."""
 
     @property
     def amount(self) -> int | None:
@@ -101,6 +111,13 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when that cannot be."""
+
+    def unreadable(self, slice: Slice) -> EpochalError | None:
+        """E2 failed while sources were read: the error to report instead, if this slice can no longer be read.
+
+        ``FilesMissing`` ends the attempt; after ``SliceOutdated``, ``plan`` returns a slice without what is missing.
+        """
+        return None
 
     @property
     def bounded(self) -> bool:

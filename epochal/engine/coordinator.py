@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -41,7 +42,7 @@ from epochal.engine.punctuation import punctuated_together
 from epochal.engine.standing import StandingQueries
 from epochal.engine.triggers import NextDue, left_over, next_due
 from epochal.engine.undecided import Undecided
-from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown
+from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown, SourceError, error_class
 from epochal.logs import about
 from epochal.snapshots import layout
 from epochal.snapshots.cached_state import began_empty
@@ -233,7 +234,8 @@ class Coordinator:
         except Fenced:
             undecided.forget(self.store, self._participants)
             raise
-        except Exception as error:
+        except Exception as raised:  # noqa: BLE001 raised again, from what a source finds to be its cause
+            error = self._cause(raised, slices)
             failure = failure_of(error)
             undecided.abort(self.store, self._participants, self.catalog, failure)
             self.aborted.append(scope)
@@ -241,6 +243,18 @@ class Coordinator:
         self._accept(scope, manifest, reference, began)
         self.queries.decided(chosen)
         return manifest
+
+    def _cause(self, error: Exception, slices: Mapping[str, Slice]) -> Exception:
+        """``error``, or what a source finds wrong with the slice that was being read."""
+        kind = error_class(failure_of(error).type)
+        if kind is not None and issubclass(kind, SourceError):
+            for name, slice in slices.items():
+                with suppress(SourceError):  # a source that does not answer now finds nothing
+                    found = self._participants.sources[name].unreadable(slice)
+                    if found is not None:
+                        found.__cause__ = error
+                        return found
+        return error
 
     def _run_and_collect(self, plan: EpochPlan) -> Collected:
         epoch, program = plan.scope.epoch, self._program

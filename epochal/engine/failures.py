@@ -22,6 +22,7 @@ from epochal.errors import (
     EpochalError,
     MalformedRecord,
     PipelineError,
+    SchemaError,
     SourceError,
     SparkLost,
     StorageFull,
@@ -35,6 +36,8 @@ _READING = re.compile(r"(?:while reading file|Path does not exist:) (\S+?)\.?(?:
 _CAUSE = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
 _ANSI_ADVICE = re.compile(r'\s*If necessary set "?spark\.sql\.ansi\.enabled"? to "?false"?.*? this error\.?')
 """Epochal's sessions are ANSI, always."""
+_OTHER_TYPE = re.compile(r"reading Parquet column \[(.+?)\]\. Expected Spark type (.+?), actual Parquet type (\w+)\.")
+_SAME_NAME = re.compile(r'Found duplicate field\(s\) "?(.+?)"?: \[(.+?)\] in case-insensitive mode')
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 _MALFORMED = ("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "INVALID_JSON_RECORD_TYPE")
 _UNREADABLE = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "FAILED_READ_FILE.FILE_NOT_EXIST")
@@ -101,6 +104,21 @@ def _of_spark(exception: BaseException) -> Failure:
         return _failure(
             SourceError,
             f"{file or 'A source file'} is not there any more. Put it back: a slice is read again as it was recorded.",
+        )
+    mismatch = _OTHER_TYPE.search(text)
+    if mismatch is not None:
+        column, declared, found = mismatch.groups()
+        return _failure(
+            SchemaError,
+            f"Column {column} of {file or 'a source file'} is {found} in the file; its declared type is {declared}, "
+            "as which Spark cannot read it. Declare the type that the files have, and cast in the pipeline.",
+        )
+    twice = _SAME_NAME.search(text)
+    if twice is not None:
+        return _failure(
+            SchemaError,
+            f"{file or 'A source file'} has columns whose names differ only by case ({twice[2]}): column {twice[1]} "
+            "cannot be told apart. Write the file again under other names.",
         )
     if "FAILED_READ_FILE" in stems:
         return _failure(SourceError, f"{file or 'A source file'} cannot be read: {_innermost_cause(text)}")

@@ -5,18 +5,20 @@ Only plans are made here; nothing runs. See docs/architecture.md for the job's s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType
 
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.observations import observed
 from epochal.engine.settings import Configuration
+from epochal.errors import SchemaError
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, StaticNode
@@ -27,6 +29,36 @@ from epochal.tasks.sink import SINK_RESULT
 from epochal.tasks.steps import TaskAnswer
 
 SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
+
+
+@dataclass
+class StaticTables:
+    """The tables that one attempt joins with: read once, and again when their refresh is due."""
+
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    read_at: dict[str, int] = field(default_factory=dict)
+    """Epoch time, by the table's name."""
+
+    def of(self, spark: SparkSession, nodes: Iterable[StaticNode], epoch_time: int) -> dict[str, DataFrame]:
+        """The tables of an epoch. Raises ``SchemaError`` for one whose columns have changed since the first reading.
+
+        An epoch that is retried has the same ones, unless its refresh has become due in the meantime.
+        """
+        for node in nodes:
+            known = self.frames.get(node.name)
+            if known is None or (node.refresh is not None and epoch_time - self.read_at[node.name] >= node.refresh):
+                found = node.read(spark)
+                if known is not None and _columns(known) != _columns(found):
+                    raise SchemaError(
+                        f"Table {node.name!r} had the columns {known.schema.simpleString()} when this attempt began, "
+                        f"and has {found.schema.simpleString()} now. Put the columns back, or start again."
+                    )
+                self.frames[node.name], self.read_at[node.name] = found, epoch_time
+        return self.frames
+
+
+def _columns(frame: DataFrame) -> list[tuple[str, DataType]]:
+    return [(field.name, field.dataType) for field in frame.schema.fields]
 
 
 @dataclass
@@ -54,7 +86,7 @@ class EpochFrames:
         source: Source = self.participants.sources[node.name]
         slice = self.plan.slices.get(node.name)
         carrying = node.id in self.time.time.partitions.carrying
-        if slice is None:
+        if slice is None or slice.has_no_rows:
             empty = self.without_rows(node.name)
             return empty.selectExpr("*", f"CAST(NULL AS STRING) AS {PARTITION}") if carrying else empty
         frame = source.read_some(self.spark, slice, self.unread.get(node.name, frozenset()), carrying)

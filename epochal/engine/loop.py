@@ -23,7 +23,7 @@ from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide
-from epochal.errors import Conflict, EpochAborted, ends_attempt
+from epochal.errors import Conflict, EpochAborted, SliceOutdated, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -103,8 +103,11 @@ class EpochLoop:
         try:
             manifest = self.coordinator.run_epoch(slices, decision.opened_for, commands)
         except EpochAborted as error:
+            failed = failure_of(error).type
+            if failed == SliceOutdated.slug:  # each of these takes a file out of what is planned next
+                return
             self._failed_in_a_row += 1
-            if ends_attempt(failure_of(error).type):
+            if ends_attempt(failed):
                 raise
             if self._failed_in_a_row > self._configuration.tolerable_failed_epochs:
                 raise

@@ -71,7 +71,11 @@ class _Reading:
             else:
                 self.marks.append((now, there))
         self.report = SourceReport(
-            records=backlog.records, files=backlog.files, read_until=read_until, reachable=backlog.reachable
+            records=backlog.records,
+            files=backlog.files,
+            read_until=read_until,
+            reachable=backlog.reachable,
+            skipped_files=backlog.skipped,
         )
 
     def lag_seconds(self, now: datetime) -> float | None:
@@ -99,7 +103,12 @@ class _Reading:
         while self.marks and self.marks[0][1] <= self.accepted:
             read_until, _ = self.marks.pop(0)
         self.report = self.report.model_copy(
-            update={"records": backlog.records, "files": backlog.files, "read_until": read_until}
+            update={
+                "records": backlog.records,
+                "files": backlog.files,
+                "read_until": read_until,
+                "skipped_files": backlog.skipped,
+            }
         )
 
 

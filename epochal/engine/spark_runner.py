@@ -26,7 +26,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import overflow
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
-from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, handles_column
+from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import JobShape, job_shape
 from epochal.engine.session import ANSI
@@ -83,7 +83,7 @@ class SparkRunner(EpochRunner):
     shadow: bool = False
     time: TimePlan = WITHOUT_EVENT_TIME
     calls_epoch_time: bool = False
-    _statics: dict[str, DataFrame] = field(default_factory=dict)
+    _statics: StaticTables = field(default_factory=StaticTables)
     _without_rows: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self) -> None:
@@ -173,13 +173,6 @@ class SparkRunner(EpochRunner):
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return self.participants.operators[handle.owner].deltas(handle)
 
-    def statics(self) -> dict[str, DataFrame]:
-        """The static tables, read once in each attempt."""
-        for node in self.graph.static_tables:
-            if node.name not in self._statics:
-                self._statics[node.name] = node.read(self.spark)
-        return self._statics
-
     def without_rows(self, source: str) -> DataFrame:
         """The columns of a source that has nothing in an epoch, made once in each attempt.
 
@@ -241,7 +234,7 @@ class _EpochJob:
             plan,
             runner.participants,
             runner.configuration,
-            runner.statics(),
+            runner._statics.of(runner.spark, runner.graph.static_tables, plan.conditions.epoch_time),
             runner.without_rows,
             runner.operators,
             runner.subtasks,

@@ -13,6 +13,8 @@ from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.delivery import Delivery
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
+from epochal.declarations.intervals import fixed_interval
+from epochal.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,11 +31,23 @@ class SourceDefinition:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """``read`` gives the whole table; it is called once in each attempt."""
+    """``read`` gives the whole table. It is called in the first epoch of an attempt, and again in the first epoch that
+    is later than the last call by ``refresh`` microseconds of epoch time."""
 
     kind: str
     read: Callable[[SparkSession], DataFrame]
     description: Mapping[str, Any] = field(default_factory=dict)
+    refresh: int | None = None
+
+
+def refresh_interval(what: str, refresh: str | None) -> int | None:
+    """The setting ``refresh`` of ``what`` (``files.table``) in microseconds. Raises ``OptionError``."""
+    if refresh is None:
+        return None
+    try:
+        return fixed_interval(f"{what}: refresh", refresh, least=1)
+    except PipelineError as error:
+        raise OptionError(error.message) from None
 
 
 @dataclass(frozen=True)

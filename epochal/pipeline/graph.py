@@ -44,12 +44,14 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class StaticNode:
-    """A table that does not stream: read anew by each execution attempt, not part of any slice."""
+    """A table that does not stream: read by each execution attempt, again after ``refresh`` microseconds of epoch time,
+    and not part of any slice."""
 
     id: NodeId
     name: str
     read: Callable[[SparkSession], DataFrame]
     description: dict[str, Any]
+    refresh: int | None = None
 
 
 @dataclass(frozen=True)

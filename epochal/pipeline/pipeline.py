@@ -10,6 +10,7 @@ from epochal.contracts.registry import RUNNERS, find
 from epochal.declarations.entries import DAY
 from epochal.declarations.entries import entry as declared_entry
 from epochal.declarations.feedback import feedback
+from epochal.declarations.intervals import written_interval
 from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError
 from epochal.pipeline import entries
@@ -90,15 +91,17 @@ class Pipeline:
         return Stream(self._builder, node)
 
     def table(self, name: str, table: TableDefinition) -> StaticTable:
-        """A table that does not stream, to join with. It is read once in each attempt."""
+        """A table that does not stream, to join with. Each attempt reads it, and again when its ``refresh`` is due."""
         check_name("a table", name)
         if not isinstance(table, TableDefinition):
             raise PipelineError(
                 f"Table {name!r} is {table!r}: give one of epochal.connectors, such as files.table(path, format=..)."
             )
         self._builder.claim("source", name)
-        description = {"kind": table.kind, **table.description}
-        node = self._builder.add(lambda id: StaticNode(id=id, name=name, read=table.read, description=description))
+        refresh = table.refresh
+        due = {} if refresh is None else {"refresh": written_interval(refresh)}
+        description = {"kind": table.kind, **table.description, **due}
+        node = self._builder.add(lambda id: StaticNode(id, name, table.read, description, refresh))
         return StaticTable(self._builder, node)
 
     def feedback(

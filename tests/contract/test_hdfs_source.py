@@ -16,7 +16,7 @@ from epochal.connectors import hdfs
 from epochal.connectors.hdfs.growing_folder import HdfsSource
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.failures import failure_of
-from epochal.errors import SchemaError, SourceChanged, SourceError
+from epochal.errors import FilesMissing, SchemaError, SliceOutdated, SourceChanged, SourceError
 from epochal.testing.servers.hdfs import HdfsServer
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def test_what_is_no_parquet_or_of_another_type_is_named(spark: SparkSession, fol
     with pytest.raises(Exception) as caught:
         source.read(spark, planned(source)).collect()
     assert "Column 'n'" in failure_of(caught.value).message
-    assert failure_of(caught.value).type == "source-error"
+    assert failure_of(caught.value).type == "invalid-schema"
 
 
 def test_a_table_is_read_whole(spark: SparkSession, folder: Folder) -> None:
@@ -286,3 +286,72 @@ def test_what_is_missing_or_not_allowed_is_named(spark: SparkSession, folder: Fo
     folder.client.set_permission(folder.path, "700")
     with pytest.raises(SourceError, match=r"Permission denied: user=alice.*Give that user the right"):
         folder.source(user="alice").plan(UNLIMITED)
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder: Folder, format: str) -> None:
+    """Partition folders with declared columns and without, files of several depths, and recursive reading."""
+
+    def put(name: str, n: int) -> None:
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(pa.table({"n": pa.array([n], pa.int32())}), sink)
+        text = {"json": json.dumps({"n": n}), "csv": str(n)}
+        folder.put_bytes(name, sink.getvalue() if format == "parquet" else text[format].encode())
+
+    put("day=2026-05-01/place=a%3Ab é/a", 1)
+    inner, of_inner = ("place=x/", "x") if format == "csv" else ("", "None")  # CSV has its columns by position
+    put(f"day=2026-05-02/{inner}b", 2)
+    put("day=__HIVE_DEFAULT_PARTITION__/_staging/c", 9)
+    put("other/d", 3)
+
+    def read(schema: str, **options: Any) -> list[tuple[object, ...]]:
+        source = folder.source(format=format, schema=schema, **options)
+        return sorted(tuple(map(str, row)) for row in source.read(spark, planned(source)).collect())
+
+    assert read("day date, n int, place string") == [("2026-05-01", "1", "a:b é"), ("2026-05-02", "2", of_inner)]
+    assert read("n int") == [("1",), ("2",)]
+    assert read("n int", recursive=True) == [("1",), ("2",), ("3",)]
+    with pytest.raises(Exception, match="not of the declared type int") as caught:
+        read("day int, n int")
+    assert failure_of(caught.value).type == "source-error"
+    for name in ("day=2026-05-01", "day=2026-05-02"):
+        folder.client.delete(f"{folder.path}/{name}", recursive=True)
+    with pytest.raises(SourceError, match=r"only in subfolders .*/other/d\. Read every subfolder with recursive=True"):
+        folder.source(format=format).plan(UNLIMITED)
+
+
+def test_a_file_that_vanishes_fails_or_is_recorded_as_skipped(spark: SparkSession, folder: Folder) -> None:
+    folder.put("a.json", {"k": "a", "n": 1}, at=100)
+    path = folder.put("b.json", {"k": "b", "n": 2}, at=200)
+    failing, skipping = folder.source(max_files=1), folder.source(missing="skip")
+    failing.accept(planned(failing))
+    both = planned(skipping)
+    folder.client.delete(path)
+    with pytest.raises(FilesMissing, match=r"b\.json: listed by the source.*missing='skip'"):
+        failing.plan(UNLIMITED)
+    with pytest.raises(SliceOutdated, match=r"b\.json"):
+        skipping.read(spark, both)
+    assert isinstance(skipping.unreadable(both), SliceOutdated)
+    slice = planned(skipping)
+    assert (names(slice), [record["path"] for record in slice.detail["missing"]]) == (["a.json"], [path])
+
+
+def test_parquet_columns_are_of_the_declared_kind_and_found_by_one_name(spark: SparkSession, folder: Folder) -> None:
+    sink = io.BytesIO()
+    table = pa.table({"n": pa.array([1], pa.int32()), "t": ["12"], "Twice": [1], "tWICE": [2]})
+    pyarrow.parquet.write_table(table, sink)
+    folder.put_bytes("a.parquet", sink.getvalue())
+
+    def read(schema: str | None) -> list[tuple[object, ...]]:
+        source = folder.source(format="parquet", schema=schema)
+        return [tuple(row) for row in source.read(spark, planned(source)).collect()]
+
+    assert read("N bigint, T string") == [(1, "12")]
+    for schema in ("t int", "n string", "n smallint", "n boolean", "t date"):
+        with pytest.raises(Exception, match="cannot be read as") as caught:
+            read(schema)
+        assert failure_of(caught.value).type == "invalid-schema"
+    with pytest.raises(Exception, match="'Twice' and 'tWICE', which differ only by case"):
+        read("twice bigint")
+    with pytest.raises(SchemaError, match="'Twice' and 'tWICE'"):
+        folder.source(format="parquet", schema=None).schema(spark)

@@ -155,6 +155,12 @@ def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: dateti
         (([name, source], found.files) for name, source, found in sources if found.files is not None),
     )
     yield gauge(
+        "epochal_source_skipped_files",
+        "Files that decided epochs record as missing, of sources of files with missing='skip'",
+        _SOURCE,
+        (([name, source], found.skipped_files) for name, source, found in sources if found.files is not None),
+    )
+    yield gauge(
         "epochal_source_lag_seconds",
         "How long ago what is read was all that there was; 0 when nothing is left, missing while it is not known",
         _SOURCE,

@@ -1,0 +1,78 @@
+"""Wrong ways to find the input of a source, and to notice what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+FOLDERS = "tests/unit/test_file_folders.py"
+MISSING = "tests/unit/test_missing_files.py"
+
+
+@mutant("source files: subfolders are ignored", FOLDERS)
+def _subfolders_ignored() -> None:
+    from epochal.connectors import file_listing
+
+    change(file_listing, "is_read", lambda _: lambda name, recursive: False)
+
+
+@mutant("source files: a folder's value is not a column", FOLDERS)
+def _no_partition_columns() -> None:
+    from epochal.connectors.file_partitions import NOT_PARTITIONED, Partitioning
+
+    change(Partitioning, "place", lambda _: lambda self, path: NOT_PARTITIONED)
+
+
+@mutant("source files: data in other subfolders only is an empty input", FOLDERS)
+def _elsewhere_is_empty() -> None:
+    from epochal.connectors import file_listing
+
+    change(file_listing, "check_not_elsewhere", lambda _: lambda location, found, recursive, every: found)
+
+
+@mutant("source files: a file that vanishes was never listed", MISSING)
+def _missing_forgotten() -> None:
+    from epochal.connectors.file_slices import TakenFiles
+
+    def forgetful(_: Any) -> Any:
+        def wrong(self: Any, listed: Any) -> None:
+            self._listed = listed
+
+        return wrong
+
+    change(TakenFiles, "_note_missing", forgetful)
+
+
+@mutant("source files: a skipped file is not recorded in the slice", MISSING)
+def _skipped_unrecorded() -> None:
+    from epochal.connectors.file_slices import TakenFiles
+
+    def silent(slice_of: Any) -> Any:
+        def wrong(self: Any, chosen: Any, rows: Any) -> Any:
+            self._gone = {}
+            return slice_of(self, chosen, rows)
+
+        return wrong
+
+    change(TakenFiles, "slice_of", silent)
+
+
+@mutant("source files: what Spark does not find is only Spark's failure", MISSING)
+def _missing_unexplained() -> None:
+    from epochal.connectors.files import FilesSource
+
+    change(FilesSource, "unreadable", lambda _: lambda self, slice: None)
+
+
+@mutant("tables: a refresh that is due is not carried out", FOLDERS)
+def _never_refreshed() -> None:
+    from epochal.engine.frames import StaticTables
+
+    def once(of: Any) -> Any:
+        def wrong(self: Any, spark: Any, nodes: Any, epoch_time: int) -> Any:
+            return of(self, spark, nodes, 0)
+
+        return wrong
+
+    change(StaticTables, "of", once)
