@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,10 @@ def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
     store, current = SnapshotStore(str(folder)), current_program(store=str(folder))
     position, queue = Position(catalog.begin_attempt().branch, 1, None), CommitQueue(catalog, current)
     with pytest.raises(Fenced):
-        Coordinator(current, catalog, store, queue, position, PendingBases()).run_epoch({}, ["command"])
+        coordinator = Coordinator(
+            current, catalog, store, queue, position, PendingBases(), now=lambda: datetime.now(UTC)
+        )
+        coordinator.run_epoch({}, ["command"])
     return store.list("main")
 
 
