@@ -4,6 +4,7 @@ catalog's clock at the start of an attempt."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,14 +12,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
-from epochal.contracts.catalog import RecoveryPoint
+from epochal import Pipeline
+from epochal.connectors import console, files
+from epochal.contracts.catalog import Directive, DriverStatus, RecoveryPoint
 from epochal.contracts.conditions import as_datetime, microseconds
 from epochal.engine import clock as clocks
 from epochal.engine.clock import SLEW, ClockState, EpochClock, Reading, advanced, deviation_of
 from epochal.engine.commits import CommitQueue
+from epochal.engine.execution import Hooks, run
+from epochal.engine.meter import Meter
 from epochal.engine.recovery import Recovery
+from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import ClockDeviates
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.programs import current_program
@@ -245,3 +253,57 @@ def test_the_clock_of_this_machine_shows_its_time() -> None:
     found = EpochClock(lambda: 60.0)()
     assert before - timedelta(milliseconds=1) <= found <= datetime.now(UTC) + timedelta(milliseconds=1)
     assert clocks.elapsed_microseconds() <= clocks.elapsed_microseconds()
+
+
+def test_an_attempt_runs_reports_and_warns_with_its_clock(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Watched(MemoryCatalog):
+        def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+            said.append(status.detail or "")
+            return super().heartbeat(status)
+
+    def decided(manifest: Manifest) -> None:
+        epochs.append(manifest)
+        machine.passes(SECOND)
+        machine.wall_error = 73 * YEAR
+
+    def run_attempt(number: int, clock: EpochClock | None) -> Meter:
+        (tmp_path / "in" / f"{number}-a.json").write_text('{"k": "a"}')
+        (tmp_path / "in" / f"{number}-b.json").write_text('{"k": "a"}')
+        orders = ExecutionOrders(
+            application="clocks",
+            execution="one",
+            attempt=number,
+            artifact="none",
+            configuration=Configuration(epoch_interval_seconds=0.0, parallelism=1),
+            store=str(tmp_path / "store"),
+            cache_directory=str(tmp_path / "cache"),
+            available_now=True,
+            shadow=True,
+        )
+        meter = Meter()
+        hooks = Hooks(on_epoch=decided, meter=meter, clock=clock)
+        run(orders, pipeline.graph(), spark, Watched(state, number), hooks)
+        return meter
+
+    (tmp_path / "in").mkdir()
+    pipeline = Pipeline("clocks")
+    rows = pipeline.read("rows", files.source(str(tmp_path / "in"), format="json", schema="k string", max_files=1))
+    rows.key_by("k").aggregate("counts", n="count(*)", ttl="1 hour").write("out", console.sink())
+    said: list[str] = []
+    epochs: list[Manifest] = []
+    machine, state = Machine(true=NOON + 200 * YEAR), MemoryCatalogState()
+    meter = run_attempt(1, EpochClock(lambda: 60.0, lambda: machine.wall, lambda: machine.elapsed))
+    times = [epoch.clock.epoch_time for epoch in epochs]
+    assert times == [NOON + 200 * YEAR, NOON + 200 * YEAR + SECOND]
+    assert [epoch.created_at for epoch in epochs] == [as_datetime(time) for time in times]
+    assert "Epoch time ignores it" in said[-1] and said[0] == ""
+    moment = meter.report().moment
+    assert (moment.clock_deviation_seconds, moment.epoch_time_ahead_seconds) == (73 * 365 * 86_400, 0)
+    # The next attempt has the clock of this machine, two hundred years earlier.
+    caplog.clear()
+    meter = run_attempt(2, None)
+    assert any("roll back" in record.getMessage() for record in caplog.records) and "roll back" in said[-1]
+    assert meter.report().moment.epoch_time_ahead_seconds > 190 * 365 * 86_400
+    assert epochs[-1].clock.epoch_time == times[-1]
