@@ -387,6 +387,12 @@ class CatalogUnavailable(EpochalError):
     slug = "catalog-unavailable"
 
 
+class CatalogFull(CatalogUnavailable):
+    """The catalog cannot be written: no space is left on its disk. Free some space."""
+
+    slug = "catalog-full"
+
+
 class ClockDeviates(EpochalError):
     """The clock of the driver differs from the clock of the catalog's database by more than the tolerance."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 CLOCK = "tests/unit/test_epoch_clock.py"
+ATTEMPT = f"{CLOCK}::test_an_attempt_runs_reports_and_warns_with_its_clock"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 
 
@@ -64,7 +65,7 @@ def _not_compared() -> None:
     change(EpochClock, "compare", lambda _: lambda self, asked, catalog_time: None)
 
 
-@mutant("clock: epochs of an attempt read the wall clock", CLOCK)
+@mutant("clock: epochs of an attempt read the wall clock", ATTEMPT)
 def _epochs_read_the_wall_clock() -> None:
     from datetime import UTC, datetime
 
