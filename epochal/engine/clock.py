@@ -1,7 +1,7 @@
 """The clock of an attempt: epoch time from a wall clock that may jump and an elapsed-time clock that does not.
 
-Within an attempt, epoch time is its first reading of the wall clock plus elapsed time, which includes suspension. A wall
-clock within the tolerance of that sum is followed gradually; one beyond it is ignored. :func:`advanced` makes the
+Within an attempt, epoch time is its first reading of the wall clock plus elapsed time, which includes suspension. A
+wall clock within the tolerance of that sum is followed gradually; one beyond it is ignored. :func:`advanced` makes the
 decision and reads no clock; :class:`EpochClock` reads the clocks of the machine and reports.
 """
 
@@ -161,9 +161,9 @@ class EpochClock:
         if head is None or head - state.time <= self._tolerance:
             return None
         return (
-            f"Epoch time of the latest epoch, {_shown_microseconds(head)}, is ahead of the clock. Timers and times to live in "
-            "processing time stand still until the clock reaches it. If the clock is right, roll back to an epoch "
-            "before the jump."
+            f"Epoch time of the latest epoch, {_shown_microseconds(head)}, is ahead of the clock. Timers and times to "
+            "live in processing time stand still until the clock reaches it. If the clock is right, roll back to an "
+            "epoch before the jump."
         )
 
     def report(self, head: int | None) -> tuple[float, float]:
@@ -182,9 +182,9 @@ class EpochClock:
 def _ignored(state: ClockState, tolerance_seconds: float) -> str:
     direction = "ahead of" if state.deviation > 0 else "behind"
     return (
-        f"The wall clock is {abs(state.deviation) / _SECOND:,.0f} s {direction} the time that has elapsed since the attempt "
-        f"began, more than clock_tolerance_seconds ({tolerance_seconds:g}). Epoch time ignores it. Correct the clock; "
-        "if the clock is right, stop and start the application."
+        f"The wall clock is {abs(state.deviation) / _SECOND:,.0f} s {direction} the time that has elapsed since the "
+        f"attempt began, more than clock_tolerance_seconds ({tolerance_seconds:g}). Epoch time ignores it. Correct the "
+        "clock; if the clock is right, stop and start the application."
     )
 
 

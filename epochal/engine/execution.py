@@ -53,7 +53,8 @@ class Hooks:
 
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
     ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
-    also wake the loop. ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is called before ``catalog.finish``.
+    also wake the loop. ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is
+    called before ``catalog.finish``.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None

@@ -123,9 +123,9 @@ def test_a_control_plane_that_is_away_is_waited_for_and_said_once(caplog: pytest
 
 
 def test_patience_with_a_full_disk_ends_with_what_the_control_plane_said() -> None:
-    with control_plane(Script([problem(503, "catalog-full", "No space is left.")])) as url:
-        with pytest.raises(CatalogFull, match="No space is left"):
-            catalog(url, patience=0.3).commit_epoch(4)
+    script = Script([problem(503, "catalog-full", "No space is left.")])
+    with control_plane(script) as url, pytest.raises(CatalogFull, match="No space is left"):
+        catalog(url, patience=0.3).commit_epoch(4)
 
 
 def test_patience_ends_with_a_sentence() -> None:

@@ -154,7 +154,8 @@ class Application:
             sinks={name: Tail(self.folder / "loop") for name in self.loops},
             tables=pipeline.tables,
         )
-        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), now=at if isinstance(at, EpochClock) else lambda: at)
+        now = at if isinstance(at, EpochClock) else lambda: at
+        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), now=now)
 
     @property
     def epochs(self) -> list[tuple[str, ...]]:

@@ -106,8 +106,8 @@ def test_a_full_disk_is_no_unknown_commit_and_names_the_sink() -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE flights (id)")
     connection.execute("PRAGMA max_page_count = 2")
-    with pytest.raises(SinkError) as raised, translated("Sink 'out'", "commit epoch 4", address):
-        with commit_outcome("Sink 'out'", address):
-            connection.execute("INSERT INTO flights VALUES (zeroblob(100000))")
+    who = "Sink 'out'"
+    with pytest.raises(SinkError) as raised, translated(who, "commit epoch 4", address), commit_outcome(who, address):
+        connection.execute("INSERT INTO flights VALUES (zeroblob(100000))")
     assert type(raised.value) is SinkError
     assert "Sink 'out' could not commit epoch 4 at sqlite:/data/shop.sqlite: no space is left" in raised.value.message

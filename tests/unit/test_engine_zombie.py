@@ -36,10 +36,8 @@ def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
     """The files that an epoch leaves which ends by the fence."""
     store, current = SnapshotStore(str(folder)), current_program(store=str(folder))
     position, queue = Position(catalog.begin_attempt().branch, 1, None), CommitQueue(catalog, current)
+    coordinator = Coordinator(current, catalog, store, queue, position, PendingBases(), now=lambda: datetime.now(UTC))
     with pytest.raises(Fenced):
-        coordinator = Coordinator(
-            current, catalog, store, queue, position, PendingBases(), now=lambda: datetime.now(UTC)
-        )
         coordinator.run_epoch({}, ["command"])
     return store.list("main")
 

@@ -199,7 +199,10 @@ def test_the_deviation_from_another_clock_is_what_the_duration_of_the_call_does_
     assert abs(error) - abs(found) <= took
 
 
-@pytest.mark.parametrize(("wall_error", "starts"), [(0, True), (59 * SECOND, True), (-59 * SECOND, True), (-90 * SECOND, False), (HOUR, False)])
+@pytest.mark.parametrize(
+    ("wall_error", "starts"),
+    [(0, True), (59 * SECOND, True), (-59 * SECOND, True), (-90 * SECOND, False), (HOUR, False)],
+)
 def test_an_attempt_whose_clock_deviates_from_the_catalogs_fails_with_both_times(
     tmp_path: Path, wall_error: int, starts: bool
 ) -> None:
