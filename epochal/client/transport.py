@@ -147,14 +147,15 @@ class Transport:
         """An answer that is read while it comes, without a time limit between its parts."""
         timeout = httpx.Timeout(self._calls.timeout.connect, read=None)
         try:
-            response = self._calls.once(
-                "GET",
-                path_in(self.location.project, path),
-                query=present(query),
-                headers=headers,
-                timeout=timeout,
-                stream=True,
-            )
+            with self._waiting(self.location.url):
+                response = self._calls.once(
+                    "GET",
+                    path_in(self.location.project, path),
+                    query=present(query),
+                    headers=headers,
+                    timeout=timeout,
+                    stream=True,
+                )
         except httpx.TransportError as error:
             raise unavailable(self.location.url, error) from error
         try:
