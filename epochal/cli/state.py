@@ -93,7 +93,7 @@ def get(
         raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
     with connected(url, as_json) as session:
         state = session.client.application(name).state(table)
-        latest = all(given is None for given in then.values())
+        latest = all(value is None for value in then.values())
         if history:
             changes = _found(session, name, latest, lambda: state.history(*columns, limit=limit, **then))
             session.output.result(changes, lambda: history_view(Shown.of(session, name, table).history(changes)))

@@ -20,6 +20,7 @@ from epochal.cli.main import app, main
 from epochal.cli.output import Output
 from tests.service.scripted_answers import Script, answer, problem, scripted
 
+NOW = "2026-01-01T00:00:00Z"
 QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12
 
 
@@ -91,6 +92,62 @@ def test_every_command_says_what_it_waits_for(path: tuple[str, ...], script: Scr
     _, notes = run(*path, *arguments(path, tmp_path))
     assert script.requests, notes
     assert " .." in notes.splitlines()[0], notes
+
+
+NOT_COMMITTED = problem(404, "not-found", "Application 'orders' has not committed an epoch yet, and so has no state.")
+
+
+def application(state: str, epoch: int | None) -> Callable[[BaseHTTPRequestHandler], None]:
+    head = {"branch": "main", "epoch": epoch, "committed_at": NOW, "drained": False}
+    document = {
+        "name": "orders",
+        "state": state,
+        "branch": "main",
+        "version": 1,
+        "artifact": "0" * 64,
+        "parameters": {},
+        "configuration": {},
+        "shadow": False,
+        "revision": "1",
+        **dict.fromkeys(("detail", "parent", "execution", "failure", "restarts")),
+        "head": None if epoch is None else head,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return answer(200, document)
+
+
+def test_get_directly_after_submit_waits_for_the_first_epoch(script: Script) -> None:
+    value = {
+        "table": "spent",
+        "key": {"customer": 42},
+        "value": {"total": 7},
+        "branch": "main",
+        "epoch": 1,
+        "isolation": "read_committed",
+    }
+    script.then(NOT_COMMITTED, application("starting", None), application("starting", None))
+    script.then(application("running", None), application("running", 1), answer(200, value), answer(200, {"items": []}))
+    results, notes = run("get", "orders", "spent", "42")
+    assert "Waiting for the first epoch of orders .." in notes
+    assert "7" in results and "epoch 1 of main" in results, notes
+
+
+@pytest.mark.parametrize("state", ["created", "stopped", "failed"])
+def test_get_does_not_wait_for_an_application_that_does_not_run(script: Script, state: str) -> None:
+    script.then(NOT_COMMITTED, application(state, None))
+    results, notes = run("get", "orders", "spent", "42")
+    assert results == "" and "has not committed an epoch yet" in notes
+    assert len(script.requests) == 2
+
+
+def test_get_does_not_wait_for_a_key_that_is_missing_or_for_the_past(script: Script) -> None:
+    missing = problem(404, "key-not-found", "There is no such key.")
+    script.then(missing, application("running", 3))
+    assert "no such key" in run("get", "orders", "spent", "42")[1]
+    script.then(NOT_COMMITTED, application("running", None))
+    assert "has not committed" in run("get", "orders", "spent", "42", "--epoch", "1")[1]
+    assert not script.steps
 
 
 def test_a_document_for_programs_has_no_such_lines(script: Script) -> None:
