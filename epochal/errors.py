@@ -399,6 +399,18 @@ class CatalogUnavailable(EpochalError):
     slug = "catalog-unavailable"
 
 
+class CatalogFull(CatalogUnavailable):
+    """The catalog cannot be written: no space is left on its disk. Free some space."""
+
+    slug = "catalog-full"
+
+
+class ClockDeviates(EpochalError):
+    """The clock of the driver differs from the clock of the catalog's database by more than the tolerance."""
+
+    slug = "clock-deviates"
+
+
 class LauncherUnavailable(EpochalError):
     """Whoever runs drivers does not answer: what became of them is not known now, and none is started."""
 

@@ -15,6 +15,7 @@ LONGEST = 400
 _UNREACHABLE = ("08", "57P", "53300")
 _REFUSED = ("22", "23")
 _BUSY = ("40", "55P03")
+_FULL = "53100"
 
 
 class RowRefused(SinkError):
@@ -49,7 +50,7 @@ def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_database_error(error) or state(error).startswith((*_REFUSED, *_BUSY)):
+        if not is_database_error(error) or state(error).startswith((*_REFUSED, *_BUSY, _FULL)):
             raise
         raise OutcomeUnknown(
             f"{who}: {address.place} did not answer a COMMIT: {reason(error, address)}. It is looked up, then redone."
@@ -70,14 +71,15 @@ def state(error: BaseException) -> str:
         return found
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return "08006"
-    name, text = type(original).__name__, str(original)
+    name, text, module = type(original).__name__, str(original), type(original).__module__
     if name == "IntegrityError":
         return "23000"
     if name == "DataError":
         return "22000"
+    if "database or disk is full" in text or (module.startswith("pymysql") and text.startswith(("(1021", "(1114"))):
+        return _FULL
     if "database is locked" in text or "Lock wait timeout" in text or "Deadlock found" in text:
         return "55P03"
-    module = type(original).__module__
     lost = ("(2003", "(2006", "(2013", "(2014", "(1053", "(0,")
     if module.startswith("psycopg") and name in ("OperationalError", "ConnectionTimeout"):
         return _state_of_refusal(text)
@@ -123,6 +125,8 @@ def _translation(
         )
     if code.startswith(_BUSY):
         return Busy(f"{what}: something else holds it: {said}. It is tried again.")
+    if code == _FULL:
+        return problem(f"{what}: no space is left on the database's disk: {said}. Free some space; it is tried again.")
     if code.startswith(_UNREACHABLE):
         return problem(f"{what}: it cannot be reached: {said}. Start it, or correct the URL; it is tried again.")
     if code.startswith("42501"):

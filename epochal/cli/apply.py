@@ -140,7 +140,8 @@ class Applying:
         if now.artifact != artifact and desired.code is not None:
             self.session.client.artifacts.upload(desired.code)
         if now.state == "stopping" and plan.verbs:
-            now = self.session.client.applications.wait_until_ended(now.name)
+            with self.session.output.busy(f"Waiting for {now.name} to stop"):
+                now = self.session.client.applications.wait_until_ended(now.name)
             plan = steps(now, desired.application, artifact)
         for number, verb in enumerate(plan.verbs):
             # What follows a verb needs its effect; and who comes between is not run over.

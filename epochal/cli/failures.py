@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from epochal.errors import (
     AuthorError,
+    CatalogFull,
     CatalogUnavailable,
     Conflict,
     EnvironmentProblem,
@@ -34,6 +35,7 @@ class ExitCode(IntEnum):
 _CODES: tuple[tuple[tuple[type[EpochalError], ...], ExitCode], ...] = (
     ((NotFound, SnapshotExpired), ExitCode.NOT_FOUND),
     ((Conflict, PreconditionFailed, Fenced), ExitCode.CONFLICT),
+    ((CatalogFull,), ExitCode.FAILED),
     ((CatalogUnavailable,), ExitCode.UNREACHABLE),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
 )

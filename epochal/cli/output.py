@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from pydantic import BaseModel
@@ -15,6 +16,11 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
+
+QUIET_SECONDS = 2.5
+"""Time after which a command whose notes are not on a terminal prints what it waits for."""
+REPEATED_SECONDS = 30.0
+"""Interval between two such lines."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Output:
     as_json: bool
     results: Console
     notes: Console
+    _waits: list[str] = field(default_factory=list)
 
     @classmethod
     def make(cls, as_json: bool) -> Output:
@@ -35,13 +42,56 @@ class Output:
         return sys.stderr.isatty() and not self.as_json
 
     @contextmanager
-    def busy(self, doing: str) -> Iterator[None]:
-        """A spinner where a person looks, while something takes long."""
-        if not self.animated:
+    def busy(self, doing: str) -> Iterator[Callable[[str], None]]:
+        """Show what the command waits for: a spinner on a terminal; elsewhere a line when the block has taken
+        ``QUIET_SECONDS``, repeated every ``REPEATED_SECONDS``. A document for programs has no such lines.
+
+        The value takes the progress to show beside it. In a block within another one only the outer one is shown.
+        """
+        if self.as_json or self._waits:
+            yield lambda progress: None
+            return
+        self._waits.append(doing)
+        try:
+            with self._spinner(doing) if self.animated else self._lines(doing) as progress:
+                yield progress
+        finally:
+            self._waits.pop()
+
+    @contextmanager
+    def answered(self, url: str) -> Iterator[None]:
+        """Around a request to a control plane. On a terminal a person sees that the command has not ended."""
+        if self.animated:
             yield
             return
-        with self.notes.status(f"{escape(doing)} .."):
+        with self.busy(f"Waiting for the control plane at {url}"):
             yield
+
+    @contextmanager
+    def _spinner(self, doing: str) -> Iterator[Callable[[str], None]]:
+        with self.notes.status(f"{escape(doing)} ..") as status:
+            yield lambda progress: status.update(f"{escape(doing)} .. [dim]{escape(progress)}[/dim]")
+
+    @contextmanager
+    def _lines(self, doing: str) -> Iterator[Callable[[str], None]]:
+        over, latest = threading.Event(), [""]
+
+        def show() -> None:
+            pause = QUIET_SECONDS
+            while not over.wait(pause):
+                self.notes.print(Text(f"{doing} .. {latest[0]}".rstrip(), style="dim"))
+                pause = REPEATED_SECONDS
+
+        def progress(text: str) -> None:
+            latest[0] = text
+
+        thread = threading.Thread(target=show, name="waiting", daemon=True)
+        thread.start()
+        try:
+            yield progress
+        finally:
+            over.set()
+            thread.join()
 
     def result(self, document: Any, view: RenderableType | Callable[[], RenderableType]) -> None:
         """The command's result: the document for programs, or the view for people, made only for them."""
@@ -69,8 +119,11 @@ class Output:
 
 
 def _terminal() -> IO[str] | None:
-    """The terminal by a way of its own: while Spark starts, standard error is dropped, and spinners are to turn."""
-    if not sys.stderr.isatty():
+    """A descriptor of its own for standard error, which is dropped while Spark starts; the notes go on."""
+    try:
+        if sys.stderr.fileno() != 2:
+            return None
+    except (OSError, ValueError):  # it was replaced, and is no file
         return None
     return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")
 

@@ -173,14 +173,18 @@ def _begun(session: Session, name: str, operation: Operation, wait: bool) -> Non
 def _first_answer(session: Session, name: str, query: int) -> str:
     """The query is shown as soon as its epoch has committed, which takes as long as sinks take."""
     queries, end = session.client.application(name).queries, time.monotonic() + COMMIT_SECONDS
-    while True:
-        try:
-            found = queries.get(query)
-            break
-        except NotFound:
-            if time.monotonic() > end:
-                return f"That epoch is being committed; `epochal query show {name} {query}` says its first window then."
-            time.sleep(0.2)
+    with session.output.busy("Waiting for the commit of the epoch"):
+        while True:
+            try:
+                found = queries.get(query)
+                break
+            except NotFound:
+                if time.monotonic() > end:
+                    return (
+                        f"That epoch is being committed; `epochal query show {name} {query}` says its first window "
+                        "then."
+                    )
+                time.sleep(0.2)
     if found.first_window is None:
         return "It answers every window, when the watermark has reached its end."
     window = _window(found.first_window.start, found.first_window.end)

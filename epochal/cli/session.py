@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from rich.markup import escape
-
 from epochal.cli.output import Output
 from epochal.client import Application, Client, Operation
 from epochal.errors import Conflict
@@ -22,21 +20,17 @@ class Session:
     output: Output
 
     def wait(self, operation: Operation, doing: str) -> Operation:
-        """Wait for the operation's success, with a spinner where a person looks. Raises what it failed with."""
-        if not self.output.animated:
-            return self.client.operations.wait(operation)
-        with self.output.notes.status(f"{doing} ..") as status:
-            return self.client.operations.wait(
-                operation, lambda now: status.update(f"{doing} .. [dim]{escape(now.progress or '')}[/dim]")
-            )
+        """Wait for the operation's success, and show so. Raises what it failed with."""
+        with self.output.busy(doing) as progress:
+            return self.client.operations.wait(operation, lambda now: progress(now.progress or ""))
 
     def wait_until_running(self, name: str) -> Application:
-        """Wait until the application runs, with a spinner where a person looks. Raises what it failed with."""
+        """Wait until the application runs, and show so. Raises what it failed with."""
         with self._seen(f"Starting {name}") as progress:
             return self.client.applications.wait_until_running(name, progress)
 
     def wait_until_taken(self, name: str) -> Application:
-        """Wait until the application has taken what was available, with a spinner where a person looks.
+        """Wait until the application has taken what was available, and show so.
 
         Raises what it failed with, ``Conflict`` when somebody stopped it before.
         """
@@ -51,12 +45,9 @@ class Session:
         return application
 
     @contextmanager
-    def _seen(self, doing: str) -> Iterator[Callable[[Application], None] | None]:
-        if not self.output.animated:
-            yield None
-            return
-        with self.output.notes.status(f"{doing} ..") as status:
-            yield lambda now: status.update(f"{doing} .. [dim]{escape(_progress(now))}[/dim]")
+    def _seen(self, doing: str) -> Iterator[Callable[[Application], None]]:
+        with self.output.busy(doing) as progress:
+            yield lambda now: progress(_progress(now))
 
 
 def _progress(application: Application) -> str:
@@ -71,5 +62,6 @@ chosen_project: ContextVar[str | None] = ContextVar("chosen_project", default=No
 @contextmanager
 def connected(url: str | None, as_json: bool, project: str | None = None) -> Iterator[Session]:
     """``project``: the one that is meant, where it is not what ``epochal --project`` says."""
-    with Client(url, project=project or chosen_project.get()) as client:
-        yield Session(client, Output.make(as_json))
+    output = Output.make(as_json)
+    with Client(url, project=project or chosen_project.get(), waiting=output.answered) as client:
+        yield Session(client, output)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import typer
 from rich.console import Group, RenderableType
@@ -17,10 +17,16 @@ from epochal.cli.key_command import KeyCommand, key_columns
 from epochal.cli.listing import Column, Listing
 from epochal.cli.options import At, Json, Name, Tag, Url, moment
 from epochal.cli.past_view import blame_view, history_view
-from epochal.cli.session import connected
+from epochal.cli.session import Session, connected
 from epochal.client import StateValue
+from epochal.errors import NotFound
 
 app = typer.Typer()
+
+FIRST_EPOCH_SECONDS = 120.0
+"""Maximum time that a look-up waits for the first epoch of an application that runs."""
+
+Answer = TypeVar("Answer")
 
 
 class IsolationName(StrEnum):
@@ -74,6 +80,8 @@ def get(
 ) -> None:
     """Look one key up in an application's state, or into its past; also while the application is stopped.
 
+    Right after `epochal submit` it waits for the first epoch.
+
     Options come first. A key that begins with a hyphen, such as a negative number, comes after --:
     epochal get APP TABLE -- -5
     """
@@ -85,21 +93,43 @@ def get(
         raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
     with connected(url, as_json) as session:
         state = session.client.application(name).state(table)
+        latest = all(value is None for value in then.values())
         if history:
-            changes = state.history(*columns, limit=limit, **then)
+            changes = _found(session, name, latest, lambda: state.history(*columns, limit=limit, **then))
             session.output.result(changes, lambda: history_view(Shown.of(session, name, table).history(changes)))
         elif blame:
-            found = state.blame(*columns, **then)
+            found = _found(session, name, latest, lambda: state.blame(*columns, **then))
             session.output.result(found, lambda: blame_view(Shown.of(session, name, table).blame(found)))
         else:
-            answer = state.get(
-                *columns,
-                min_epoch=min_epoch,
-                wait_seconds=wait_seconds,
-                isolation=None if isolation is None else isolation.value,
-                **then,
+            answer = _found(
+                session,
+                name,
+                latest and min_epoch is None,
+                lambda: state.get(
+                    *columns,
+                    min_epoch=min_epoch,
+                    wait_seconds=wait_seconds,
+                    isolation=None if isolation is None else isolation.value,
+                    **then,
+                ),
             )
             session.output.result(answer, lambda: value_view(Shown.of(session, name, table).lookup(answer)))
+
+
+def _found(session: Session, name: str, latest: bool, look: Callable[[], Answer]) -> Answer:
+    """The answer of ``look``. Where the latest state is meant, and a driver runs that has not committed an epoch yet,
+    the first epoch is waited for."""
+    try:
+        return look()
+    except NotFound:
+        application = session.client.applications.get(name)
+        if not latest or application.head is not None or application.state not in ("starting", "running"):
+            raise
+    with session.output.busy(f"Waiting for the first epoch of {name}") as progress:
+        session.client.applications.wait_until_committed(
+            name, lambda now: progress(now.detail or now.state), FIRST_EPOCH_SECONDS
+        )
+    return look()
 
 
 def value_view(answer: StateValue) -> RenderableType:

@@ -168,7 +168,7 @@ class Applications:
 
         Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
         """
-        return self._wait(name, ("created", "starting"), "to run", on_progress, timeout_seconds)
+        return self._wait(name, _in("created", "starting"), "to run", on_progress, timeout_seconds)
 
     def wait_until_ended(
         self,
@@ -180,12 +180,28 @@ class Applications:
 
         Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
         """
-        return self._wait(name, ("created", "starting", "running", "stopping"), "to end", on_progress, timeout_seconds)
+        runs = _in("created", "starting", "running", "stopping")
+        return self._wait(name, runs, "to end", on_progress, timeout_seconds)
+
+    def wait_until_committed(
+        self,
+        name: str,
+        on_progress: Callable[[Application], None] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Application:
+        """Wait until a started application has committed its first epoch, or has ended without one.
+
+        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
+        """
+        runs = _in("starting", "running", "stopping")
+        return self._wait(
+            name, lambda now: now.head is None and runs(now), "to commit an epoch", on_progress, timeout_seconds
+        )
 
     def _wait(
         self,
         name: str,
-        while_in: tuple[ApplicationState, ...],
+        waits: Callable[[Application], bool],
         what: str,
         on_progress: Callable[[Application], None] | None,
         timeout_seconds: float | None,
@@ -193,7 +209,7 @@ class Applications:
         seen = poll(
             self.get(name),
             lambda: self.get(name),
-            until=lambda now: now.state not in while_in,
+            until=lambda now: not waits(now),
             on_progress=on_progress,
             timeout_seconds=timeout_seconds,
             what=f"application {name} {what}",
@@ -216,3 +232,7 @@ def _check_copy(into: str, at: datetime | None, artifact: str | None) -> None:
         raise OptionError(
             "A fork into another project has the code of its source. Make it without start, and upgrade it there."
         )
+
+
+def _in(*states: ApplicationState) -> Callable[[Application], bool]:
+    return lambda now: now.state in states

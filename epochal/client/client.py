@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 
 from epochal.client.application import ApplicationHandle
@@ -17,7 +18,7 @@ from epochal.client.operations import Operations
 from epochal.client.projects import Projects
 from epochal.client.store import Store
 from epochal.client.tokens import Audit, Tokens
-from epochal.client.transport import Transport
+from epochal.client.transport import Transport, Waiting
 from epochal.client.webhooks import Webhooks
 from epochal.errors import CatalogUnavailable, EnvironmentProblem
 
@@ -35,6 +36,8 @@ class Client:
     ``token`` to ``EPOCHAL_TOKEN``, to that of who has logged in there or, for a loopback URL, to the ``admin.token`` of
     the local data directory (``EPOCHAL_HOME``).
 
+    ``waiting`` returns a context that each request is made in, with its repetitions, for a caller that shows it.
+
     Every call raises the :class:`epochal.errors.EpochalError` that the control plane met, and ``CatalogUnavailable``
     when none answers.
     """
@@ -46,8 +49,9 @@ class Client:
         *,
         project: str | None = None,
         timeout_seconds: float = 30.0,
+        waiting: Waiting = nullcontext,
     ) -> None:
-        self._transport = Transport(locate(url, token, project), timeout_seconds)
+        self._transport = Transport(locate(url, token, project), timeout_seconds, waiting)
         self.projects = Projects(self._transport)
         self.artifacts = Artifacts(self._transport)
         self.operations = Operations(self._transport)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from typing import Any, cast
@@ -31,13 +31,17 @@ from epochal.wire.http import AsyncHttpCalls, ControlPlanes, HttpCalls
 from epochal.wire.problems import error_of_response
 from epochal.wire.projects import path_in
 
+Waiting = Callable[[str], AbstractContextManager[object]]
+"""A context around each request and its repetitions; its argument is the control plane's URL."""
+
 
 class Transport:
     """Requests to one control plane. Thread-safe, as the pool below it is. :class:`~epochal.client.exchanges.Patience`
     says what is repeated."""
 
-    def __init__(self, location: Location, timeout_seconds: float) -> None:
+    def __init__(self, location: Location, timeout_seconds: float, waiting: Waiting = nullcontext) -> None:
         self.location = location
+        self._waiting = waiting
         # A proxy from the environment can never reach this machine's own loopback interface.
         self._calls = HttpCalls(
             ControlPlanes([location.url]), _headers(location), timeout_seconds, trust_environment=not location.loopback
@@ -64,15 +68,16 @@ class Transport:
     def send(self, request: Request) -> httpx.Response:
         """A successful answer. Raises the error that any other one stands for; ``CatalogUnavailable``."""
         try:
-            response = self._calls.call(
-                request.method,
-                path_in(self.location.project, request.path),
-                Patience(),
-                query=request.parameters,
-                content=request.content,
-                headers=request.headers(),
-                timeout=request.timeout_seconds,
-            )
+            with self._waiting(self.location.url):
+                response = self._calls.call(
+                    request.method,
+                    path_in(self.location.project, request.path),
+                    Patience(),
+                    query=request.parameters,
+                    content=request.content,
+                    headers=request.headers(),
+                    timeout=request.timeout_seconds,
+                )
         except httpx.TransportError as error:
             raise unavailable(self.location.url, error) from error
         return succeeded(response)
@@ -142,14 +147,15 @@ class Transport:
         """An answer that is read while it comes, without a time limit between its parts."""
         timeout = httpx.Timeout(self._calls.timeout.connect, read=None)
         try:
-            response = self._calls.once(
-                "GET",
-                path_in(self.location.project, path),
-                query=present(query),
-                headers=headers,
-                timeout=timeout,
-                stream=True,
-            )
+            with self._waiting(self.location.url):
+                response = self._calls.once(
+                    "GET",
+                    path_in(self.location.project, path),
+                    query=present(query),
+                    headers=headers,
+                    timeout=timeout,
+                    stream=True,
+                )
         except httpx.TransportError as error:
             raise unavailable(self.location.url, error) from error
         try:

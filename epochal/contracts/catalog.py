@@ -239,6 +239,8 @@ class RecoveryPoint(_Record):
     """How the branch began, where it stands on a snapshot: ``fork``, ``rollback``, ``import`` or ``start``."""
     succession: Succession | None = None
     """Other branches of the application, if there are any with epochs."""
+    catalog_time: datetime | None = None
+    """The clock of the catalog's database when this was read; ``None``: the catalog has no clock of its own."""
 
 
 class Directive(_Record):

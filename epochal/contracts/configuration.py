@@ -64,7 +64,7 @@ class Autoscaling(BaseModel):
         return self
 
 
-LATER = ("guarantee", "autoscaling")
+LATER = ("guarantee", "autoscaling", "clock_tolerance_seconds")
 """Settings that control planes and drivers of an earlier version do not know. They refuse an application for what they
 do not know, and are to run all others beside those of this version."""
 
@@ -86,6 +86,13 @@ class Configuration(BaseModel):
         description="synchronous: an epoch opens when all before are committed, whatever max_uncommitted_epochs says.",
     )
     epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
+    clock_tolerance_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        description="Maximum deviation of a driver's wall clock from epoch time, and from the clock of the catalog's "
+        "database at the start of an attempt. A wall clock that deviates more is ignored, or refused at the start.",
+    )
     tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
     retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
     retained_seconds: float | None = Field(None, gt=0, description="Snapshots older than this expire, too.")

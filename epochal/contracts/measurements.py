@@ -190,6 +190,10 @@ class Moment(_Measured):
     state_rows: int | None = Field(default=None, ge=0)
     """In the files of the latest snapshot: bases, and each change since."""
     state_bytes: int | None = Field(default=None, ge=0)
+    clock_deviation_seconds: float = 0.0
+    """The driver's wall clock minus its first reading and the time that has elapsed since."""
+    epoch_time_ahead_seconds: float = Field(default=0.0, ge=0)
+    """Epoch time of the latest epoch minus the clock."""
     load: Load | None = None
     """``None`` before the first epoch of the attempt or version."""
 

@@ -36,7 +36,7 @@ from epochal.contracts.inbox import InboxPage
 from epochal.contracts.measurements import DriverReport
 from epochal.driver.decided import Decided
 from epochal.driver.orders import DriverOrders
-from epochal.errors import CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
+from epochal.errors import CatalogFull, CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
 from epochal.wire.driver import (
     CALLS_HEADER,
@@ -70,7 +70,7 @@ HEARTBEAT_SECONDS = 2.0
 _CALLS_SECONDS = 3.0
 """Beside that, for some megabytes of calls."""
 _REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
-_REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, OutcomeUnknown.slug})
+_REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, CatalogFull.slug, OutcomeUnknown.slug})
 
 
 class HttpCatalog(Catalog):
@@ -291,15 +291,17 @@ class _Repeating:
         self._once_each = once_each
         self._asked = 0
         self._pause = FIRST_PAUSE_SECONDS
-        self._reason = ""
+        self._reason, self._full = "", False
 
     def pause(self, outcome: Outcome) -> float | None:
         if isinstance(outcome, httpx.Response):
             if not _worth_repeating(outcome):
                 return None
-            self._reason = f"HTTP status {outcome.status_code}"
+            problem = problem_in(outcome)
+            self._full = problem is not None and slug_of(problem) == CatalogFull.slug
+            self._reason = f"HTTP status {outcome.status_code}" if problem is None else problem.detail
         else:
-            self._reason = f"{type(outcome).__name__}: {outcome}"
+            self._full, self._reason = False, f"{type(outcome).__name__}: {outcome}"
         self._asked += 1
         if self._asked % len(self._control_planes) != 0:
             return 0.0
@@ -311,6 +313,8 @@ class _Repeating:
         return pause
 
     def given_up(self, path: str) -> CatalogUnavailable:
+        if self._full:
+            return CatalogFull(self._reason)
         patience = "" if self._patience_seconds is None else f" for {self._patience_seconds:g} s"
         return CatalogUnavailable(f"No control plane answered {path!r}{patience} ({self._reason}). Is it up?")
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
-from epochal.contracts.conditions import EpochConditions, microseconds
+from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.source import Slice, Source
 from epochal.snapshots.in_flight import hop_of
 from epochal.snapshots.internal_source import internal_sources
@@ -28,9 +27,10 @@ def in_rounds(
     return conditions.model_copy(update={"hop": hop, "converged": converged})
 
 
-def conditions_at_rest(parent: Manifest, now: datetime) -> EpochConditions:
-    """Of an epoch in which no operator runs: nothing could fire, so that no watermark may advance."""
-    before = parent.clock
-    clock = before.model_copy(update={"epoch_time": max(microseconds(now), before.epoch_time)})
+def conditions_at_rest(parent: Manifest) -> EpochConditions:
+    """Conditions of an epoch in which no operator runs: nothing could fire, so that neither watermarks nor epoch time
+    advance. No driver has compared the clock of the process that writes such an epoch."""
     queries = None if parent.conditions is None else parent.conditions.queries
-    return EpochConditions(clock=clock, queries=None if queries is None else queries.model_copy(update={"removed": ()}))
+    return EpochConditions(
+        clock=parent.clock, queries=None if queries is None else queries.model_copy(update={"removed": ()})
+    )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -63,9 +63,10 @@ class Coordinator:
     commits: CommitQueue
     position: Position
     bases: PendingBases
+    now: Callable[[], datetime]
+    """Epoch time of an epoch that is opened at this moment, in UTC: the attempt's :class:`EpochClock`."""
     changes: list[Change] = field(default_factory=list)
     """Reconfigurations that take effect with the next epoch."""
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
     meter: Meter = field(default_factory=Meter)

@@ -18,6 +18,7 @@ from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
+from epochal.engine.clock import EpochClock
 from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
@@ -52,7 +53,8 @@ class Hooks:
 
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
     ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
-    also wake the loop. ``at_end`` is called before ``catalog.finish``.
+    also wake the loop. ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is
+    called before ``catalog.finish``.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -61,6 +63,7 @@ class Hooks:
     load: Callable[[VersionOrder], Graph] = _no_other_version
     meter: Meter | None = None
     inbox: Inbox = NO_INBOX
+    clock: EpochClock | None = None
     at_end: Callable[[], None] = lambda: None
 
 
@@ -90,6 +93,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     current = CurrentProgram(program)
     meter = hooks.meter or Meter()
     queue = CommitQueue(catalog, current, meter=meter)
+    clock = hooks.clock or EpochClock(lambda: current.program.configuration.clock_tolerance_seconds)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
 
@@ -100,11 +104,14 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     for name, sink in program.participants.sinks.items():
         until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
     catalog.heartbeat(DriverStatus(phase="recovering"))
-    recovery = Recovery(program, catalog, store, queue, time.sleep, note)
+    recovery = Recovery(program, catalog, store, queue, time.sleep, note, clock)
     with meter.step("R"):
         position = recovery.run()
     meter.blocked({})
     meter.sized(lambda: size_of(position))
+    meter.timed(lambda: clock.report(_epoch_time(position)))
+    if warning := clock.warning(_epoch_time(position)):
+        log.warning("%s", warning)
     continuing = going_on(program, position.snapshot, position.next_epoch)
     if continuing is not program:
         program = continuing
@@ -121,6 +128,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         commits=queue,
         position=position,
         bases=bases,
+        now=clock,
         changes=changes,
         meter=meter,
     )
@@ -163,6 +171,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
             on_epoch=hooks.on_epoch,
             stop_requested=hooks.stop_requested,
             sleep=hooks.inbox.wait,
+            clock_warning=lambda: clock.warning(_epoch_time(position)),
         ).run()
     finally:
         commits.stop()
@@ -189,6 +198,11 @@ def size_of(position: Position) -> tuple[int, int]:
     """Rows and bytes of the files that the state consists of."""
     chains = list(position.chains.values())
     return sum(rows_of(chain) for chain in chains), bytes_of_bases(chains) + bytes_of_deltas(chains)
+
+
+def _epoch_time(position: Position) -> int | None:
+    """Epoch time of the latest prepared epoch, in microseconds."""
+    return None if position.snapshot is None else position.snapshot.clock.epoch_time
 
 
 def _first_changes(position: Position, begun: Change | None) -> list[Change]:

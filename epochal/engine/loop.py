@@ -44,6 +44,7 @@ class EpochLoop:
     stop_requested: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    clock_warning: Callable[[], str | None] = lambda: None
     _failed_in_a_row: int = field(default=0, init=False)
     _epochs_run: int = field(default=0, init=False)
 
@@ -212,5 +213,6 @@ class EpochLoop:
         blocked = list(self.commits.queue.waiting.values())
         self.coordinator.meter.blocked({item.sink: item.since for item in blocked})
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None
-        waiting = "; ".join(map(str, blocked))
-        return DriverStatus(phase="waiting" if waiting else "running", detail=waiting or None, epoch=epoch)
+        warning = self.clock_warning()
+        detail = "; ".join([*map(str, blocked), *([] if warning is None else [warning])])
+        return DriverStatus(phase="waiting" if blocked else "running", detail=detail or None, epoch=epoch)

@@ -130,6 +130,7 @@ class Meter:
         self._blocked: Mapping[str, datetime] = {}
         self._idle_at: datetime | None = None
         self._size: Callable[[], tuple[int, int]] | None = None
+        self._clocks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
         self._reports = 0
 
     @contextmanager
@@ -216,7 +217,12 @@ class Meter:
         """How to find rows and bytes of the state's files; called when a report is made."""
         self._size = size
 
+    def timed(self, clocks: Callable[[], tuple[float, float]]) -> None:
+        """How to find the deviation of the wall clock, and how far epoch time is ahead of it, in seconds."""
+        self._clocks = clocks
+
     def report(self) -> DriverReport:
+        deviation, ahead = self._clocks()
         rows, size = (None, None) if self._size is None else self._size()
         with self._lock:
             self._reports += 1
@@ -235,6 +241,8 @@ class Meter:
                 idle_at=self._idle_at,
                 state_rows=rows,
                 state_bytes=size,
+                clock_deviation_seconds=deviation,
+                epoch_time_ahead_seconds=ahead,
                 load=self._load.report(),
             )
             return DriverReport(number=self._reports, totals=totals, moment=moment)

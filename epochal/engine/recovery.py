@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from epochal.contracts.catalog import Catalog, Change, Failure, ManifestReference, RecoveryPoint, Succession
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.engine import points
+from epochal.engine.clock import EpochClock
 from epochal.engine.commits import CommitQueue, Waiting, drain, until_available
 from epochal.engine.job import Participants
 from epochal.engine.position import Position
@@ -31,6 +33,8 @@ from epochal.state.accepted_differences import check_acceptance
 
 log = logging.getLogger(__name__)
 
+_ANSWERED_WITHIN: Final = timedelta(seconds=30)
+
 
 @dataclass
 class Recovery:
@@ -42,6 +46,8 @@ class Recovery:
     commits: CommitQueue
     pause: Callable[[float], None]
     note: Callable[[Sequence[Waiting]], None]
+    clock: EpochClock | None = None
+    """The attempt's clock, compared with the clock of the catalog's database; ``None``: the caller sets the time."""
     begun: Change | None = None
     """How the branch began, once it is known."""
     succession: Succession | None = None
@@ -60,12 +66,23 @@ class Recovery:
 
     def _take_over(self) -> RecoveryPoint:
         """R1: fence earlier attempts, in the catalog first, then in every sink."""
-        point = self.catalog.begin_attempt()
+        point = self._begin_attempt()
         points.R1_BEGUN.hit()
         scope = decided_scope(self.program.orders, point.branch, point.head)
         take_over(self.program.participants, scope, point.succession, self.pause, self.note)
         points.R1_FENCED.hit()
         log.info("R1 take over: branch %s, attempt %d", point.branch, point.attempt)
+        return point
+
+    def _begin_attempt(self) -> RecoveryPoint:
+        if self.clock is None:
+            return self.catalog.begin_attempt()
+        while True:
+            asked = self.clock()
+            point = self.catalog.begin_attempt()
+            if self.clock() - asked < _ANSWERED_WITHIN:
+                break  # an answer that took longer says too little about the clock
+        self.clock.compare(asked, point.catalog_time)
         return point
 
     def _find(self, point: RecoveryPoint) -> Position:

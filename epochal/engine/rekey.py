@@ -80,14 +80,13 @@ def rekey(
         for base in _bases(spark, _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, at))
     ]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
-    now, command = datetime.now(UTC), Command(kind="rekey")
-    conditions = conditions_at_rest(before, now).opened("command", commands=[command])
+    conditions = conditions_at_rest(before).opened("command", commands=[Command(kind="rekey")])
     scope = EpochScope(orders.application, at, orders.attempt, head.key)
     rekeyed = manifest_of(
         _as_before(program, before),
         head,
         EpochPlan(scope, conditions, slices={}, chains=chains),
-        now,
+        datetime.now(UTC),
         bases=bases,
         source_checkpoints={name: source.checkpoint() for name, source in program.participants.sources.items()},
         due=before.due,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -15,6 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import QueuePool
 
 from epochal.errors import (
+    CatalogFull,
     CatalogUnavailable,
     CatalogVersion,
     Conflict,
@@ -46,6 +49,10 @@ TRUSTED_SECONDS = 1.0
 """A connection that answered so long ago is taken to be there, by what answers drivers, supervises and leads: who
 calls them calls again, and they do so themselves."""
 _INSUFFICIENT_PRIVILEGE = "42501"
+_DISK_FULL = "53100"
+_IO = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_LEAST_FREE_BYTES = 64 << 10
+"""SQLite grows its log by pages, and its shared memory by 32 KB."""
 _PATIENCE = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -78,7 +85,8 @@ class Database:
         self._connections = connections
         self._engine = make_engine(url, connections, urgent)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
-        self._turns = turns_of(Path(file)) if file else None
+        self._file = Path(file) if file else None
+        self._turns = None if self._file is None else turns_of(self._file)
         self._urgent = urgent
         self._writing_engine = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)
@@ -110,13 +118,13 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """One read transaction: everything read in it is from one moment on SQLite."""
-        with _translated(), self._read() as session:
+        with _translated(self._file), self._read() as session:
             yield session
 
     @contextmanager
     def reading_one_moment(self) -> Iterator[Session]:
         """As :meth:`reading`; everything read in it is from one moment on PostgreSQL, too."""
-        with _translated(), self._read() as session:
+        with _translated(self._file), self._read() as session:
             if self._engine.dialect.name == "postgresql":
                 session.connection(
                     execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -130,7 +138,7 @@ class Database:
         ``write``: which of the writes it is that drivers ask for. Raises ``Conflict``, ``NameTaken``,
         ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
         """
-        with self._turn(), _translated(), self._write() as session:
+        with self._turn(), _translated(self._file), self._write() as session:
             yield session
             session.flush()
             if not self._keeps_events:
@@ -146,8 +154,10 @@ class Database:
             try:
                 session.commit()
             except (exc.OperationalError, exc.InterfaceError) as error:
-                reason = _reason(error)
-                raise OutcomeUnknown(f"The catalog did not answer a commit: {reason}. Read it again.") from error
+                if _refused_for_space(error):
+                    raise  # by the database, so that it is known that the transaction was not committed
+                reason = _no_space(error, self._file) or f"The catalog did not answer a commit: {_reason(error)}."
+                raise OutcomeUnknown(f"{reason} Read it again.") from error
         if claim is not None:
             claim.acted = True
         if noted is not None:
@@ -177,7 +187,7 @@ class Database:
         """As :meth:`writing`, for changes of tables. SQLite's are made anew and take the old ones' names, which foreign
         keys forbid while they are checked row by row: there they are checked at the end. Raises ``CatalogVersion``."""
         sqlite = self._engine.dialect.name == "sqlite"
-        with self._turn(), _translated(), self._writing_engine.connect() as connection:
+        with self._turn(), _translated(self._file), self._writing_engine.connect() as connection:
             # Within a transaction this pragma does nothing, so SQLAlchemy, which would begin one, is not asked.
             driver: Any = connection.connection.driver_connection
             if sqlite:
@@ -198,7 +208,7 @@ class Database:
     @contextmanager
     def without_transaction(self) -> Iterator[Connection]:
         """PostgreSQL only: each statement by itself, for those that no transaction may hold."""
-        with _translated(), self._engine.connect() as connection:
+        with _translated(self._file), self._engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def close(self) -> None:
@@ -337,7 +347,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(file: Path | None) -> Iterator[None]:
     try:
         yield
     except exc.IntegrityError as error:
@@ -348,6 +358,8 @@ def _translated() -> Iterator[None]:
     except exc.DataError as error:
         raise InvalidInput(f"A value cannot be kept in the catalog: {_reason(error)}.") from error
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
+        if full := _no_space(error, file):
+            raise CatalogFull(full) from error
         raise CatalogUnavailable(f"The catalog cannot be reached or written: {_reason(error)}.") from error
     except exc.DBAPIError as error:
         if error.connection_invalidated:
@@ -357,6 +369,27 @@ def _translated() -> Iterator[None]:
                 f"The catalog refuses its role: {_reason(error)}. `epochal doctor` says what to grant."
             ) from error
         raise
+
+
+def _refused_for_space(error: exc.SQLAlchemyError) -> bool:
+    original = getattr(error, "orig", None)
+    return (
+        getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        or getattr(original, "sqlstate", None) == _DISK_FULL
+    )
+
+
+def _no_space(error: exc.SQLAlchemyError, file: Path | None) -> str | None:
+    """A sentence on the full disk that has caused ``error``. For its log and its shared memory SQLite reports a full
+    disk as an I/O error, or as a file that cannot be opened."""
+    full = _refused_for_space(error)
+    if not full and file is not None and getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _IO:
+        with suppress(OSError):
+            full = shutil.disk_usage(file.parent).free < _LEAST_FREE_BYTES
+    if not full:
+        return None
+    place = "of its database's server" if file is None else f"with the file {file}"
+    return f"The catalog cannot be written: no space is left on the disk {place} ({_reason(error)}). Free some space."
 
 
 def _reason(error: exc.SQLAlchemyError) -> str:

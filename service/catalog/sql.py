@@ -33,7 +33,7 @@ from epochal.service.catalog.driver_reports import keep_report
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
-from epochal.service.catalog.types import now
+from epochal.service.catalog.types import database_now, now
 from epochal.standing.outcomes import CHANGE, outcomes_of
 
 
@@ -73,6 +73,7 @@ class SqlCatalog(Catalog):
                 first_epoch=writer.first_epoch() or writer.next_epoch(),
                 begun=begun_with(branch),
                 succession=succession_of(session, branch),
+                catalog_time=database_now(session),
             )
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from epochal.errors import CatalogUnavailable, EnvironmentProblem
+from epochal.errors import CatalogFull, CatalogUnavailable, EnvironmentProblem
 
 STAND_BACK_SECONDS = 0.1
 """So long at most another process's urgent writers go first, one after the other."""
@@ -124,6 +125,10 @@ class _Urgency:
             try:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise CatalogFull(
+                        f"The catalog cannot be written: no space is left for {self._path}. Free some space."
+                    ) from error
                 raise EnvironmentProblem(
                     f"{self._path}, by which writers of the catalog take turns, cannot be opened: {error.strerror}. "
                     "Let the control plane's user write to the catalog's folder."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from epochal.contracts.catalog import QueryCommand, QueryCommandKind
@@ -20,6 +20,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.query_commands import QueryCommandRepository
+from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.service.domain.permissions import Principal
@@ -59,6 +60,7 @@ class QueryService:
             if execution is None:
                 raise _not_running(application)
             graph = VersionRepository(session).numbered(row, execution.version).graph
+            moment = database_now(session)  # with which every attempt has compared its own clock
         place = _place(application, graph or {}, request.operator)
         query = bound(request.query, place.columns, place.limits)
         active = self._in_force.of(application).queries
@@ -67,7 +69,7 @@ class QueryService:
                 f"Application {application!r} has {place.limits.queries:,} standing queries in {place.operator!r}, as "
                 "many as it allows. Drop one that is not needed any more."
             )
-        expires_at = None if request.expires_after is None else _after(request.expires_after)
+        expires_at = None if request.expires_after is None else _after(moment, request.expires_after)
 
         def command(number: int) -> QueryCommand:
             return QueryCommand(
@@ -148,11 +150,11 @@ def _place(application: str, graph: Mapping[str, Any], named: str | None) -> Pla
     return Place(node["name"], nodes[node["inputs"][0]].get("columns") or {}, limits)
 
 
-def _after(text: str) -> int:
+def _after(moment: datetime, text: str) -> int:
     """Microseconds from the Unix epoch."""
     try:
         length = fixed_interval("expires_after", text, least=1)
-        return microseconds(datetime.now(UTC) + timedelta(microseconds=length))
+        return microseconds(moment + timedelta(microseconds=length))
     except (PipelineError, OverflowError) as error:
         raise OptionError(str(error)) from None
 

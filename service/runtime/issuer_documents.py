@@ -35,8 +35,14 @@ class IssuerDocuments:
         self._token = token
         self._seconds = seconds
 
-    def document(self, url: str) -> dict[str, Any]:
-        """A JSON object. Raises ``OSError`` and ``ValueError``, which say what was wrong with it or the way to it.
+    def documents(self) -> Callable[[str], dict[str, Any]]:
+        """:meth:`document` of several URLs, which together take no longer than one."""
+        until = time.monotonic() + self._seconds
+        return lambda url: self.document(url, max(0.1, until - time.monotonic()))
+
+    def document(self, url: str, seconds: float | None = None) -> dict[str, Any]:
+        """A JSON object, within ``seconds`` (those of this object). Raises ``OSError`` and ``ValueError``, which say
+        what was wrong with it or the way to it.
 
         No proxy is asked, and no redirect followed: one would carry the control plane's own token elsewhere.
         """
@@ -47,7 +53,8 @@ class IssuerDocuments:
         headers = {"Accept": "*/*", "Connection": "close", **self._authorization()}
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         with closing(self._connection(parts.scheme, parts.hostname, parts.port)) as connection:
-            data = _within(self._seconds, connection, lambda until: _read(connection, path, headers, until))
+            within = self._seconds if seconds is None else seconds
+            data = _within(within, connection, lambda until: _read(connection, path, headers, until))
         try:
             document = json.loads(data)
         except RecursionError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from epochal.errors import IssuerUnavailable
 from epochal.service.domain.identity import OidcSettings, person_of
@@ -30,20 +32,22 @@ class PersonTokens:
 
     def _published(self) -> Keys:
         issuer = self._settings.issuer
+        document = self._documents.documents()
         try:
-            return Keys.of(issuer, self._documents.document(self._settings.keys or self._discovered(issuer)))
+            return Keys.of(issuer, document(self._settings.keys or _discovered(issuer, document)))
         except (OSError, ValueError) as error:
             raise IssuerUnavailable(
                 f"Tokens of people cannot be verified now: the keys of the identity provider {issuer} cannot be had "
                 f"({error}). It has to be reachable from the control plane."
             ) from error
 
-    def _discovered(self, issuer: str) -> str:
-        """Raises ``OSError`` and ``ValueError``."""
-        document = self._documents.document(issuer.rstrip("/") + _DISCOVERY)
-        if document.get("issuer") != issuer:
-            raise ValueError(f"its discovery document is of another issuer, {document.get('issuer')!r}")
-        keys = document.get("jwks_uri")
-        if not isinstance(keys, str):
-            raise ValueError("its discovery document has no `jwks_uri`")
-        return keys
+
+def _discovered(issuer: str, document: Callable[[str], dict[str, Any]]) -> str:
+    """Raises ``OSError`` and ``ValueError``."""
+    found = document(issuer.rstrip("/") + _DISCOVERY)
+    if found.get("issuer") != issuer:
+        raise ValueError(f"its discovery document is of another issuer, {found.get('issuer')!r}")
+    keys = found.get("jwks_uri")
+    if not isinstance(keys, str):
+        raise ValueError("its discovery document has no `jwks_uri`")
+    return keys

@@ -26,9 +26,10 @@ class PodTokens:
         return pod_of(self._tokens.claims(token))
 
     def _published(self) -> Keys:
+        document = self._documents.documents()
         try:
-            keys = self._documents.document(self._issuer.keys or f"{_cluster()}{_KEYS}")
-            issuer = self._issuer.issuer or self._documents.document(f"{_cluster()}{_DISCOVERY}")["issuer"]
+            keys = document(self._issuer.keys or f"{_cluster()}{_KEYS}")
+            issuer = self._issuer.issuer or document(f"{_cluster()}{_DISCOVERY}")["issuer"]
             return Keys.of(str(issuer), keys)
         except (OSError, KeyError, ValueError) as error:
             raise LauncherUnavailable(

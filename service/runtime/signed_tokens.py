@@ -10,7 +10,7 @@ from typing import Any
 
 import jwt
 
-from epochal.errors import EpochalError, Unauthenticated
+from epochal.errors import EpochalError, IssuerUnavailable, Unauthenticated
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 ALGORITHMS = (*_RSA, "ES256", "ES384", "ES512", "EdDSA")
@@ -70,7 +70,8 @@ def _by_algorithm(item: dict[str, Any]) -> dict[str, jwt.PyJWK]:
 
 class SignedTokens:
     """``keys`` asks the issuer; it may block for seconds, and raises the ``EpochalError`` that says that the issuer
-    does not answer. Safe from any thread: one asks, and the others wait only where they need what it gets."""
+    does not answer. Safe from any thread: one asks, and the others wait only where they need what it gets. While the
+    issuer is asked again after a failure, they do not wait: they raise that failure."""
 
     def __init__(self, audience: str, keys: Callable[[], Keys], clock: Callable[[], float] = time.monotonic) -> None:
         self._audience = audience
@@ -118,9 +119,10 @@ class SignedTokens:
                 asking, own = threading.Event(), True
                 self._asking = asking
             usable = name in self._keys.by_name and self._is_believed()
+            failing = self._failure is not None
         if asking is not None and own:
             self._put_the_question(asking)
-        elif asking is not None and not usable:
+        elif asking is not None and not usable and not failing:
             asking.wait()
         with self._lock:
             return self._found(name, algorithm)
@@ -142,6 +144,9 @@ class SignedTokens:
             found = self._ask()
         except EpochalError as error:
             failure = error
+        except Exception as error:
+            failure = IssuerUnavailable(f"The keys of the issuer could not be read: {type(error).__name__}: {error}.")
+            raise
         finally:
             with self._lock:
                 self._asked, self._failure, self._asking = self._clock(), failure, None

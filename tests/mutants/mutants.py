@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    clock,
     engine,
     event_time,
     events,
@@ -23,6 +24,7 @@ from tests.mutants.mutant import MUTANTS as MUTANTS
 from tests.mutants.mutant import Mutant as Mutant
 
 SUBJECTS = (
+    clock,
     engine,
     tasks,
     sinks,

@@ -71,7 +71,7 @@ def scripted() -> Iterator[Script]:
             script.requests.append(Request(self.command, self.path, dict(self.headers.items()), body))
             script.steps.pop(0)(self)
 
-        do_GET = do_POST = do_DELETE = _serve
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
 
         def log_message(self, *_: Any) -> None:
             pass

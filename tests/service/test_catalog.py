@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
 
@@ -20,7 +22,7 @@ from epochal.contracts.catalog import (
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
-from epochal.errors import CatalogUnavailable, Conflict, EpochalError, Fenced, NotFound
+from epochal.errors import CatalogFull, CatalogUnavailable, Conflict, EpochalError, Fenced, NotFound
 from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Attempt, Branch, Execution
@@ -29,6 +31,7 @@ from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.ports import ControlEvent
 from epochal.snapshots.manifest import FileReference
 from tests.catalogs import new_sqlite_catalog
+from tests.contract.local_stores import small_disk
 
 ARTIFACT = "a" * 64
 FAILURE = Failure(type="author-error", message="division by zero", step="E2", traceback="line 3")
@@ -355,6 +358,40 @@ def test_an_unknown_attempt_is_not_found(attempt: Callable[[], SqlCatalog]) -> N
     catalog.begin_attempt()
     with pytest.raises(NotFound):
         catalog.complete("no-such-directive", None)
+
+
+def test_an_attempt_begins_with_the_clock_of_the_database(attempt: Callable[[], SqlCatalog]) -> None:
+    found = attempt().begin_attempt().catalog_time
+    assert found is not None and abs(found - datetime.now(UTC)) < timedelta(seconds=10)
+
+
+def test_a_full_disk_is_reported_as_full_and_the_same_call_lands_once_there_is_space(tmp_path: Path) -> None:
+    with small_disk(2048, tmp_path / "small") as folder:
+        url = f"sqlite:///{folder / 'catalog.sqlite'}"
+        catalog, filler = standalone_catalog(url, "flights", ARTIFACT), folder / "filler"
+        catalog.begin_attempt()
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096) == 4096:
+                pass
+        parent, failures = None, []
+        for epoch in range(1, 100):  # until SQLite's log has to grow
+            try:
+                catalog.open_epoch(epoch, parent)
+            except EpochalError as error:
+                failures.append(error)
+                break
+            catalog.abort_epoch(epoch, FAILURE)
+        with pytest.raises(EpochalError) as opened:  # by another process, which has to make shared memory
+            standalone_catalog(url, "flights", ARTIFACT)
+        assert failures
+        for failure in (*failures, opened.value):
+            assert type(failure) is CatalogFull, failure
+            assert str(folder / "catalog.sqlite") in failure.message and "no space is left" in failure.message
+        filler.unlink()
+        catalog.open_epoch(epoch, parent)
+        record = catalog.epoch(epoch)
+        assert record is not None and record.state == "started"
+        catalog._database.close()
 
 
 def test_an_unreachable_catalog_says_so() -> None:

@@ -16,7 +16,7 @@ from epochal.driver import http_catalog
 from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, HeartbeatsFailed
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.engine.failures import failure_of
-from epochal.errors import CatalogUnavailable, CatalogWentBack, Conflict, EpochalError, Fenced
+from epochal.errors import CatalogFull, CatalogUnavailable, CatalogWentBack, Conflict, EpochalError, Fenced
 from epochal.service.domain.supervision.failures import permanent
 from epochal.wire.bodies import UnreadableAnswer
 from tests.service.scripted_control_plane import MANIFEST, POINT, Reply, Script, control_plane, problem
@@ -93,7 +93,7 @@ def test_a_problem_comes_back_as_the_error_that_it_was_made_from(reply: Reply, e
         assert raised.value.message == "attempt 3 owns the branch"
 
 
-@pytest.mark.parametrize("slug", ["outcome-unknown", "catalog-unavailable"])
+@pytest.mark.parametrize("slug", ["outcome-unknown", "catalog-unavailable", "catalog-full"])
 def test_what_the_control_plane_does_not_know_is_asked_again(slug: str) -> None:
     script = Script([problem(503, slug), Reply()])
     with control_plane(script) as url:
@@ -120,6 +120,12 @@ def test_a_control_plane_that_is_away_is_waited_for_and_said_once(caplog: pytest
     thread.join()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2 and "away" in said[0] and "back" in said[1]
+
+
+def test_patience_with_a_full_disk_ends_with_what_the_control_plane_said() -> None:
+    script = Script([problem(503, "catalog-full", "No space is left.")])
+    with control_plane(script) as url, pytest.raises(CatalogFull, match="No space is left"):
+        catalog(url, patience=0.3).commit_epoch(4)
 
 
 def test_patience_ends_with_a_sentence() -> None:

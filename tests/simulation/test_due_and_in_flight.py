@@ -20,6 +20,7 @@ from epochal.contracts.conditions import microseconds
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits
+from epochal.engine.clock import EpochClock
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import Fenced
@@ -128,8 +129,8 @@ class Application:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (self.folder / "in" / f"{number}.json").write_text(text)
 
-    def run(self, at: datetime, parallelism: int = 2) -> None:
-        """One attempt, until there is nothing to do at that time."""
+    def run(self, at: datetime | EpochClock, parallelism: int = 2) -> None:
+        """One attempt, until there is nothing to do at that time, or at the time that a clock shows."""
         number = self.catalog.attempt + 1
         orders = ExecutionOrders(
             application="test",
@@ -153,7 +154,8 @@ class Application:
             sinks={name: Tail(self.folder / "loop") for name in self.loops},
             tables=pipeline.tables,
         )
-        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), now=lambda: at)
+        now = at if isinstance(at, EpochClock) else lambda: at
+        attempt(orders, pipeline, participants, MemoryCatalog(self.catalog, number), now=now)
 
     @property
     def epochs(self) -> list[tuple[str, ...]]:
@@ -208,6 +210,29 @@ def test_a_clock_that_goes_back_takes_no_epoch_back(reminders: Application) -> N
     reminders.run(NOON - timedelta(hours=1))
     assert reminders.head.clock.epoch_time == microseconds(NOON)
     assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=60))
+
+
+def test_a_timer_fires_at_its_time_after_a_clock_jumped_to_2099_and_returned(reminders: Application) -> None:
+    seconds, wall_error = 0, 0
+    clock = EpochClock(
+        lambda: 60.0,
+        wall=lambda: microseconds(NOON) + (seconds + wall_error) * 1_000_000,
+        elapsed=lambda: seconds * 1_000_000,
+    )
+    reminders.give({"name": "a", "n": 60})
+    reminders.run(clock)
+    seconds, wall_error = 5, 73 * 365 * 86_400
+    reminders.give({"name": "b", "n": 60})
+    reminders.run(clock)
+    assert reminders.head.clock.epoch_time == microseconds(NOON) + 5_000_000
+    assert reminders.head.due["reminders"].processing == microseconds(NOON) + 60_000_000
+    seconds, wall_error = 59, 0
+    reminders.run(clock)
+    assert reminders.epochs == [("input",), ("input",)]
+    seconds = 65
+    reminders.run(clock)
+    assert reminders.epochs == [("input",), ("input",), ("due",)] and reminders.head.due == {}
+    assert reminders.head.clock.epoch_time == microseconds(NOON) + 65_000_000
 
 
 @pytest.mark.parametrize("point", ["E1.slices-chosen", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 from typing import Any
 
 import pytest
 
+from epochal.backends.dbms.address import DatabaseAddress
+from epochal.backends.dbms.failures import commit_outcome, translated
 from epochal.connectors import dbms
 from epochal.contracts.backend import SinkPlace
-from epochal.errors import EpochalError, OptionError
+from epochal.errors import EpochalError, OptionError, SinkError
 from epochal.secrets import secret
 
 URL = "postgresql://epochal@db.example:5433/shop"
@@ -96,3 +99,15 @@ def test_user_and_port_make_no_other_place() -> None:
         for url in ("postgresql://a@h/d", "postgresql+psycopg://b@h:5432/d?sslmode=disable", "mariadb://h/d")
     ]
     assert place == ["dbms:postgresql://h:5432/d/t", "dbms:postgresql://h:5432/d/t", "dbms:mysql://h:3306/d/t"]
+
+
+def test_a_full_disk_is_no_unknown_commit_and_names_the_sink() -> None:
+    address = DatabaseAddress.parse("dbms.sink", "sqlite:////data/shop.sqlite", None, {})
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE flights (id)")
+    connection.execute("PRAGMA max_page_count = 2")
+    who = "Sink 'out'"
+    with pytest.raises(SinkError) as raised, translated(who, "commit epoch 4", address), commit_outcome(who, address):
+        connection.execute("INSERT INTO flights VALUES (zeroblob(100000))")
+    assert type(raised.value) is SinkError
+    assert "Sink 'out' could not commit epoch 4 at sqlite:/data/shop.sqlite: no space is left" in raised.value.message

@@ -69,7 +69,7 @@ def loop_of(
     point = catalog.begin_attempt()
     current = CurrentProgram(program_of(configuration, participants, runner, store=store.url, **orders))
     queue, position, bases = CommitQueue(catalog, current), Position(point.branch, 1, None), PendingBases()
-    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    coordinator = Coordinator(current, catalog, store, queue, position, bases, now=lambda: datetime.now(UTC))
     retention = Retention(store, current, Compaction(store, position, bases, current))
 
     def no_other(order: VersionOrder) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
     """The files that an epoch leaves which ends by the fence."""
     store, current = SnapshotStore(str(folder)), current_program(store=str(folder))
     position, queue = Position(catalog.begin_attempt().branch, 1, None), CommitQueue(catalog, current)
+    coordinator = Coordinator(current, catalog, store, queue, position, PendingBases(), now=lambda: datetime.now(UTC))
     with pytest.raises(Fenced):
-        Coordinator(current, catalog, store, queue, position, PendingBases()).run_epoch({}, ["command"])
+        coordinator.run_epoch({}, ["command"])
     return store.list("main")
 
 

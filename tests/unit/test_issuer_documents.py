@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,3 +116,17 @@ def test_keys_come_encrypted_or_from_this_machine(url: str, tmp_path: Path) -> N
     file.write_text(json.dumps({"image": "epochal", "issuer": {"keys": url}}))
     with pytest.raises(OptionError, match=r"issuer\.keys"):
         read_kubernetes_settings(file)
+
+
+def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
+    def slow(connection: socket.socket, request: bytes) -> None:
+        time.sleep(0.6)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with answering(slow) as url:
+        document = IssuerDocuments(seconds=1.0).documents()
+        began = time.monotonic()
+        assert document(url) == {}
+        with pytest.raises(TimeoutError):
+            document(url)
+        assert time.monotonic() - began < 1.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     store, catalog = SnapshotStore(before.orders.store), MemoryCatalog(MemoryCatalogState(), 1)
     position, bases = Position(catalog.begin_attempt().branch, 1, None), PendingBases()
     queue = CommitQueue(catalog, current)
-    coordinator = Coordinator(current, catalog, store, queue, position, bases)
+    coordinator = Coordinator(current, catalog, store, queue, position, bases, now=lambda: datetime.now(UTC))
     queue.retain = retention = Retention(store, current, Compaction(store, position, bases, current))
 
     def assembled(order: VersionOrder) -> Program:

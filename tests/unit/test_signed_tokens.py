@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from epochal.errors import LauncherUnavailable, Unauthenticated
+from epochal.errors import IssuerUnavailable, LauncherUnavailable, Unauthenticated
 from epochal.service.domain.kubernetes.tokens import PodIdentity, pod_of
 from epochal.service.runtime.signed_tokens import (
     AGAIN_SECONDS,
@@ -187,6 +187,44 @@ def test_an_issuer_that_is_away_lets_nobody_in_who_is_not_known_and_is_not_asked
     issuer.now += AGAIN_SECONDS + 1
     verifier.claims(token)
     assert issuer.asked == 2
+
+
+def test_callers_do_not_wait_while_an_issuer_that_has_failed_is_asked_again(issuer: Issuer) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+    verifier, token, publish = issuer.verifier(), issuer.sign(), issuer.publish
+    issuer.answers = False
+    with pytest.raises(LauncherUnavailable):
+        verifier.claims(token)
+
+    def hanging() -> Keys:
+        asked.set()
+        assert goes_on.wait(60)
+        return publish()
+
+    issuer.now += AGAIN_SECONDS + 1
+    with patched(verifier, hanging), ThreadPoolExecutor(1) as others:
+        first = others.submit(verifier.claims, token)
+        assert asked.wait(60)
+        for _ in range(10):
+            with pytest.raises(LauncherUnavailable, match="nobody there"):  # here each would wait for the issuer
+                verifier.claims(token)
+        assert not first.done()
+        issuer.answers = True
+        goes_on.set()
+        assert first.result(60)["sub"] == "somebody"
+    assert verifier.claims(token)["sub"] == "somebody"
+
+
+def test_a_defect_while_keys_are_read_is_not_a_bad_token_for_other_callers(issuer: Issuer) -> None:
+    def defect() -> Keys:
+        raise RuntimeError("a defect")
+
+    verifier, token = issuer.verifier(), issuer.sign()
+    with patched(verifier, defect):
+        with pytest.raises(RuntimeError):
+            verifier.claims(token)
+        with pytest.raises(IssuerUnavailable, match="a defect"):
+            verifier.claims(token)
 
 
 def test_known_keys_are_good_through_an_outage_but_not_for_ever(issuer: Issuer) -> None:

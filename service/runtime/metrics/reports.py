@@ -94,6 +94,20 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
             for sink in dict.fromkeys([*item.totals.sinks, *item.moment.blocked_sinks])
         ),
     )
+    yield gauge(
+        "epochal_clock_deviation_seconds",
+        "The driver's wall clock minus its first reading and the time elapsed since; ignored beyond "
+        "clock_tolerance_seconds",
+        _APPLICATION,
+        (([item.application], item.moment.clock_deviation_seconds) for item in reports),
+    )
+    yield gauge(
+        "epochal_epoch_time_ahead_seconds",
+        "Epoch time of the latest epoch minus the driver's clock; timers and times to live in processing time stand "
+        "still until the clock reaches it",
+        _APPLICATION,
+        (([item.application], item.moment.epoch_time_ahead_seconds) for item in reports),
+    )
     rows = [(item.application, item.moment.state_rows) for item in reports]
     size = [(item.application, item.moment.state_bytes) for item in reports]
     yield gauge(

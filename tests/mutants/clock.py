@@ -1,0 +1,81 @@
+"""Wrong epoch clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+CLOCK = "tests/unit/test_epoch_clock.py"
+ATTEMPT = f"{CLOCK}::test_an_attempt_runs_reports_and_warns_with_its_clock"
+DUE = "tests/simulation/test_due_and_in_flight.py"
+
+
+@mutant("clock: epoch time is the wall clock wherever it jumps", f"{DUE} {CLOCK}")
+def _follows_every_jump() -> None:
+    from epochal.engine import clock
+
+    change(clock, "advanced", lambda right: lambda state, reading, tolerance: right(state, reading, 2**63))
+    change(clock, "SLEW", lambda _: 1)
+
+
+@mutant("clock: the tolerance counts from the corrected time, so that steps add up", CLOCK)
+def _steps_add_up() -> None:
+    from dataclasses import replace
+
+    from epochal.engine import clock
+
+    def wrong(right: Any) -> Any:
+        def advanced(state: Any, reading: Any, tolerance: int) -> Any:
+            corrected = clock.Reading(state.first.wall + state.offset, state.first.elapsed)
+            return right(replace(state, first=corrected, offset=0), reading, tolerance)
+
+        return advanced
+
+    change(clock, "advanced", wrong)
+
+
+@mutant("clock: a wall clock within the tolerance is never followed", CLOCK)
+def _never_followed() -> None:
+    from dataclasses import replace
+
+    from epochal.engine import clock
+
+    change(clock, "advanced", lambda right: lambda *arguments: replace(right(*arguments), offset=0))
+
+
+@mutant("clock: suspension does not count", CLOCK)
+def _monotonic() -> None:
+    """As CLOCK_MONOTONIC: a long gap between two readings is no time that has passed."""
+    from epochal.engine import clock
+
+    def wrong(right: Any) -> Any:
+        def advanced(state: Any, reading: Any, tolerance: int) -> Any:
+            return right(state, reading._replace(elapsed=min(reading.elapsed, state.elapsed + 10**9)), tolerance)
+
+        return advanced
+
+    change(clock, "advanced", wrong)
+
+
+@mutant("clock: an attempt begins whatever the clock of the catalog's database shows", CLOCK)
+def _not_compared() -> None:
+    from epochal.engine.clock import EpochClock
+
+    change(EpochClock, "compare", lambda _: lambda self, asked, catalog_time: None)
+
+
+@mutant("clock: epochs of an attempt read the wall clock", ATTEMPT)
+def _epochs_read_the_wall_clock() -> None:
+    from datetime import UTC, datetime
+
+    from epochal.engine.coordinator import Coordinator
+
+    def wrong(make: Any) -> Any:
+        def made(self: Any, *arguments: Any, **named: Any) -> None:
+            make(self, *arguments, **named)
+            self.now = lambda: datetime.now(UTC)
+
+        return made
+
+    change(Coordinator, "__init__", wrong)
