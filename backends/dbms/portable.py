@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,9 +13,10 @@ from sqlalchemy import Connection, MetaData, Table, exc
 from sqlalchemy.dialects import mysql, sqlite
 
 from epochal.backends import json_lines
+from epochal.backends.dbms.column_types import with_exact_types
 from epochal.backends.dbms.failures import RowRefused
-from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT, described
-from epochal.backends.dbms.writing import OPERATION, Writing
+from epochal.backends.dbms.rows import described
+from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, UPSERT, Writing
 
 Rows = Sequence[Mapping[str, Any]]
 Execute = Callable[[Connection, Rows], None]
@@ -28,7 +28,8 @@ class PortableTable:
 
     def __init__(self, connection: Connection, writing: Writing) -> None:
         self._writing = writing
-        self._table = Table(writing.table_name, MetaData(), schema=writing.schema_name, autoload_with=connection)
+        found = Table(writing.table_name, MetaData(), schema=writing.schema_name, autoload_with=connection)
+        self._table = with_exact_types(found, connection.dialect.name)
 
     def apply(self, connection: Connection, chunks: Iterable[pa.Table]) -> None:
         """Insert, or apply chunks that have one row for each key, in the open transaction."""
@@ -88,8 +89,6 @@ class PortableTable:
                 values = [_utc(value) for value in values]
             elif pa.types.is_nested(column.type):
                 values = json_lines.texts(column).to_pylist()
-                if isinstance(self._table.c[name].type, sa.JSON):
-                    values = [None if value is None else json.loads(value) for value in values]
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

@@ -1,0 +1,207 @@
+"""T2: values that a column's type cannot hold are found without a connection, and name their row and column.
+
+A row that the database refuses at the commit is refused after the decision, where nothing can be corrected any more. What
+constraints and triggers refuse is known to the database alone (:mod:`epochal.backends.postgresql_two_phase`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pydantic_core
+
+from epochal.backends import json_lines
+from epochal.backends.dbms.column_types import SQLITE_DIGITS, ColumnType
+from epochal.backends.dbms.target import Target, TargetColumn
+from epochal.backends.dbms.writing import DELETE, OPERATION, ORDER
+from epochal.backends.text_columns import bytes_of, check_utf8, described, has_text, is_text, row_at, text_leaves
+from epochal.errors import SinkError
+from epochal.state.types import is_variant
+
+_NAMES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
+_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+_TIMESTAMPS_OF_MYSQL = datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 7, 999999)
+_UUID = "[0-9a-fA-F]{4}(-?[0-9a-fA-F]{4}){7}"
+_NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_HUGE_EXPONENT = "[0-9][eE][+-]?0*[1-9][0-9]{4}"
+
+Problem = tuple[Any, str]
+"""A mask of the rows whose value does not fit, and why."""
+
+
+def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -> None:
+    """What the types of the table's columns refuse. Raises ``SinkError`` that names row and column."""
+    kept = rows
+    if OPERATION in rows.column_names:
+        kept = rows.filter(pc.not_equal(rows[OPERATION], DELETE))
+    for column in target.columns:
+        if column.name not in rows.column_names:
+            continue
+        checked = rows if column.name in keys else kept
+        values = _array(checked[column.name])
+        if has_text(values.type):
+            check_utf8(checked.select(list({column.name, *keys})), _NAMES[dialect], keys)
+        for wrong, why in _problems(values, column, column.name in keys, dialect):
+            _refuse(checked, wrong, keys, f"{column.name!r} {why}")
+
+
+def _problems(values: pa.Array, column: TargetColumn, key: bool, dialect: str) -> Iterator[Problem]:
+    type = column.type
+    if values.null_count and (key or not column.nullable):
+        yield pc.is_null(values), "takes no null"
+    if is_text(values.type):
+        yield from _text_problems(values, type, dialect)
+    elif pa.types.is_nested(values.type):
+        yield from _nested_problems(values, type, dialect)
+    elif pa.types.is_binary(values.type) and type.bytes is not None:
+        yield pc.greater(pc.binary_length(values), type.bytes), f"is {type.shown}, and the value is longer"
+    elif pa.types.is_temporal(values.type):
+        yield from _time_problems(values, type)
+    else:
+        yield from _number_problems(values, type, dialect)
+
+
+def _text_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterator[Problem]:
+    if dialect == "postgresql" and b"\0" in bytes_of(values):
+        yield pc.match_substring(values, "\0"), "holds a zero character, which PostgreSQL cannot store"
+    if type.size is not None:
+        yield pc.greater(pc.utf8_length(values), type.size), f"is {type.shown}, and the value is longer"
+    if type.bytes is not None:
+        yield pc.greater(pc.binary_length(values), type.bytes), f"is {type.shown}, and the value is longer"
+    if type.labels:
+        known = pc.is_in(values, pa.array(type.labels, values.type))
+        yield pc.and_(pc.is_valid(values), pc.invert(known)), f"is one of {', '.join(type.labels)}; the value is not"
+    if type.family == "uuid":
+        form = f"^({_UUID}|\\{{{_UUID}\\}})$"
+        yield pc.invert(pc.match_substring_regex(values, form)), "is a UUID, and the value is not"
+    if type.family == "json":
+        yield _where(values, lambda text: not _is_json(text, strict=type.strict_json)), "is JSON, and the value is not"
+        if type.strict_json and dialect == "postgresql":
+            yield from _jsonb_problems(values)
+
+
+def _jsonb_problems(texts: pa.Array) -> Iterator[Problem]:
+    if b"\\u0000" in bytes_of(texts):
+        yield _where(texts, lambda text: _NUL_ESCAPE.search(text) is not None), _ZERO_IN_JSON
+    huge = pc.match_substring_regex(texts, _HUGE_EXPONENT)
+    yield huge, "is jsonb, which cannot hold a number with such an exponent"
+
+
+_ZERO_IN_JSON = "is jsonb, and a text within it holds a zero character (\\u0000), which PostgreSQL cannot store"
+
+
+def _nested_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterator[Problem]:
+    """Nested values are written as JSON, in which a zero character is an escape: only jsonb refuses it."""
+    if dialect != "postgresql" or type.family != "json" or not type.strict_json:
+        return
+    if _has_variant(values.type):
+        yield from _jsonb_problems(json_lines.texts(values))
+    elif any(b"\0" in bytes_of(leaf) for leaf in text_leaves(values)):
+        yield _where(json_lines.texts(values), lambda text: _NUL_ESCAPE.search(text) is not None), _ZERO_IN_JSON
+
+
+def _time_problems(values: pa.Array, type: ColumnType) -> Iterator[Problem]:
+    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
+        return
+    first, last = _TIMESTAMPS_OF_MYSQL if type.shown.startswith("timestamp") and type.narrow else (_FIRST, _LAST)
+    bounds = pc.min_max(values).as_py() if len(values) - values.null_count and _in_python(values) else None
+    if bounds is None or not (first <= _moment(bounds["min"]) and _moment(bounds["max"]) <= last):
+        times = values.cast(pa.timestamp("us")) if not pa.types.is_timestamp(values.type) else values
+        naive = times.cast(pa.timestamp("us"))
+        outside = pc.or_(pc.less(naive, pa.scalar(first)), pc.greater(naive, pa.scalar(last)))
+        yield outside, f"is {type.shown}, which holds {first:%Y-%m-%d} to {last:%Y-%m-%d}; the value is outside"
+    if pa.types.is_timestamp(values.type) and type.digits is not None and type.digits < 6:
+        rest = 10 ** (6 - type.digits)
+        micros = values.cast(pa.int64())
+        wrong = pc.not_equal(pc.multiply(pc.divide(micros, rest), rest), micros)
+        yield wrong, f"is {type.shown}, which would round the value to {type.digits} decimals of a second"
+
+
+def _number_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterator[Problem]:
+    if pa.types.is_floating(values.type) and dialect != "postgresql":
+        if dialect == "mysql":
+            yield pc.invert(pc.is_finite(values)), "holds NaN or an infinity, which MySQL cannot store"
+        else:
+            yield pc.is_nan(values), "holds NaN, which SQLite stores as null"
+    if type.unsigned and not pa.types.is_boolean(values.type):
+        yield pc.less(values, pa.scalar(0).cast(values.type)), f"is {type.shown}, and the value is negative"
+    if type.family == "decimal" and pa.types.is_decimal(values.type) and type.inexact:
+        yield _more_digits(values), f"is {type.shown}, of which SQLite stores {SQLITE_DIGITS} digits; the value has more"
+
+
+def _more_digits(values: pa.Array) -> Any:
+    """Which decimals SQLite would round: neither an integer of 64 bits nor of at most :data:`SQLITE_DIGITS` digits."""
+    if values.type.precision <= SQLITE_DIGITS:
+        return pa.array([], pa.bool_())
+    wide = values.cast(pa.decimal256(min(76, values.type.precision + 2), values.type.scale))
+    limit = pa.scalar(Decimal(10**SQLITE_DIGITS).scaleb(-values.type.scale)).cast(wide.type)
+    many = pc.greater_equal(pc.abs(wide), limit)
+    if not pc.any(many, min_count=0).as_py():
+        return many
+    return _where(values, lambda value: value != int(value) or not -(2**63) <= value < 2**63, many)
+
+
+def _is_json(text: str, strict: bool) -> bool:
+    try:
+        pydantic_core.from_json(text, allow_inf_nan=False)
+        return True
+    except ValueError:  # or only more than that parser takes
+        pass
+    try:
+        value = json.loads(text, parse_constant=_not_json, parse_int=str, parse_float=str)
+        if strict:
+            json.dumps(value, ensure_ascii=False).encode()  # fails for a surrogate without its other half
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _not_json(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _has_variant(type: pa.DataType) -> bool:
+    return is_variant(type) or any(_has_variant(type.field(inner).type) for inner in range(type.num_fields))
+
+
+def _where(values: pa.Array, wrong: Callable[[Any], bool], among: pa.Array | None = None) -> pa.Array:
+    """A mask by a function of Python values, for checks that Arrow does not have."""
+    chosen = [True] * len(values) if among is None else among.to_pylist()
+    pairs = zip(values.to_pylist(), chosen, strict=True)
+    return pa.array([bool(look) and value is not None and wrong(value) for value, look in pairs], pa.bool_())
+
+
+def _in_python(values: pa.Array) -> bool:
+    try:
+        pc.min_max(values).as_py()
+    except (OverflowError, ValueError):
+        return False
+    return True
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None:
+    if not len(wrong) or not pc.any(wrong, min_count=0).as_py():
+        return
+    row = row_at(rows, pc.index(pc.fill_null(wrong, False), True).as_py())
+    named = {name: row[name] for name in keys if row[name] is not None} or row
+    raise SinkError(
+        f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. Correct it, or leave it out, in the "
+        "pipeline."
+    )
