@@ -1,4 +1,4 @@
-"""Text in Arrow columns on its way to a sink: its bytes, whether they are UTF-8, and messages that name row and column."""
+"""Text in Arrow columns that sinks write: its bytes, a check for UTF-8, and messages that name row and column."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def check_utf8(rows: pa.RecordBatch | pa.Table, what: str, keys: Collection[str]
                 _refuse_other_bytes(rows, name, column, what, keys)
 
 
-def refused(rows: pa.RecordBatch | pa.Table, position: int, column: str, why: str, keys: Collection[str] = ()) -> SinkError:
+def refused(
+    rows: pa.RecordBatch | pa.Table, position: int, column: str, why: str, keys: Collection[str] = ()
+) -> SinkError:
     """The error for a row that cannot be written. ``why`` continues a sentence that begins with the column."""
     row = row_at(rows, position)
     named = {name: row[name] for name in keys if row.get(name) is not None} or row

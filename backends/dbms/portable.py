@@ -14,7 +14,7 @@ from sqlalchemy.dialects import mysql, sqlite
 
 from epochal.backends import json_lines
 from epochal.backends.dbms.column_types import with_exact_types
-from epochal.backends.dbms.failures import RowRefused
+from epochal.backends.dbms.failures import is_refusal, refusal
 from epochal.backends.dbms.rows import described
 from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, UPSERT, Writing
 
@@ -98,17 +98,15 @@ def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
     savepoint = connection.begin_nested()
     try:
         execute(connection, rows)
-    except (exc.IntegrityError, exc.DataError):
+    except exc.DBAPIError as error:
+        if not is_refusal(error):
+            raise
         savepoint.rollback()
         for row in rows:
             try:
                 execute(connection, [row])
-            except (exc.IntegrityError, exc.DataError) as error:
-                said = str(error.orig)
-                raise RowRefused(
-                    f"The database refuses row {described(dict(row))}: {said}. Correct the row's cause or the "
-                    "constraint; until then nothing of its epoch is visible, and it is tried again."
-                ) from error
+            except exc.DBAPIError as refused:
+                raise refusal("At its commit ", f"row {described(dict(row))}: {refused.orig}", refused) from refused
         raise
     savepoint.commit()
 

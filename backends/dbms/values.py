@@ -1,7 +1,7 @@
-"""T2: values that a column's type cannot hold are found without a connection, and name their row and column.
+"""T2: checks rows, without a connection, for values that the column types of the table refuse.
 
-A row that the database refuses at the commit is refused after the decision, where nothing can be corrected any more. What
-constraints and triggers refuse is known to the database alone (:mod:`epochal.backends.postgresql_two_phase`).
+At the commit the database would refuse them after the decision, when the row can no longer be corrected. What constraints
+and triggers refuse, only the database can check (:mod:`epochal.backends.postgresql_two_phase`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -26,8 +25,11 @@ from epochal.errors import SinkError
 from epochal.state.types import is_variant
 
 _NAMES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
-_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
-_TIMESTAMPS_OF_MYSQL = datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 7, 999999)
+_DAY = 86_400_000_000
+_TIMES = "the years 1 to 9999", -719_162 * _DAY, 2_932_897 * _DAY - 1
+_TIMESTAMPS_OF_MYSQL = "1970-01-01 00:00:01 to 2038-01-19 03:14:07", 1_000_000, 2_147_483_647_999_999
+"""In microseconds since 1970."""
+_MICROSECOND_DIGITS = 6
 _UUID = "[0-9a-fA-F]{4}(-?[0-9a-fA-F]{4}){7}"
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _HUGE_EXPONENT = "[0-9][eE][+-]?0*[1-9][0-9]{4}"
@@ -108,19 +110,19 @@ def _nested_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterat
 
 
 def _time_problems(values: pa.Array, type: ColumnType) -> Iterator[Problem]:
-    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
+    of_date = pa.types.is_date(values.type)
+    if not of_date and not pa.types.is_timestamp(values.type):
         return
-    first, last = _TIMESTAMPS_OF_MYSQL if type.shown.startswith("timestamp") and type.narrow else (_FIRST, _LAST)
-    bounds = pc.min_max(values).as_py() if len(values) - values.null_count and _in_python(values) else None
-    if bounds is None or not (first <= _moment(bounds["min"]) and _moment(bounds["max"]) <= last):
-        times = values.cast(pa.timestamp("us")) if not pa.types.is_timestamp(values.type) else values
-        naive = times.cast(pa.timestamp("us"))
-        outside = pc.or_(pc.less(naive, pa.scalar(first)), pc.greater(naive, pa.scalar(last)))
-        yield outside, f"is {type.shown}, which holds {first:%Y-%m-%d} to {last:%Y-%m-%d}; the value is outside"
-    if pa.types.is_timestamp(values.type) and type.digits is not None and type.digits < 6:
-        rest = 10 ** (6 - type.digits)
-        micros = values.cast(pa.int64())
-        wrong = pc.not_equal(pc.multiply(pc.divide(micros, rest), rest), micros)
+    shown, first, last = _TIMESTAMPS_OF_MYSQL if type.narrow else _TIMES
+    if of_date:
+        numbers, unit = values.cast(pa.int32()), _DAY
+    else:
+        numbers, unit = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64()), 1
+    outside = pc.or_(pc.less(numbers, -(-first // unit)), pc.greater(numbers, last // unit))
+    yield outside, f"is {type.shown}, which holds {shown}; the value is outside"
+    if not of_date and type.digits is not None and type.digits < _MICROSECOND_DIGITS:
+        rest = 10 ** (_MICROSECOND_DIGITS - type.digits)
+        wrong = pc.not_equal(pc.multiply(pc.divide(numbers, rest), rest), numbers)
         yield wrong, f"is {type.shown}, which would round the value to {type.digits} decimals of a second"
 
 
@@ -133,7 +135,10 @@ def _number_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterat
     if type.unsigned and not pa.types.is_boolean(values.type):
         yield pc.less(values, pa.scalar(0).cast(values.type)), f"is {type.shown}, and the value is negative"
     if type.family == "decimal" and pa.types.is_decimal(values.type) and type.inexact:
-        yield _more_digits(values), f"is {type.shown}, of which SQLite stores {SQLITE_DIGITS} digits; the value has more"
+        yield (
+            _more_digits(values),
+            f"is {type.shown}, of which SQLite stores {SQLITE_DIGITS} digits; the value has more",
+        )
 
 
 def _more_digits(values: pa.Array) -> Any:
@@ -178,20 +183,6 @@ def _where(values: pa.Array, wrong: Callable[[Any], bool], among: pa.Array | Non
     return pa.array([bool(look) and value is not None and wrong(value) for value, look in pairs], pa.bool_())
 
 
-def _in_python(values: pa.Array) -> bool:
-    try:
-        pc.min_max(values).as_py()
-    except (OverflowError, ValueError):
-        return False
-    return True
-
-
-def _moment(value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)
-    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
-
-
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
@@ -202,6 +193,6 @@ def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None
     row = row_at(rows, pc.index(pc.fill_null(wrong, False), True).as_py())
     named = {name: row[name] for name in keys if row[name] is not None} or row
     raise SinkError(
-        f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. Correct it, or leave it out, in the "
-        "pipeline."
+        f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. "
+        "Correct it, or leave it out, in the pipeline."
     )

@@ -10,9 +10,8 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from epochal.backends.dbms import postgresql
+from epochal.backends.dbms import postgresql, values
 from epochal.backends.dbms import rows as row_rules
-from epochal.backends.dbms import values
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.failures import translated
 from epochal.backends.dbms.patience import Patience, patience

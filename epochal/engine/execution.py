@@ -18,7 +18,7 @@ from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
-from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
+from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
@@ -52,7 +52,8 @@ class Hooks:
 
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
     ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
-    also wake the loop. ``at_end`` is called before ``catalog.finish``.
+    also wake the loop. ``at_end`` is called before ``catalog.finish``. ``aborted``: sinks and epochs whose decided rows
+    are dropped, in that sink alone; ``abort_command``: how a message says to do so.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -62,6 +63,8 @@ class Hooks:
     meter: Meter | None = None
     inbox: Inbox = NO_INBOX
     at_end: Callable[[], None] = lambda: None
+    aborted: tuple[tuple[str, int], ...] = ()
+    abort_command: str = ABORT_COMMAND
 
 
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
@@ -89,7 +92,9 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     program = with_inbox(assemble(orders, graph, spark, store), hooks.inbox)
     current = CurrentProgram(program)
     meter = hooks.meter or Meter()
-    queue = CommitQueue(catalog, current, meter=meter)
+    queue = CommitQueue(catalog, current, meter=meter, abort_command=hooks.abort_command)
+    for sink_name, epoch in hooks.aborted:
+        queue.give_up(sink_name, epoch)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
 
@@ -103,6 +108,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     recovery = Recovery(program, catalog, store, queue, time.sleep, note)
     with meter.step("R"):
         position = recovery.run()
+    changes += _dropped(queue, hooks.aborted)
     meter.blocked({})
     meter.sized(lambda: size_of(position))
     continuing = going_on(program, position.snapshot)
@@ -188,6 +194,16 @@ def size_of(position: Position) -> tuple[int, int]:
     """Rows and bytes of the files that the state consists of."""
     chains = list(position.chains.values())
     return sum(rows_of(chain) for chain in chains), bytes_of_bases(chains) + bytes_of_deltas(chains)
+
+
+def _dropped(queue: CommitQueue, aborted: Sequence[tuple[str, int]]) -> list[Change]:
+    """What the next manifest says of them. Raises ``Conflict`` for an epoch that is not open in its sink."""
+    for sink, epoch in aborted:
+        if not queue.is_open(sink, epoch) and not queue.was_given_up(sink, epoch):
+            raise Conflict(f"Epoch {epoch} is not open in sink {sink!r}; nothing was dropped.")
+    return [
+        Change(kind="transaction", detail={"action": "abort", "sink": sink, "epoch": epoch}) for sink, epoch in aborted
+    ]
 
 
 def _first_changes(position: Position, begun: Change | None) -> list[Change]:

@@ -24,7 +24,8 @@ class RunOptions:
     ``available_now``: what the sources have now, and no more. ``drain``: when all sources are bounded and at their end,
     a last epoch brings out everything that waits. ``directory`` ``None``: a temporary one, else state is
     kept there and the next run goes on from it; ``take_over`` takes it from a run that holds it. ``configuration``: as
-    an application's. ``shadow``: without writing to any sink.
+    an application's. ``shadow``: without writing to any sink. ``aborted``: sinks and epochs whose decided rows are
+    dropped, in that sink alone.
     """
 
     epochs: int | None = None
@@ -34,6 +35,7 @@ class RunOptions:
     take_over: bool = False
     configuration: Mapping[str, Any] = field(default_factory=dict)
     shadow: bool = False
+    aborted: tuple[tuple[str, int], ...] = ()
 
 
 class RunEpoch(BaseModel):
