@@ -44,13 +44,16 @@ def bytes_of(column: pa.Array) -> bytes:
     return bytes(data.slice(first, last - first).to_pybytes())
 
 
-def check_utf8(rows: pa.RecordBatch | pa.Table, what: str, keys: Collection[str] = ()) -> None:
+def check_utf8(
+    rows: pa.RecordBatch | pa.Table, what: str, keys: Collection[str] = (), columns: Collection[str] | None = None
+) -> None:
     """Raises ``SinkError`` that names the first row and column with text that is not UTF-8.
 
-    Spark's casts of binary to string, and lone surrogates, make such text. ``what`` cannot represent it.
+    Spark's casts of binary to string, and lone surrogates, make such text. ``what`` cannot represent it. ``columns``:
+    those to look at; without it all.
     """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if not has_text(column.type):
+        if not has_text(column.type) or (columns is not None and name not in columns):
             continue
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
             if is_text(column.type) and bytes_of(chunk).isascii():

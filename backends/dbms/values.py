@@ -1,7 +1,7 @@
 """T2: checks rows, without a connection, for values that the column types of the table refuse.
 
-At the commit the database would refuse them after the decision, when the row can no longer be corrected. What constraints
-and triggers refuse, only the database can check (:mod:`epochal.backends.postgresql_two_phase`).
+At the commit the database would refuse them after the decision, when the row can no longer be corrected. What
+constraints and triggers refuse, only the database can check (:mod:`epochal.backends.postgresql_two_phase`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -
         checked = rows if column.name in keys else kept
         values = _array(checked[column.name])
         if has_text(values.type):
-            check_utf8(checked.select(list({column.name, *keys})), _NAMES[dialect], keys)
+            check_utf8(checked, _NAMES[dialect], keys, (column.name,))
         for wrong, why in _problems(values, column, column.name in keys, dialect):
             _refuse(checked, wrong, keys, f"{column.name!r} {why}")
 

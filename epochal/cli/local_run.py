@@ -119,8 +119,8 @@ def _abort_command(directory: Path | None) -> str:
         return "This run's state is temporary: run it again when the cause is corrected."
     folder = str(directory).replace("{", "{{").replace("}", "}}")
     return (
-        f"`epochal run FILE --directory {folder} --abort-transaction {{sink}}:{{epoch}}` drops the epoch's rows in this "
-        "sink alone, and goes on."
+        f"`epochal run FILE --directory {folder} --abort-transaction {{sink}}:{{epoch}}` drops the epoch's rows in "
+        "this sink alone, and goes on."
     )
 
 
