@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
-from epochal.backends import json_lines
+from epochal.backends import csv_lines, json_lines
 
 ROW_GROUP = 128 * 1024
 """Rows that are gathered into one Parquet row group; Spark's batches are far smaller."""
@@ -68,16 +67,17 @@ class ParquetWriter(Writer):
 
 
 class CsvWriter(Writer):
-    """With a header line; text in quotation marks, a null is empty. Spark reads an empty string back as null."""
+    """With a header line, in Spark's own dialect of CSV (:mod:`epochal.backends.csv_lines`)."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pyarrow.csv.CSVWriter(file, schema)
+        self._file = file
+        file.write(csv_lines.header(schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        self._file.write(csv_lines.encode(batch))
 
     def finish(self) -> None:
-        self._writer.close()
+        """Nothing is held back."""
 
 
 class JsonWriter(Writer):

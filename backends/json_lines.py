@@ -12,31 +12,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.backends.csv_lines import floats, timestamps
+from epochal.backends.text_columns import bytes_of, check_utf8
 from epochal.state.column_bytes import elements
 from epochal.state.json_form import variant_text
 from epochal.state.types import is_variant
 
 _MICROSECOND = timedelta(microseconds=1)
 
-_CONTROL = "[\\x00-\\x1f]"
-
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """One JSON object per row and line, UTF-8. Nulls are written; NaN and infinity as strings; binary as base64."""
-    return "".join(f"{line}\n" for line in objects(batch).to_pylist()).encode()
+    """One JSON object per row and line, UTF-8. Nulls are written; NaN and infinity as strings; binary as base64.
+
+    Raises ``SinkError`` for text that is not UTF-8.
+    """
+    check_utf8(batch, "JSON")
+    return bytes_of(objects(batch, "}\n"))
 
 
-def objects(batch: pa.RecordBatch) -> pa.Array:
+def objects(batch: pa.RecordBatch, closing: str = "}") -> pa.Array:
     """One JSON object per row, as a string."""
     if batch.num_rows == 0 or batch.num_columns == 0:
-        return pa.array(["{}"] * int(batch.num_rows), pa.string())
+        return pa.array(["{" + closing] * int(batch.num_rows), pa.string())
     pieces: list[Any] = []
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         pieces.append(opening + json.dumps(name, ensure_ascii=False) + ":")
         pieces.append(pc.fill_null(_values(column), "null"))
         opening = ","
-    return pc.binary_join_element_wise(*pieces, "}", "")
+    return pc.binary_join_element_wise(*pieces, closing, "")
 
 
 def texts(column: pa.Array) -> pa.Array:
@@ -55,7 +59,7 @@ def _values(column: pa.Array) -> pa.Array:
     if pa.types.is_date(type):
         return _quoted(column.cast(pa.string()))
     if pa.types.is_timestamp(type):
-        return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+        return _quoted(pc.replace_substring(timestamps(column), " ", "T"))
     if pa.types.is_duration(type):
         return _quoted(intervals(column))
     if pa.types.is_binary(type) or pa.types.is_large_binary(type):
@@ -117,22 +121,18 @@ def _each(column: pa.Array, text: Callable[[Any], str]) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    text = column.cast(pa.string())
-    if pc.all(pc.is_finite(column), min_count=0).as_py():
-        return text
-    special = pa.array(
-        [None if value is None else '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
-         for value in column.to_pylist()],
-        pa.string(),
-    )  # fmt: skip
-    return pc.if_else(pc.fill_null(pc.is_finite(column), False), text, special)
+    text = floats(column)
+    finite = pc.is_finite(column)
+    return text if pc.all(finite, min_count=0).as_py() else pc.if_else(finite, text, _quoted(text))
 
 
 def _strings(column: pa.Array) -> pa.Array:
-    if pc.any(pc.match_substring_regex(column, _CONTROL), min_count=0).as_py():
+    data = bytes_of(column)
+    if np.frombuffer(data, np.uint8).min(initial=0xFF) < 0x20:  # a control character
         return _each(column, lambda value: json.dumps(value, ensure_ascii=False))
-    escaped = pc.replace_substring(pc.replace_substring(column, "\\", "\\\\"), '"', '\\"')
-    return _quoted(escaped)
+    if b"\\" in data:
+        column = pc.replace_substring(column, "\\", "\\\\")
+    return _quoted(pc.replace_substring(column, '"', '\\"') if b'"' in data else column)
 
 
 def _quoted(column: pa.Array) -> pa.Array:

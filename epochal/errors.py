@@ -284,6 +284,12 @@ class SinkError(EpochAborted):
     slug = "sink-error"
 
 
+class RowRefused(SinkError):
+    """A sink's target refuses a row that is decided: the sink stops until a person corrects it or drops the epoch."""
+
+    slug = "row-refused"
+
+
 class SinkUnavailable(SinkError):
     """A sink's server cannot be reached, or does not take writes now. Nothing is wrong with the application: wait."""
 

@@ -97,6 +97,8 @@ class DatabaseAddress:
                 pool_pre_ping=self.dialect != "sqlite",
                 pool_size=2,
                 hide_parameters=True,
+                json_serializer=_as_it_is,
+                json_deserializer=_as_it_is,
             )
         except ModuleNotFoundError:
             raise OptionError(
@@ -118,6 +120,11 @@ class DatabaseAddress:
             **{name: value for name, value in found.items() if value},
             **_settings("postgresql", dict(self.options)),
         }
+
+
+def _as_it_is(json: str | bytes | None) -> str | None:
+    """JSON goes to a column and comes from one as text: Python's numbers do not have all digits."""
+    return json.decode() if isinstance(json, bytes) else json
 
 
 def _dialect(what: str, url: URL) -> str:

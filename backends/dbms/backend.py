@@ -11,15 +11,16 @@ from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.applying import apply, compacted, waited
 from epochal.backends.dbms.direct import DirectTransaction
-from epochal.backends.dbms.failures import Busy, commit_outcome
+from epochal.backends.dbms.failures import Busy, commit_outcome, refusal
 from epochal.backends.dbms.fence import Fence
+from epochal.backends.dbms.locating import refused_row
 from epochal.backends.dbms.transaction import DbmsTransaction
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
 from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import SinkError
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.errors import RowRefused, SinkError
 from epochal.faults import declare
 
 PREPARED = declare("R1.dbms.fence-ready", "table and fence table are there, the fence is still an earlier attempt's")
@@ -44,6 +45,7 @@ class DbmsBackend(SinkBackend):
         self._writing = writing
         self._log = WriteAheadLog(place)
         self._access = TableAccess(place.sink, address, writing)
+        self._refused: tuple[tuple[EpochKey, str], str | None] | None = None
 
     @property
     def kind(self) -> str:
@@ -74,6 +76,20 @@ class DbmsBackend(SinkBackend):
         return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        try:
+            self._commit(epoch, handles)
+        except RowRefused as refused:
+            cause = refused.__cause__
+            if self._address.dialect != "postgresql" or cause is None:
+                raise
+            row = self._refused_row(epoch, handles, refused)
+            if row is None:
+                raise
+            raise refusal(f"{self._access.who}, epoch {epoch.epoch}: ", row, cause) from cause
+        COMMITTED.hit(epoch.epoch)
+        self._log.remove(epoch, handles)
+
+    def _commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         with self._access.transaction(f"commit epoch {epoch.epoch}") as connection, waited(connection) as heard:
             if self._fence.advance(connection, epoch):
                 FENCE_MOVED.hit(epoch.epoch)
@@ -81,8 +97,6 @@ class DbmsBackend(SinkBackend):
                 APPLIED.hit(epoch.epoch)
                 with commit_outcome(self._access.who, self._address):
                     connection.commit()
-        COMMITTED.hit(epoch.epoch)
-        self._log.remove(epoch, handles)
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._log.remove(epoch, handles)
@@ -97,6 +111,16 @@ class DbmsBackend(SinkBackend):
     @property
     def _fence(self) -> Fence:
         return Fence(self._place.sink, self._writing.schema_name, self._address.place)
+
+    def _refused_row(self, epoch: EpochScope, handles: Sequence[Handle], refused: RowRefused) -> str | None:
+        """Looked for once: the same refusal comes back with each repetition of the commit."""
+        known = (epoch.key, refused.message)
+        if self._refused is None or self._refused[0] != known:
+            with self._access.transaction("find the refused row") as connection:
+                row = refused_row(connection, self._writing, self._chunks(epoch, handles), self._address)
+                connection.rollback()
+            self._refused = known, row
+        return self._refused[1]
 
     def _take_over(self, epoch: EpochScope) -> None:
         """R1.2. A transaction of an earlier attempt may hold the fence: one that was stopped would hold it for ever."""

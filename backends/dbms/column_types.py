@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.types import UserDefinedType
 
 from epochal.errors import SchemaError
 
@@ -17,17 +21,34 @@ Family = Literal[
 ]  # fmt: skip
 """``timestamp`` is without a time zone, ``instant`` with one; ``other`` is what only the database itself knows."""
 LONGEST_MYSQL_KEY = 255
+SQLITE_DIGITS = 15
+"""Digits of a decimal that SQLite stores in a column of numbers, but for integers of 64 bits."""
+_OF_MYSQL = (mysql.DATETIME, mysql.TIMESTAMP)
+_BYTES = {"TINY": 2**8 - 1, "": 2**16 - 1, "MEDIUM": 2**24 - 1, "LONG": 2**32 - 1}
+_MYSQL_BYTES = {f"{size}{kind}": limit for size, limit in _BYTES.items() for kind in ("TEXT", "BLOB")}
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal. ``None``: no limit."""
+    """``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal. ``None``: no limit.
+
+    ``bytes``: of a text in UTF-8, or of binary. ``labels``: of an enum. ``digits``: decimals of a second.
+    ``strict_json``: JSON without zero characters and single surrogates. ``narrow``: MySQL's ``TIMESTAMP``.
+    ``inexact``: decimals that SQLite stores as floating-point numbers.
+    """
 
     family: Family
     shown: str
     size: int | None = None
     precision: int | None = None
     scale: int | None = None
+    bytes: int | None = None
+    labels: tuple[str, ...] = ()
+    digits: int | None = None
+    unsigned: bool = False
+    strict_json: bool = False
+    narrow: bool = False
+    inexact: bool = False
 
     def takes(self, type: pa.DataType) -> bool:
         """Whether every value of an Arrow column fits, but for the length of text, which rows are checked for."""
@@ -91,8 +112,61 @@ class ColumnType:
         return plain[self.family]
 
 
+class SqliteDecimal(UserDefinedType[Decimal]):
+    """Decimals of SQLite, which has no such type and rounds a number to 15 digits.
+
+    As ``DECIMAL_TEXT(precision, scale)`` they are text with all digits. In a column of numbers, which they are read
+    from and written to as well, an integer of 64 bits has all digits, and any other number has 15.
+    """
+
+    cache_ok = True
+
+    def __init__(self, precision: int | None = None, scale: int | None = None, as_text: bool = True) -> None:
+        self.precision, self.scale, self.as_text = precision, scale, as_text
+
+    def get_col_spec(self, **_: Any) -> str:
+        limits = f"({self.precision}, {self.scale})" if self.precision is not None else ""
+        return f"{'DECIMAL_TEXT' if self.as_text else 'NUMERIC'}{limits}"
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
+        return lambda value: format(value, "f") if isinstance(value, Decimal) else value
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], Decimal | None]:
+        return self._decimal
+
+    def _decimal(self, value: Any) -> Decimal | None:
+        if value is None:
+            return None
+        exact = Decimal(repr(value) if isinstance(value, float) else value)
+        if self.scale is None or exact.as_tuple().exponent == -self.scale:
+            return exact
+        return exact.quantize(Decimal(1).scaleb(-self.scale), context=Context(prec=76))
+
+
+SQLiteDialect.ischema_names["DECIMAL_TEXT"] = SqliteDecimal
+
+
+def with_exact_types(table: sa.Table, dialect: str) -> sa.Table:
+    """A reflected table whose values come and go as they are stored: decimals of SQLite, UUIDs as text."""
+    for column in table.columns:
+        if dialect == "sqlite" and isinstance(column.type, sa.Numeric) and not isinstance(column.type, sa.Float):
+            column.type = SqliteDecimal(column.type.precision, column.type.scale, as_text=False)
+        elif isinstance(column.type, sa.Uuid):
+            column.type = sa.Uuid(as_uuid=False)
+    return table
+
+
 def column_type(type: Any, dialect: str) -> ColumnType:
     """What a reflected SQLAlchemy type takes."""
+    found = _column_type(type, dialect)
+    unsigned = bool(getattr(type, "unsigned", False) or getattr(type, "zerofill", False))
+    bytes = _MYSQL_BYTES.get(str(type).partition("(")[0].partition(" ")[0]) if dialect == "mysql" else None
+    if found.family == "binary" and bytes is None:
+        bytes = getattr(type, "length", None)
+    return replace(found, unsigned=unsigned, bytes=bytes) if unsigned or bytes is not None else found
+
+
+def _column_type(type: Any, dialect: str) -> ColumnType:
     shown = str(type).lower() if not isinstance(type, sa.types.NullType) else "unknown to SQLAlchemy"
     everything_is_64_bits = dialect == "sqlite"
     match type:
@@ -100,6 +174,8 @@ def column_type(type: Any, dialect: str) -> ColumnType:
             return ColumnType("boolean", shown)
         case mysql.TINYINT():
             return ColumnType("boolean" if type.display_width == 1 else "integer", shown, 8)
+        case mysql.MEDIUMINT():
+            return ColumnType("integer", shown, 24)
         case sa.BigInteger():
             return ColumnType("integer", shown, 64)
         case sa.SmallInteger():
@@ -110,20 +186,25 @@ def column_type(type: Any, dialect: str) -> ColumnType:
             single = isinstance(type, sa.REAL | mysql.FLOAT) and not everything_is_64_bits
             return ColumnType("float", shown, 32 if single else 64)
         case sa.Numeric():
+            inexact = dialect == "sqlite"
+            return ColumnType("decimal", shown, precision=type.precision, scale=type.scale, inexact=inexact)
+        case SqliteDecimal():
             return ColumnType("decimal", shown, precision=type.precision, scale=type.scale)
         case sa.JSON():
-            return ColumnType("json", shown)
+            return ColumnType("json", shown, strict_json=isinstance(type, postgresql.JSONB) or dialect == "mysql")
         case sa.Uuid():
             return ColumnType("uuid", shown)
         case sa.Enum():
-            return ColumnType("text", shown)
+            return ColumnType("text", shown, labels=tuple(type.enums))
         case sa.String():
             return ColumnType("text", shown, type.length)
         case sa.LargeBinary() | sa.types._Binary():
             return ColumnType("binary", shown)
         case sa.DateTime():
-            instant = type.timezone or (isinstance(type, sa.TIMESTAMP) and dialect == "mysql")
-            return ColumnType("instant" if instant else "timestamp", shown)
+            narrow = isinstance(type, sa.TIMESTAMP) and dialect == "mysql"
+            digits = (type.fsp or 0) if isinstance(type, _OF_MYSQL) else getattr(type, "precision", None)
+            family: Family = "instant" if type.timezone or narrow else "timestamp"
+            return ColumnType(family, shown, digits=digits, narrow=narrow)
         case sa.Date():
             return ColumnType("date", shown)
         case sa.Time():
@@ -141,7 +222,8 @@ def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
         single = type.bit_width == 32 and dialect == "postgresql"
         return sa.REAL() if single else sa.Double()
     if pa.types.is_decimal(type):
-        return sa.Numeric(type.precision, type.scale)
+        exact = dialect != "sqlite" or type.precision <= (18 if type.scale == 0 else SQLITE_DIGITS)
+        return sa.Numeric(type.precision, type.scale) if exact else SqliteDecimal(type.precision, type.scale)
     if pa.types.is_string(type):
         longest = LONGEST_MYSQL_KEY if key else 2**30
         return _text(longest) if dialect == "mysql" else sa.Text()

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.dbms import rows as row_rules
+from epochal.backends.dbms import values
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.applying import apply, compacted, waited
 from epochal.backends.dbms.failures import commit_outcome
 from epochal.backends.dbms.fence import Fence
-from epochal.backends.dbms.writing import OPERATION
+from epochal.backends.dbms.writing import INSERT, OPERATION
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.delivery import DELIVERY, Delivery
 from epochal.contracts.handle import Handle
@@ -44,7 +45,7 @@ class DirectTransaction(SinkTransaction):
         writing = self._access.writing
         rows = row_rules.renamed(batch, writing)
         if self._access.target is not None:
-            row_rules.check(rows, self._access.target, writing.table_keys, self._access.address.dialect)
+            values.check(rows, self._access.target, writing.table_keys, self._access.address.dialect)
         self._check_repeatable(rows)
         self._held.append(rows)
 
@@ -83,7 +84,7 @@ class DirectTransaction(SinkTransaction):
     def _check_repeatable(self, rows: pa.Table) -> None:
         if OPERATION not in rows.column_names:
             return
-        inserts = rows.filter(pc.equal(rows[OPERATION], row_rules.INSERT))
+        inserts = rows.filter(pc.equal(rows[OPERATION], INSERT))
         if inserts.num_rows:
             row = row_rules.described(inserts.slice(0, 1).to_pylist()[0])
             raise SinkError(

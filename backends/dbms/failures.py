@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import exc
 
 from epochal.backends.dbms.address import DatabaseAddress
-from epochal.errors import EpochalError, OutcomeUnknown, SinkError
+from epochal.errors import EpochalError, OutcomeUnknown, RowRefused, SinkError
 from epochal.secrets import without_secrets
 
 LONGEST = 400
 _UNREACHABLE = ("08", "57P", "53300")
-_REFUSED = ("22", "23")
+_REFUSED = ("22", "23", "44", "45", "P0001")
+"""Data and integrity errors, a view's check option, and what triggers raise."""
+_MYSQL_STATES = {"1644": "45000", "3819": "23000", "4025": "23000"}
+_COLUMN = re.compile(
+    r"Key \((?P<key>[^)=]+)\)=|COPY \S+, line \d+, column (?P<copy>[^:]+):|failed: (?P<sqlite>[\w., ]+)$"
+    r"|olumn '(?P<mysql>\w+)'"
+)
 _BUSY = ("40", "55P03")
 _FULL = "53100"
-
-
-class RowRefused(SinkError):
-    """A row violates a constraint of the table."""
 
 
 class Busy(SinkError):
@@ -50,7 +53,7 @@ def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_database_error(error) or state(error).startswith((*_REFUSED, *_BUSY, _FULL)):
+        if not is_database_error(error) or is_refusal(error) or state(error).startswith((*_BUSY, _FULL)):
             raise
         raise OutcomeUnknown(
             f"{who}: {address.place} did not answer a COMMIT: {reason(error, address)}. It is looked up, then redone."
@@ -72,6 +75,9 @@ def state(error: BaseException) -> str:
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return "08006"
     name, text, module = type(original).__name__, str(original), type(original).__module__
+    number = re.match(r"\((\d+),", text)
+    if number is not None and number[1] in _MYSQL_STATES:
+        return _MYSQL_STATES[number[1]]
     if name == "IntegrityError":
         return "23000"
     if name == "DataError":
@@ -90,6 +96,40 @@ def state(error: BaseException) -> str:
     if module.startswith("pymysql") and text.startswith("(1045"):
         return "28000"
     return ""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the database refuses a row: it refuses it each time."""
+    return state(error).startswith(_REFUSED)
+
+
+def refusal(what: str, row: str, error: BaseException) -> RowRefused:
+    """``what`` begins the sentence; ``row``: the refused row and why, as far as it is known."""
+    return RowRefused(
+        f"{what}the database refuses {row.rstrip('.')} ({_particulars(error)}). Correct the row's cause or the "
+        "constraint; until then nothing of its epoch is visible, and it is tried again."
+    )
+
+
+def _particulars(error: BaseException) -> str:
+    """SQLSTATE, column and constraint."""
+    original = _original(error)
+    diagnosis = getattr(original, "diag", None)
+    found = [f"SQLSTATE {state(error)}"]
+    named = getattr(original, "sqlite_errorname", None)
+    if named:
+        found.append(named)
+    column = getattr(diagnosis, "column_name", None)
+    if column is None:
+        texts = [getattr(diagnosis, name, None) for name in ("message_detail", "context")] if diagnosis else []
+        matches = (_COLUMN.search(text) for text in [*texts, str(original)] if text)
+        column = next((next(filter(None, match.groups())) for match in matches if match), None)
+    if column is not None:
+        found.append(f"column {column.strip()}")
+    constraint = getattr(diagnosis, "constraint_name", None)
+    if constraint:
+        found.append(f"constraint {constraint}")
+    return ", ".join(found)
 
 
 def _state_of_refusal(text: str) -> str:
@@ -118,11 +158,8 @@ def _translation(
 ) -> EpochalError:
     what = f"{who} could not {doing} at {address.place}"
     said, code = reason(error, address), state(error)
-    if code.startswith(_REFUSED):
-        return RowRefused(
-            f"{what}: the database refuses a row: {said}. Correct the row's cause or the constraint; until then "
-            "nothing of its epoch is visible, and it is tried again."
-        )
+    if is_refusal(error):
+        return refusal(f"{what}: ", f"a row: {said}", error)
     if code.startswith(_BUSY):
         return Busy(f"{what}: something else holds it: {said}. It is tried again.")
     if code == _FULL:

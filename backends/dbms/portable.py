@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,9 +13,10 @@ from sqlalchemy import Connection, MetaData, Table, exc
 from sqlalchemy.dialects import mysql, sqlite
 
 from epochal.backends import json_lines
-from epochal.backends.dbms.failures import RowRefused
-from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT, described
-from epochal.backends.dbms.writing import OPERATION, Writing
+from epochal.backends.dbms.column_types import with_exact_types
+from epochal.backends.dbms.failures import is_refusal, refusal
+from epochal.backends.dbms.rows import described
+from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, UPSERT, Writing
 
 Rows = Sequence[Mapping[str, Any]]
 Execute = Callable[[Connection, Rows], None]
@@ -28,7 +28,8 @@ class PortableTable:
 
     def __init__(self, connection: Connection, writing: Writing) -> None:
         self._writing = writing
-        self._table = Table(writing.table_name, MetaData(), schema=writing.schema_name, autoload_with=connection)
+        found = Table(writing.table_name, MetaData(), schema=writing.schema_name, autoload_with=connection)
+        self._table = with_exact_types(found, connection.dialect.name)
 
     def apply(self, connection: Connection, chunks: Iterable[pa.Table]) -> None:
         """Insert, or apply chunks that have one row for each key, in the open transaction."""
@@ -88,8 +89,6 @@ class PortableTable:
                 values = [_utc(value) for value in values]
             elif pa.types.is_nested(column.type):
                 values = json_lines.texts(column).to_pylist()
-                if isinstance(self._table.c[name].type, sa.JSON):
-                    values = [None if value is None else json.loads(value) for value in values]
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -99,17 +98,15 @@ def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
     savepoint = connection.begin_nested()
     try:
         execute(connection, rows)
-    except (exc.IntegrityError, exc.DataError):
+    except exc.DBAPIError as error:
+        if not is_refusal(error):
+            raise
         savepoint.rollback()
         for row in rows:
             try:
                 execute(connection, [row])
-            except (exc.IntegrityError, exc.DataError) as error:
-                said = str(error.orig)
-                raise RowRefused(
-                    f"The database refuses row {described(dict(row))}: {said}. Correct the row's cause or the "
-                    "constraint; until then nothing of its epoch is visible, and it is tried again."
-                ) from error
+            except exc.DBAPIError as refused:
+                raise refusal("At its commit ", f"row {described(dict(row))}: {refused.orig}", refused) from refused
         raise
     savepoint.commit()
 

@@ -13,8 +13,7 @@ import pyarrow.csv
 from psycopg import Connection, sql
 
 from epochal.backends import json_lines
-from epochal.backends.dbms.rows import DELETE, INSERT, UPSERT
-from epochal.backends.dbms.writing import OPERATION, Writing
+from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, UPSERT, Writing
 
 Item = TypeVar("Item")
 _STAGED = sql.Identifier("_epochal_rows")

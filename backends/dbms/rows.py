@@ -1,4 +1,4 @@
-"""Rows on their way to the table: under its names, checked, and only the last operation of each key. All in Arrow."""
+"""Rows on their way to the table: under its names, and only the last operation of each key. All in Arrow."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.backends.dbms.target import Target
-from epochal.backends.dbms.writing import OPERATION, ORDER, Writing
+from epochal.backends import text_columns
+from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, ORDER, UPSERT, Writing
 from epochal.errors import SinkError
 
-UPSERT, INSERT, DELETE = 0, 1, 2
 OPERATIONS = pa.array(["upsert", "insert", "delete"])
 _POSITION = "_epochal_position"
-_LONGEST_ROW = 200
 
 
 def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
@@ -27,27 +25,6 @@ def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
     if writing.order_by is not None:
         columns[ORDER] = batch.column(writing.order_by)
     return pa.table(columns)
-
-
-def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -> None:
-    """What the database would refuse, and what can be known before. Raises ``SinkError`` that names the row."""
-    kept = rows
-    if OPERATION in rows.column_names:
-        kept = rows.filter(pc.not_equal(rows[OPERATION], DELETE))
-    for column in target.columns:
-        if column.name not in rows.column_names:
-            continue
-        values = (rows if column.name in keys else kept)[column.name]
-        if (not column.nullable or column.name in keys) and values.null_count:
-            _refuse(rows if column.name in keys else kept, pc.is_null(values), keys, f"{column.name!r} takes no null")
-        if not pa.types.is_string(values.type):
-            continue
-        if column.type.family == "text" and column.type.size is not None:
-            too_long = pc.greater(pc.utf8_length(kept[column.name]), column.type.size)
-            _refuse(kept, too_long, keys, f"{column.name!r} is {column.type.shown}, and the value is longer")
-        if dialect == "postgresql":
-            with_nul = pc.match_substring(kept[column.name], "\x00")
-            _refuse(kept, with_nul, keys, f"{column.name!r}: PostgreSQL keeps no text with a zero character")
 
 
 def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
@@ -76,9 +53,7 @@ def net(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 def described(row: dict[str, Any]) -> str:
     """One row for a message."""
-    shown = [f"{name}={value!r}" for name, value in row.items() if name not in (OPERATION, ORDER, _POSITION)]
-    text = ", ".join(shown)
-    return text if len(text) <= _LONGEST_ROW else text[: _LONGEST_ROW - 1] + "…"
+    return text_columns.described(row, (OPERATION, ORDER, _POSITION))
 
 
 def _by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
@@ -142,14 +117,3 @@ def _with_net_operations(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
         frame[OPERATION] == DELETE, pd.Series(UPSERT, frame.index).where(first != INSERT, INSERT)
     )
     return rows.set_column(rows.column_names.index(OPERATION), OPERATION, pa.array(net.astype("int8")))
-
-
-def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None:
-    wrong = pc.fill_null(wrong, False)
-    if not pc.any(wrong, min_count=0).as_py():
-        return
-    row = rows.filter(wrong).slice(0, 1).to_pylist()[0]
-    named = {name: row[name] for name in keys if row[name] is not None} or row
-    raise SinkError(
-        f"Row {described(named)} does not fit the table: {why}. Correct it, or leave it out, in the pipeline."
-    )

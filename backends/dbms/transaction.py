@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from epochal.backends.dbms import rows as row_rules
+from epochal.backends.dbms import values
 from epochal.backends.dbms.target import Target
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
@@ -41,7 +42,7 @@ class DbmsTransaction(SinkTransaction):
             return
         rows = row_rules.renamed(batch, self._writing)
         if self._target is not None:
-            row_rules.check(rows, self._target, self._writing.table_keys, self._dialect)
+            values.check(rows, self._target, self._writing.table_keys, self._dialect)
         CHECKED.hit(self._task.epoch.epoch)
         self._held.append(rows)
         self._held_rows += rows.num_rows

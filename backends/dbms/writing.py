@@ -12,6 +12,8 @@ from epochal.errors import SchemaError
 
 OPERATION, ORDER = "_epochal_operation", "_epochal_order"
 """Columns of the log that are not the table's."""
+UPSERT, INSERT, DELETE = 0, 1, 2
+"""What the operation column of the log holds."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from epochal.backends.kafka.encoding import Encoder
+from epochal.backends.text_columns import check_utf8, refused
 from epochal.errors import EnvironmentProblem, SchemaError, SinkError
 from epochal.state.types import is_variant, spark_type
 from epochal.tasks.values import python_values
@@ -60,9 +62,17 @@ class AvroEncoder(Encoder):
                     f"{sink}: column {field.name!r} is {spark_type(field.type)}, which Avro cannot hold. "
                     "Cast an interval to a number, and write a variant as to_json(..) of it."
                 )
+            avro = _type(field.name, fields[field.name]["type"])[0]
+            if _loses(field.type, avro):
+                raise SchemaError(
+                    f"{sink}: column {field.name!r} is {spark_type(field.type)}, and the Avro schema's field is "
+                    f"{spark_type(avro)}, which does not hold every value of it. Cast the column, or widen the field."
+                )
 
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
         fastavro, schema = _fastavro(), parsed(self.schema)
+        check_utf8(columns, "Avro")
+        self._check_milliseconds(columns)
         encoded = []
         for values in zip(*map(python_values, columns.columns), strict=True):
             row = dict(zip(columns.schema.names, values, strict=True))
@@ -76,6 +86,19 @@ class AvroEncoder(Encoder):
                 ) from None
             encoded.append(buffer.getvalue())
         return pa.array(encoded, pa.binary())
+
+    def _check_milliseconds(self, columns: pa.RecordBatch) -> None:
+        """fastavro would cut microseconds off. Raises ``SinkError``."""
+        for field in parsed(self.schema)["fields"]:
+            name = field["name"]
+            if "timestamp-millis" not in json.dumps(field["type"]) or name not in columns.schema.names:
+                continue
+            times = columns.column(name)
+            if pa.types.is_timestamp(times.type):
+                cut = pc.fill_null(pc.not_equal(pc.floor_temporal(times, unit="millisecond"), times), False)
+                position = pc.index(cut, True).as_py()
+                if position >= 0:
+                    raise refused(columns, position, name, "has microseconds, and the Avro schema's field has not")
 
 
 @cache
@@ -115,6 +138,14 @@ def _unknown_to_avro(type: pa.DataType) -> bool:
     if pa.types.is_duration(type) or is_variant(type):
         return True
     return any(_unknown_to_avro(type.field(inner).type) for inner in range(type.num_fields))
+
+
+def _loses(type: pa.DataType, avro: pa.DataType) -> bool:
+    """Whether numbers of a column do not all fit the Avro field, which fastavro would write all the same."""
+    if pa.types.is_integer(type):
+        narrow = pa.types.is_integer(avro) and avro.bit_width < type.bit_width
+        return narrow or (pa.types.is_floating(avro) and avro.bit_width <= type.bit_width)
+    return pa.types.is_floating(type) and pa.types.is_float32(avro) and type.bit_width > avro.bit_width
 
 
 def _field(field: dict[str, Any]) -> pa.Field:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from epochal.backends import json_lines
+from epochal.backends import csv_lines, json_lines
+from epochal.backends.text_columns import check_utf8, is_text
 from epochal.errors import SchemaError
 
 FORMATS = ("json", "string", "raw", "avro")
@@ -34,6 +35,7 @@ class JsonEncoder(Encoder):
             raise SchemaError(f"{sink}: no column is left for the value.")
 
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
+        check_utf8(columns, "JSON")
         return as_text(columns).cast(pa.binary())
 
 
@@ -72,16 +74,14 @@ def as_bytes(column: pa.Array) -> pa.Array:
         return json_lines.texts(column).cast(pa.binary())
     if pa.types.is_duration(column.type):
         return json_lines.intervals(column).cast(pa.binary())
+    if pa.types.is_floating(column.type):
+        return csv_lines.floats(column).cast(pa.binary())
     return column.cast(pa.string()).cast(pa.binary())
 
 
 def as_text(columns: pa.RecordBatch) -> pa.Array:
     """Each row as a JSON object."""
     return json_lines.objects(columns)
-
-
-def is_text(type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def is_binary(type: pa.DataType) -> bool:

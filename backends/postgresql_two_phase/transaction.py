@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from epochal.backends.dbms import postgresql
+from epochal.backends.dbms import postgresql, values
 from epochal.backends.dbms import rows as row_rules
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.failures import translated
@@ -51,7 +51,7 @@ class TwoPhaseTransaction(SinkTransaction):
         writing = self._access.writing
         rows = row_rules.renamed(batch, writing)
         if self._access.target is not None:
-            row_rules.check(rows, self._access.target, writing.table_keys, "postgresql")
+            values.check(rows, self._access.target, writing.table_keys, "postgresql")
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         with self._translated("write"):
@@ -96,9 +96,9 @@ class TwoPhaseTransaction(SinkTransaction):
         rows = row_rules.net(pa.concat_tables(self._held), writing.table_keys)
         self._held = []
         with connection.cursor() as cursor:
-            for statement, values in postgresql.statements(writing, _without_order(rows)):
-                for first in range(0, len(values), STATEMENT_ROWS):
-                    cursor.executemany(statement, values[first : first + STATEMENT_ROWS])
+            for statement, parameters in postgresql.statements(writing, _without_order(rows)):
+                for first in range(0, len(parameters), STATEMENT_ROWS):
+                    cursor.executemany(statement, parameters[first : first + STATEMENT_ROWS])
                     watching.renew()
 
     def _handle(self, payload: dict[str, Any]) -> Handle:

@@ -23,7 +23,7 @@ class Positions:
     @classmethod
     def of(cls, name: str, type: ColumnType) -> Positions:
         """Raises ``SourceError`` for a column whose values have no order that every client agrees on."""
-        if type.family not in _READ:
+        if type.family not in _READ or type.shown.startswith("decimal_text"):  # ordered as text
             raise SourceError(
                 f"Column {name!r} is {type.shown}; slices are cut by a whole number, a decimal, a time or a date."
             )

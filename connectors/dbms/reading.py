@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table
 
 from epochal.backends.dbms import DatabaseAddress
-from epochal.backends.dbms.column_types import ColumnType, column_type
+from epochal.backends.dbms.column_types import ColumnType, column_type, with_exact_types
 from epochal.backends.dbms.failures import translated
 from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SourceError
@@ -42,6 +42,7 @@ class Reading:
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             raise SourceError(f"{self.name} does not exist. Create it, or correct its name.")
         table = Table(name, MetaData(), schema=schema or None, autoload_with=connection)
+        with_exact_types(table, self.address.dialect)
         for column in table.columns:
             if isinstance(column.type, sa.Float):
                 column.type.asdecimal = False  # MySQL's would come as decimals

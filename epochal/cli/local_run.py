@@ -97,7 +97,13 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         progress = _Progress(output)
         # After Spark's start, which installs a handler of its own.
         interruption = stack.enter_context(_interruptible(output))
-        hooks = Hooks(progress.show, lambda: interruption.requested, options.epochs)
+        hooks = Hooks(
+            progress.show,
+            lambda: interruption.requested,
+            options.epochs,
+            aborted=options.aborted,
+            abort_command=_abort_command(options.directory),
+        )
         output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
         stack.enter_context(_log_shown(output))
         with authors_errors():
@@ -108,6 +114,16 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             drained=progress.drained,
             epochs=tuple(progress.epochs),
         )
+
+
+def _abort_command(directory: Path | None) -> str:
+    if directory is None:
+        return "This run's state is temporary: run it again when the cause is corrected."
+    folder = str(directory).replace("{", "{{").replace("}", "}}")
+    return (
+        f"`epochal run FILE --directory {folder} --abort-transaction {{sink}}:{{epoch}}` drops the epoch's rows in "
+        "this sink alone, and goes on."
+    )
 
 
 def _check_kinds(code: Code, catalog: Path) -> None:

@@ -25,6 +25,7 @@ from epochal.cli.options import (
     parameters,
 )
 from epochal.cli.output import Output
+from epochal.errors import OptionError
 from epochal.service.runtime.launchers.java import check_java
 
 app = typer.Typer()
@@ -55,6 +56,14 @@ def run(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Take the directory from a run that holds it, which is fenced and ends.")
     ] = False,
+    abort_transaction: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--abort-transaction",
+            metavar="SINK:EPOCH",
+            help="Drop an epoch's rows that the target of SINK refuses, in this sink alone; with --directory.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
@@ -74,6 +83,7 @@ def run(
         configuration={"state_backend": state_backend, **settings},
         shadow=shadow,
         **acceptance(accept_changed, accept_partial),
+        aborted=tuple(map(_transaction, abort_transaction or ())),
     )
     outcome = run_locally(code_of_file(file, values), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"
@@ -81,3 +91,10 @@ def run(
     ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {words.count(outcome.rows_in)} rows in{kept}."
     drained = " Its input has ended, and everything that waited has come out." if outcome.drained else ""
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}{drained}"))
+
+
+def _transaction(text: str) -> tuple[str, int]:
+    sink, _, epoch = text.rpartition(":")
+    if not sink or not epoch.isdecimal():
+        raise OptionError(f"--abort-transaction takes SINK:EPOCH, such as out:7; got {text!r}.")
+    return sink, int(epoch)

@@ -2,7 +2,8 @@
 
 The queue holds prepared epochs in order. Each sink commits its epochs in order and independently of the other sinks, so
 that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and
-every earlier epoch is published. An administrator may give one sink's part up (:meth:`CommitQueue.give_up`).
+every earlier epoch is published. An administrator may give one sink's part up (:meth:`CommitQueue.give_up`). A sink
+whose target refuses a row (``RowRefused``) is *stopped*: further epochs open, and the other sinks commit them.
 :meth:`CommitQueue.step` does one round without threads: simulation calls it directly, :class:`BackgroundCommits` calls
 it from a thread.
 """
@@ -23,11 +24,18 @@ from epochal.engine import points
 from epochal.engine.job import Participants
 from epochal.engine.meter import Meter
 from epochal.engine.program import CurrentProgram
-from epochal.errors import Fenced, SinkUnavailable
+from epochal.errors import Fenced, RowRefused, SinkUnavailable
 from epochal.logs import about
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
+
+EPOCHS_BEHIND_A_STOPPED_SINK = 1_000
+"""Epochs that the other sinks commit while one is stopped by a refused row."""
+STOPPED_RETRY_SECONDS = 5.0
+SHOWN_TRANSACTIONS = 100
+ABORT_COMMAND = "`epochal transaction abort {application} {sink} {epoch}` drops the epoch's rows in this sink alone."
+"""How a refused row is resolved without correcting it."""
 
 
 @dataclass
@@ -54,6 +62,8 @@ class Waiting:
     sink: str
     since: datetime
     error: str
+    refused: RowRefused | None = None
+    """The sink is stopped: its target refuses a row."""
 
     def __str__(self) -> str:
         return f"waiting for sink {self.sink} since {self.since:%Y-%m-%dT%H:%M:%SZ}: {self.error}"
@@ -78,6 +88,9 @@ class CommitQueue:
     retaining: threading.Lock = field(default_factory=threading.Lock)
     """Held while an epoch is retained: a reconfiguration may not put another program in place meanwhile."""
     meter: Meter = field(default_factory=Meter)
+    abort_command: str = ABORT_COMMAND
+    _next_try: dict[str, float] = field(default_factory=dict)
+    """When a stopped sink commits again, by the meter's clock."""
 
     def submit(self, scope: EpochScope, manifest: Manifest, began: float | None = None) -> None:
         """Queue an epoch that has been prepared; epochs come in order."""
@@ -94,6 +107,7 @@ class CommitQueue:
         """Try again now, whatever the back-off."""
         with self.changed:
             self.hurried = True
+            self._next_try.clear()
             self.changed.notify_all()
 
     def give_up(self, sink: str, epoch: int) -> None:
@@ -108,12 +122,31 @@ class CommitQueue:
 
     def transactions(self) -> tuple[OpenTransaction, ...]:
         """What is decided and not committed, by epoch and sink."""
-        return tuple(self._transaction(epoch, sink) for epoch in list(self.epochs) for sink in sorted(epoch.open_sinks))
+        items = [(epoch, sink) for epoch in list(self.epochs) for sink in sorted(epoch.open_sinks)]
+        return tuple(self._transaction(epoch, sink) for epoch, sink in items[:SHOWN_TRANSACTIONS])
 
     @property
     def has_room(self) -> bool:
         """False while as many epochs as may be are prepared and not committed: then no further one may be opened."""
-        return len(self.epochs) < self.current.program.configuration.epochs_ahead_of_commits
+        held = [epoch for epoch in list(self.epochs) if not epoch.open_sinks or not self._is_stopped(epoch)]
+        ahead = self.current.program.configuration.epochs_ahead_of_commits
+        return len(held) < ahead and len(self.epochs) < EPOCHS_BEHIND_A_STOPPED_SINK + ahead
+
+    @property
+    def settled(self) -> bool:
+        """Every epoch is committed, except in sinks that are stopped."""
+        return all(epoch.open_sinks and self._is_stopped(epoch) for epoch in list(self.epochs))
+
+    def check_refused(self) -> None:
+        """Raises the ``RowRefused`` that stops a sink, with the command that resolves it."""
+        for waiting in list(self.waiting.values()):
+            if waiting.refused is not None:
+                raise RowRefused(f"Sink {waiting.sink!r} is stopped: {waiting.error}") from waiting.refused
+
+    def _is_stopped(self, epoch: PreparedEpoch) -> bool:
+        """Whether the epoch waits for stopped sinks alone."""
+        waiting = self.waiting
+        return all(sink in waiting and waiting[sink].refused is not None for sink in tuple(epoch.open_sinks))
 
     @property
     def empty(self) -> bool:
@@ -136,6 +169,8 @@ class CommitQueue:
 
     def _commit_sink(self, sink: str) -> bool:
         progress = False
+        if self._next_try.get(sink, 0.0) > self.meter.clock():
+            return False
         backend = self._participants.sinks[sink]
         for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
             with about(epoch=epoch.scope.epoch):
@@ -184,9 +219,14 @@ class CommitQueue:
     def _note_waiting(self, sink: str, epoch: PreparedEpoch, error: Exception) -> None:
         before = self.waiting.get(sink)
         since = before.since if before else datetime.now(UTC)
-        self.waiting[sink] = Waiting(sink, since, str(error))
-        if before is None or before.error != str(error):
-            log.warning("E5 commit: epoch %s, sink %s cannot commit yet: %s", epoch.scope.key, sink, error)
+        text, refused = str(error), error if isinstance(error, RowRefused) else None
+        if refused is not None:
+            scope = epoch.scope
+            text += " " + self.abort_command.format(application=scope.application, sink=sink, epoch=scope.epoch)
+            self._next_try[sink] = self.meter.clock() + STOPPED_RETRY_SECONDS
+        self.waiting[sink] = Waiting(sink, since, text, refused)
+        if before is None or before.error != text:
+            log.warning("E5 commit: epoch %s, sink %s cannot commit yet: %s", epoch.scope.key, sink, text)
 
     def _publish(self, epoch: PreparedEpoch) -> None:
         number = epoch.scope.epoch
@@ -267,9 +307,9 @@ class BackgroundCommits:
 
 
 def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:
-    """R3: rounds until the queue is empty, with back-off while a sink cannot commit."""
+    """R3: rounds until the queue is settled, with back-off while a sink cannot commit."""
     wait = 0.1
-    while not queue.empty:
+    while not queue.settled:
         if queue.step():
             wait = 0.1
             continue

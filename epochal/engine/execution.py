@@ -19,7 +19,7 @@ from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.clock import EpochClock
-from epochal.engine.commits import BackgroundCommits, CommitQueue, Waiting, until_available
+from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
@@ -54,7 +54,8 @@ class Hooks:
     ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
     ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
     also wake the loop. ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is
-    called before ``catalog.finish``.
+    called before ``catalog.finish``. ``aborted``: sinks and epochs whose decided rows are dropped, in that sink alone;
+    ``abort_command``: how a message says to do so.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -65,6 +66,8 @@ class Hooks:
     inbox: Inbox = NO_INBOX
     clock: EpochClock | None = None
     at_end: Callable[[], None] = lambda: None
+    aborted: tuple[tuple[str, int], ...] = ()
+    abort_command: str = ABORT_COMMAND
 
 
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
@@ -92,7 +95,9 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     program = with_inbox(assemble(orders, graph, spark, store), hooks.inbox)
     current = CurrentProgram(program)
     meter = hooks.meter or Meter()
-    queue = CommitQueue(catalog, current, meter=meter)
+    queue = CommitQueue(catalog, current, meter=meter, abort_command=hooks.abort_command)
+    for sink_name, epoch in hooks.aborted:
+        queue.give_up(sink_name, epoch)
     clock = hooks.clock or EpochClock(lambda: current.program.configuration.clock_tolerance_seconds)
     changes: list[Change] = []
     transactions = TransactionOrders(catalog, queue, changes)
@@ -107,6 +112,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
     recovery = Recovery(program, catalog, store, queue, time.sleep, note, clock)
     with meter.step("R"):
         position = recovery.run()
+    changes += _dropped(queue, hooks.aborted)
     meter.blocked({})
     meter.sized(lambda: size_of(position))
     meter.timed(lambda: clock.report(_epoch_time(position)))
@@ -203,6 +209,16 @@ def size_of(position: Position) -> tuple[int, int]:
 def _epoch_time(position: Position) -> int | None:
     """Epoch time of the latest prepared epoch, in microseconds."""
     return None if position.snapshot is None else position.snapshot.clock.epoch_time
+
+
+def _dropped(queue: CommitQueue, aborted: Sequence[tuple[str, int]]) -> list[Change]:
+    """What the next manifest says of them. Raises ``Conflict`` for an epoch that is not open in its sink."""
+    for sink, epoch in aborted:
+        if not queue.is_open(sink, epoch) and not queue.was_given_up(sink, epoch):
+            raise Conflict(f"Epoch {epoch} is not open in sink {sink!r}; nothing was dropped.")
+    return [
+        Change(kind="transaction", detail={"action": "abort", "sink": sink, "epoch": epoch}) for sink, epoch in aborted
+    ]
 
 
 def _first_changes(position: Position, begun: Change | None) -> list[Change]:

@@ -50,11 +50,14 @@ class EpochLoop:
 
     def run(self) -> None:
         """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row, or one
-        failed that would fail again."""
+        failed that would fail again; ``RowRefused`` at the end, when a refused row has stopped a sink."""
         while True:
             self.commits.check()
             directives = self.transactions.heartbeat(self._status())
-            if self._carry_out(directives) or self._stops():
+            if self._carry_out(directives):
+                self._settle()
+                return
+            if self._stops():
                 break
             decision, slices = self._next()
             if decision.step is Step.END:
@@ -71,7 +74,8 @@ class EpochLoop:
                     self.sleep(decision.seconds)
                 case Step.OPEN:
                     self._run_epoch(decision, slices)
-        self._commit_all()
+        self._settle()
+        self.commits.queue.check_refused()
 
     def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
         """What comes next, and the slices of the sources if they had to be asked for it."""
@@ -189,7 +193,7 @@ class EpochLoop:
         log.info("directive %s: %s", directive.kind, directive.id)
         if directive.kind == "savepoint":
             self._savepoint()
-        self._commit_all()
+        self._settle() if directive.kind == "stop" else self._commit_all()
         self.catalog.complete(directive.id, self.coordinator.position.head)
         return directive.kind == "stop"
 
@@ -204,6 +208,10 @@ class EpochLoop:
     def _commit_all(self) -> None:
         """Wait until everything that is decided is committed."""
         self._wait_until(lambda: self.commits.queue.empty)
+
+    def _settle(self) -> None:
+        """Wait until everything that is decided is committed, except in sinks that a refused row has stopped."""
+        self._wait_until(lambda: self.commits.queue.settled)
 
     def _wait_until(self, committed: Callable[[], bool]) -> None:
         while not self.commits.wait(committed, 0.25):

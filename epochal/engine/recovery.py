@@ -113,7 +113,8 @@ class Recovery:
             self.commits.submit(EpochScope(point.application, record.key, point.attempt, record.parent), manifest)
         drain(self.commits, self.pause, self.note)
         points.R3_FINISHED.hit()
-        log.info("R3 finished: %d prepared epochs are committed", len(point.prepared))
+        left = len(self.commits.epochs)
+        log.info("R3 finished: %d prepared epochs are committed, %d wait", len(point.prepared) - left, left)
 
     def _check_sinks(self, manifest: Manifest) -> None:
         """A prepared epoch's sink must still be there: its output is decided and nowhere else."""

@@ -25,7 +25,8 @@ class RunOptions:
     a last epoch brings out everything that waits. ``directory`` ``None``: a temporary one, else state is
     kept there and the next run goes on from it; ``take_over`` takes it from a run that holds it. ``configuration``: as
     an application's. ``shadow``: without writing to any sink. ``accept_changed``, ``accept_partial``: differences from
-    the state in the directory that this run accepts by name.
+    the state in the directory that this run accepts by name. ``aborted``: sinks and epochs whose decided rows are
+    dropped, in that sink alone.
     """
 
     epochs: int | None = None
@@ -37,6 +38,7 @@ class RunOptions:
     shadow: bool = False
     accept_changed: Sequence[str] = ()
     accept_partial: Sequence[str] = ()
+    aborted: tuple[tuple[str, int], ...] = ()
 
 
 class RunEpoch(BaseModel):

@@ -190,3 +190,44 @@ def _hdfs_rename_unchecked() -> None:
         return wrong
 
     change(HdfsBackend, "commit", blind)
+
+
+VALUES = "tests/contract/test_sink_values.py"
+REFUSED = "tests/contract/test_dbms_refused_values.py"
+
+
+@mutant("files: CSV doubles quotation marks, which Spark does not read back", VALUES)
+def _csv_of_another_dialect() -> None:
+    import pyarrow.compute as pc
+
+    from epochal.backends import csv_lines
+
+    change(csv_lines, "_escaped", lambda _: lambda batch, name, column: pc.replace_substring(column, '"', '""'))
+
+
+@mutant("dbms: decimals go to SQLite as floating-point numbers", VALUES)
+def _decimals_as_floats() -> None:
+    from epochal.backends.dbms.column_types import SqliteDecimal
+
+    change(SqliteDecimal, "bind_processor", lambda _: lambda self, dialect: lambda value: value and float(value))
+
+
+@mutant("dbms: jsonb is not searched for zero characters", REFUSED)
+def _zero_in_jsonb() -> None:
+    from epochal.backends.dbms import values
+
+    change(values, "_jsonb_problems", lambda _: lambda texts: iter(()))
+
+
+@mutant("dbms: text is let through to every type", REFUSED)
+def _text_unchecked() -> None:
+    from epochal.backends.dbms import values
+
+    change(values, "_text_problems", lambda _: lambda values, type, dialect: iter(()))
+
+
+@mutant("commits: a refused row stops every sink", "tests/unit/test_engine_commits.py")
+def _refused_row_stops_all() -> None:
+    from epochal.engine.commits import CommitQueue
+
+    change(CommitQueue, "_is_stopped", lambda _: lambda self, epoch: False)

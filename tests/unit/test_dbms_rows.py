@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.backends.dbms import rows as row_rules
+from epochal.backends.dbms import values
 from epochal.backends.dbms.column_types import ColumnType
 from epochal.backends.dbms.target import Target, TargetColumn
 from epochal.backends.dbms.writing import OPERATION, ORDER, Writing
@@ -111,19 +112,19 @@ TARGET = Target(
         (("upsert", None, "a"), "Row .*name='a' does not fit the table: 'id' takes no null"),
         (("upsert", 4, None), "Row id=4 does not fit the table: 'name' takes no null"),
         (("upsert", 5, "é漢字x"), r"Row id=5 .* 'name' is varchar\(3\), and the value is longer"),
-        (("upsert", 6, "a\0"), "Row id=6 .* PostgreSQL keeps no text with a zero character"),
+        (("upsert", 6, "a\0"), "Row id=6 .* 'name' holds a zero character, which PostgreSQL cannot store"),
         (("delete", None, None), "'id' takes no null"),
     ],
 )
 def test_what_the_table_would_refuse_is_named_before_the_decision(row: Any, message: str) -> None:
     table = rows(Writing("t", keys=("id",), operation="does"), ("upsert", 1, "é漢字"), row)
     with pytest.raises(SinkError, match=message):
-        row_rules.check(table, TARGET, ("id",), "postgresql")
+        values.check(table, TARGET, ("id",), "postgresql")
 
 
 def test_a_delete_needs_its_key_alone() -> None:
     table = rows(Writing("t", keys=("id",), operation="does"), ("delete", 1, None), ("DELETE", 2, "longer than three"))
-    row_rules.check(table, TARGET, ("id",), "postgresql")
+    values.check(table, TARGET, ("id",), "postgresql")
 
 
 def test_an_unknown_operation_is_named_with_its_row() -> None:

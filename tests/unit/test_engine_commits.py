@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
-from epochal.engine.commits import CommitQueue
+from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.job import Participants
+from epochal.errors import RowRefused
+from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.simulated import SimulatedSource, World
@@ -47,3 +53,56 @@ def test_an_epoch_with_a_source_that_this_version_dropped_is_committed(tmp_path:
     queue.step()
     assert queue.empty and catalog.state.epochs[1].state == "committed"
     assert kept.acknowledged == [slice]
+
+
+class RefusingSink:
+    """Refuses the rows of one epoch until they are dropped."""
+
+    def __init__(self, refused: int | None) -> None:
+        self.refused = refused
+        self.committed: list[int] = []
+        self.tries = 0
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self.tries += 1
+        if epoch.epoch == self.refused and handles:
+            raise RowRefused("The database refuses row id=5 (SQLSTATE 23514, column v).")
+        self.committed.append(epoch.epoch)
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        assert epoch.epoch == self.refused
+
+
+def test_a_refused_row_stops_its_sink_alone() -> None:
+    """Far more epochs than ``max_uncommitted_epochs`` go to the other sink; dropping the epoch lets all of them go."""
+    catalog = MemoryCatalog(MemoryCatalogState(), 1)
+    point = catalog.begin_attempt()
+    bad, good = RefusingSink(3), RefusingSink(None)
+    program = current_program(participants=Participants({}, sinks={"bad": bad, "good": good}))  # type: ignore[dict-item]
+    queue = CommitQueue(catalog, program)
+    handle = Handle(owner="bad", subtask=0, rows=1, bytes=1, payload={})
+    last = 3 * program.program.configuration.max_uncommitted_epochs
+    for number in range(1, last + 1):
+        assert queue.has_room
+        manifest = plain_manifest(
+            number,
+            branch=point.branch,
+            sinks={"bad": SinkHandles(kind="dbms", target="t", handles=(handle,))},
+        )
+        reference = ManifestReference(branch=point.branch, epoch=number, path=f"{number}.json", sha256="0" * 64)
+        parent = EpochKey(point.branch, number - 1) if number > 1 else None
+        catalog.open_epoch(number, parent)
+        catalog.prepare_epoch(number, parent, reference, manifest.counts)
+        queue.submit(EpochScope("orders", EpochKey(point.branch, number), 1, parent), manifest)
+        queue.step()
+    assert good.committed == list(range(1, last + 1))
+    assert bad.committed == [1, 2] and catalog.state.epochs[2].state == "committed"
+    assert bad.tries == 3  # a stopped sink is not tried with each epoch of the others
+    drain(queue, lambda seconds: None, lambda waiting: None)
+    assert queue.settled and not queue.empty
+    with pytest.raises(RowRefused, match=r"Sink 'bad' is stopped.*23514.*`epochal transaction abort orders bad 3`"):
+        queue.check_refused()
+    queue.give_up("bad", 3)
+    queue.step()
+    assert queue.empty and bad.committed == list(range(1, last + 1))
+    queue.check_refused()

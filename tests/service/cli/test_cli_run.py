@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,31 @@ def test_run_ends_with_its_bounded_source(alone: CommandLine, tmp_path: Path) ->
     assert "● epoch 2  100 rows in, 3 out, 3 changed" in answer.words
     assert "in a task" in answer.words
     assert "WARN" not in answer.words
+
+
+def test_run_names_the_option_that_drops_an_epoch_with_a_refused_row(alone: CommandLine, tmp_path: Path) -> None:
+    database, file = tmp_path / "out.sqlite", tmp_path / "orders.py"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE results (v bigint CHECK (v <> 15))")
+    file.write_text(
+        "from epochal import Pipeline\nfrom epochal.connectors import dbms, files, generator\n"
+        'pipeline = Pipeline("orders")\nrows = pipeline.read("rows", generator.source({"v": "id"}, bound=60))\n'
+        f'rows.select("v").write("bad", dbms.sink("sqlite:///{database}", "results"))\n'
+        f'rows.write("good", files.sink("{tmp_path / "out"}"))\n'
+    )
+    arguments: list[str | Path] = ["run", file, "--directory", tmp_path / "kept", "--set", "max_records_per_epoch=10"]
+    arguments += ["--set", "max_uncommitted_epochs=2"]
+    refused = alone.spawn(*arguments)
+    assert refused.code == 1, refused.words
+    for part in ("row v=15", "SQLSTATE 23000", f"--directory {tmp_path / 'kept'} --abort-transaction bad:2`"):
+        assert part in " ".join(refused.words.split())
+    assert len(list((tmp_path / "out").glob("epoch=*"))) == 6
+    wrong = alone.spawn(*arguments, "--abort-transaction", "bad:9")
+    assert wrong.code != 0 and "Epoch 9 is not open in sink 'bad'" in wrong.words
+    resolved = alone.spawn(*arguments, "--abort-transaction", "bad:2")
+    assert resolved.code == 0, resolved.words
+    with sqlite3.connect(database) as connection:
+        assert sorted(row[0] for row in connection.execute("SELECT v FROM results")) == [*range(10), *range(20, 60)]
 
 
 def test_run_goes_on_from_a_directory_that_is_kept(alone: CommandLine, tmp_path: Path) -> None:
