@@ -38,7 +38,8 @@ CHANGELOG = ("2026-11-27", "RocksDB has changelog checkpoints")
 BENCH = (
     Baseline(
         "aggregate",
-        f"the same aggregation as a Spark batch without state; {STRUCTURED_STREAMING}. Spark writes to its `noop` sink, and Epochal's pipeline has no sink",
+        f"the same aggregation as a Spark batch without state; {STRUCTURED_STREAMING}. Spark writes to its `noop` sink, "
+        "and Epochal's pipeline has no sink",
         CHANGELOG,
     ),
     Baseline(
@@ -52,24 +53,21 @@ BENCH = (
     Baseline("event_time", f"Epochal without windows; {STRUCTURED_STREAMING.partition(', beside')[0]}", CHANGELOG),
     Baseline(
         "small_epoch, planning",
-        "Spark jobs of the same shape in the same session: scan, aggregation, a Python stage that returns its rows; they "
-        "keep and write nothing",
+        "Spark jobs of the same shape in the same session: scan, aggregation, a Python stage that returns its rows; "
+        "they keep and write nothing",
     ),
     Baseline("abs_graph", "Spark jobs of the same shape without state and snapshots, at the same intervals"),
     Baseline(
         "query_nodes", "an ASGI application that returns the same bytes, on the same server with the same settings"
     ),
-    Baseline(
-        "backup", "`cp -r` of the same files, which checks nothing; and with `sync` behind it, as a backup is synced"
-    ),
+    Baseline("backup", "`cp -r` of the same files, without checks; and with `sync` behind it, as a backup is synced"),
     Baseline(
         "dbms",
-        "psycopg by hand: Arrow to CSV, COPY of one batch after the other into an unlogged staging table, one upsert in "
-        "the order of the keys. No exactly-once delivery. Compared from the first row on, write-ahead log included",
+        "psycopg by hand: Arrow to CSV, COPY of one batch after the other into an unlogged staging table, one upsert "
+        "in the order of the keys. No exactly-once delivery. Compared from the first row on, write-ahead log included",
         (
             "2026-11-27",
-            "before, a temporary table was created for each epoch, all rows were encoded before COPY, and the "
-            "sink's write-ahead log was not counted",
+            "before, a new temporary table, all rows encoded before COPY, and the sink's log not counted",
         ),
     ),
     Baseline(
@@ -78,19 +76,19 @@ BENCH = (
         "bytes, uncompressed. No transaction. Compared from the first row on, write-ahead log included",
         (
             "2026-11-27",
-            "before, the producer had the client's default batches, and the sink's write-ahead log was not counted",
+            "before, the client's default batches, and the sink's log not counted",
         ),
     ),
     Baseline("kafka (source)", "confluent-kafka consumers, a process for each partition, 10,000 messages a call"),
     Baseline("guarantees", "the deliveries of the same sink among each other"),
     Baseline(
-        "hdfs", "the `hdfs` client with the same bytes in memory, one request a file; pyarrow with the same options"
+        "hdfs", "the `hdfs` client with the same bytes in memory, a request a file; pyarrow with the same options"
     ),
 )
 NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)
 
 
-def described(baselines: Sequence[Baseline], written: str) -> str:
+def baselines_described(baselines: Sequence[Baseline], written: str) -> str:
     """The block for a section whose numbers are from the day ``written``, ISO 8601."""
     lines = [f"- {each.measure}: {each.what}." for each in baselines]
     older = [each for each in baselines if each.changed is not None and each.changed[0] > written]
@@ -109,7 +107,7 @@ def updated(section: str, baselines: Sequence[Baseline]) -> str:
     written = _WRITTEN.search(section)
     if written is None or not _BLOCK.search(section):
         raise ValueError("the section has no date, or no block of baselines")
-    block = described(baselines, written[1])
+    block = baselines_described(baselines, written[1])
     return _BLOCK.sub(lambda _: block, section)
 
 
@@ -122,13 +120,16 @@ def snapshots_compared(results: Sequence[Result]) -> str:
     ]
     if not ratios:
         return ""
+    verdict = "faster at every interval" if min(ratios) > 1.05 else "the paper's result is not reproduced"
     return f"""## ABS, figure 6: asynchronous and synchronous snapshots
 
 In the paper asynchronous snapshots cost much less than synchronous ones, above all at short intervals. Here the
-throughput with asynchronous snapshots is {min(ratios):.2f} to {max(ratios):.2f} times that with synchronous ones, on a local disk:
-{"not reproduced" if min(ratios) < 1.05 else "faster at every interval"}. An epoch is one Spark job, and no task of the next epoch starts before it has ended, in both
-modes. Tasks write and sync their changes within the epoch, in both modes. Only the sinks' commit leaves the critical path
-with `commit="asynchronous"`. On a local disk it renames a folder, and it competes with the next epoch for the cores. Sinks
+throughput with asynchronous snapshots is {min(ratios):.2f} to {max(ratios):.2f} times that with synchronous ones, on
+a local disk: {verdict}.
+
+An epoch is one Spark job, and no task of the next epoch starts before it has ended, in both modes. Tasks write and
+sync their changes within the epoch, in both modes. Only the sinks' commit leaves the critical path with
+`commit="asynchronous"`. On a local disk it renames a folder, and it competes with the next epoch for the cores. Sinks
 whose commit waits for other machines have more to gain; that is not measured. Nor is figure 7, throughput by number of
 machines.
 

@@ -35,7 +35,7 @@ from rich.table import Table
 
 import examples.nexmark
 from benchmarks import charts, engine, structured_streaming
-from benchmarks.descriptions import NEXMARK, described
+from benchmarks.descriptions import NEXMARK, baselines_described
 from benchmarks.machine import describe
 from benchmarks.nexmark_streaming import CANNOT, QUERIES, answer_seconds, events
 from benchmarks.report import write_section
@@ -273,7 +273,7 @@ Structured Streaming cannot express all of them:
 
 {chr(10).join(reasons)}
 
-{described(NEXMARK, today)}
+{baselines_described(NEXMARK, today)}
 
 | | |
 |---|---|

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.comparison.checkouts import commit_name
-from benchmarks.descriptions import BENCH, NEXMARK, described, snapshots_compared, updated
+from benchmarks.descriptions import BENCH, NEXMARK, baselines_described, snapshots_compared, updated
 from benchmarks.machine import describe
 from benchmarks.report import RESULTS, read_section, write_section
 from benchmarks.result import Result
@@ -171,7 +171,7 @@ def _markdown(results: list[Result], described: Mapping[str, str], failed: list[
 
 ## Baselines
 
-{described(BENCH, today)}
+{baselines_described(BENCH, today)}
 
 {snapshots_compared(results)}## The machine
 

@@ -61,9 +61,7 @@ def sink(server: KafkaServer, folder: Path) -> list[Result]:
     # The first turn creates connections and segments.
     commit_rate, whole_rate, bare_rate = (ROWS / percentile(times[1:], 0.5) for times in (commits, whole, bare))
     how = f"{ROWS:,} records of {RECORD_BYTES} bytes an epoch, {PARTITIONS} partitions; p50 of {TURNS} turns"
-    batching = (
-        f"acks all, linger {PRODUCER['linger.ms']} ms, batches of {LARGEST_BATCH:,} bytes, uncompressed, as the sink"
-    )
+    batching = f"acks all, linger {PRODUCER['linger.ms']} ms, batches of {LARGEST_BATCH:,} bytes, uncompressed"
     return [
         at_least("Kafka sink, exactly once", commit_rate, 150_000, "records/s", f"E5 alone; {how}", digits=0),
         number("Kafka sink, from the first row to the commit", whole_rate, "records/s", "one task, no Spark", digits=0),

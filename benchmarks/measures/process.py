@@ -1,8 +1,8 @@
 """A keyed Python function, called once per key, on the data of the aggregate.
 
-Beside it, in turns and in the same JVM, the two interfaces of PySpark for such a function, on a smaller input: over rows
-(``transformWithState``) and over pandas frames (``transformWithStateInPandas``). All are compared per row, and the ratio
-is to the faster of the two in each turn.
+Beside it, in turns and in the same JVM, the two interfaces of PySpark for such a function, on a smaller input: over
+rows (``transformWithState``) and over pandas frames (``transformWithStateInPandas``). All are compared per row, and the
+ratio is to the faster of the two in each turn.
 """
 
 from __future__ import annotations
