@@ -38,7 +38,7 @@ CHANGELOG = ("2026-11-27", "RocksDB has changelog checkpoints")
 BENCH = (
     Baseline(
         "aggregate",
-        f"the same aggregation as a Spark batch without state; {STRUCTURED_STREAMING}. Spark writes to its `noop` sink, "
+        f"the same aggregation as a Spark batch without state; {STRUCTURED_STREAMING}. Spark writes to `noop`, "
         "and Epochal's pipeline has no sink",
         CHANGELOG,
     ),
@@ -76,10 +76,14 @@ BENCH = (
         "bytes, uncompressed. No transaction. Compared from the first row on, write-ahead log included",
         (
             "2026-11-27",
-            "before, the client's default batches, and the sink's log not counted",
+            "before, a new producer for each epoch, default batches, and the sink's log not counted",
         ),
     ),
-    Baseline("kafka (source)", "confluent-kafka consumers, a process for each partition, 10,000 messages a call"),
+    Baseline(
+        "kafka (source)",
+        "confluent-kafka consumers, a process for each partition, 10,000 messages a call, without their start",
+        ("2026-11-27", "before, the start of the consumers' processes was counted"),
+    ),
     Baseline("guarantees", "the deliveries of the same sink among each other"),
     Baseline(
         "hdfs", "the `hdfs` client with the same bytes in memory, a request a file; pyarrow with the same options"

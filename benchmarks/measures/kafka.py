@@ -44,6 +44,7 @@ def sink(server: KafkaServer, folder: Path) -> list[Result]:
     commits, whole, bare = list[float](), list[float](), list[float]()
     written = Sink(server, folder)
     topic = server.create_topic(PARTITIONS)
+    producer = Producer({"bootstrap.servers": server.bootstrap, **PRODUCER})
     values = [record(number) for number in range(ROWS)]
 
     def ours() -> None:
@@ -52,7 +53,7 @@ def sink(server: KafkaServer, folder: Path) -> list[Result]:
         whole.append(prepare + commit)
 
     def theirs() -> None:
-        bare.append(seconds(lambda: produce(server, topic, values)))
+        bare.append(seconds(lambda: produce(producer, topic, values)))
 
     for turn in range(TURNS + 1):
         for way in (ours, theirs)[:: -1 if turn % 2 else 1]:
@@ -92,7 +93,7 @@ def source(server: KafkaServer, folder: Path) -> list[Result]:
     bare, ours, of_json = list[float](), list[float](), list[float]()
     with engine.engine_session(settings) as spark:
         for turn in range(READ_TURNS):
-            bare.append(READ_ROWS * READ_EPOCHS / seconds(lambda: consume(server, text)))
+            bare.append(READ_ROWS * READ_EPOCHS / consume(server, text))
             for rates, pipeline, name in ((ours, counted, "text"), (of_json, summed, "json")):
                 place = folder / "epochal" / f"{name}-{turn}"
                 times = engine.run_epochs(pipeline, spark, place, settings, READ_EPOCHS)
@@ -165,12 +166,12 @@ PRODUCER = {
 """As the sink's producer, but for transactions."""
 
 
-def produce(server: KafkaServer, topic: str, values: Sequence[bytes]) -> None:
+def produce(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
     """The best that a user would write who needs no exactly-once delivery across failures of the process.
 
-    One call of ``produce`` for each record: ``produce_batch`` was tried and is not faster.
+    One producer for all turns, as the sink has one, and a call of ``produce`` for each record: ``produce_batch`` was
+    tried and is not faster.
     """
-    producer = Producer({"bootstrap.servers": server.bootstrap, **PRODUCER})
     send = producer.produce
     for value in values:
         try:
@@ -198,6 +199,9 @@ servers, topic, partition, expected = sys.argv[1], sys.argv[2], int(sys.argv[3])
 settings = {"group.id": "bare", "auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 5}
 consumer = Consumer({"bootstrap.servers": servers, **settings})
 consumer.assign([TopicPartition(topic, partition, 0)])
+consumer.list_topics(topic)
+print("ready", flush=True)
+sys.stdin.readline()
 found = 0
 while found < expected:
     messages = consumer.consume(10_000, 0.05)
@@ -206,16 +210,30 @@ while found < expected:
 """
 
 
-def consume(server: KafkaServer, topic: str) -> None:
-    """A process for each partition, as Spark has a Python worker for each; their start counts for little."""
+def consume(server: KafkaServer, topic: str) -> float:
+    """Seconds of a process for each partition, as Spark has a Python worker for each; without their start."""
     expected = READ_ROWS * READ_EPOCHS // PARTITIONS
     processes = [
-        subprocess.Popen([sys.executable, "-c", CONSUMER, server.bootstrap, topic, str(partition), str(expected)])
+        subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, server.bootstrap, topic, str(partition), str(expected)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for partition in range(PARTITIONS)
     ]
     for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    started = time.perf_counter()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
         if process.wait():
             raise RuntimeError("a bare consumer failed")
+    return time.perf_counter() - started
 
 
 def record(number: int) -> bytes:

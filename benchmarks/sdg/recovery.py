@@ -27,10 +27,10 @@ class Sizes:
 FULL = Sizes((100_000, 500_000, 1_000_000), (1, 2), (1, 2), 3, 250_000)
 QUICK = Sizes((1_000,), (1, 2), (2,), 1, 1_000)
 CALLS = 1_000
-ONE_MACHINE = """one machine and one disk. In figure 11 of the paper two recovering nodes are faster than one, and two backup
-nodes with two recovering nodes are fastest, as each has a disk and processors of its own. That is not reproduced where
-1 to 2 or 2 to 2 takes longer than 1 to 1: on one machine a second subtask reads from the same disk and computes on the
-same cores, and costs the start of one more Python worker."""
+ONE_MACHINE = """one machine and one disk. In figure 11 of the paper two recovering nodes are faster than one, and two
+backup nodes with two recovering nodes are fastest, as each has a disk and processors of its own. That is not
+reproduced where 1 to 2 or 2 to 2 takes longer than 1 to 1: on one machine a second subtask reads from the same disk
+and computes on the same cores, and costs the start of one more Python worker."""
 """What follows for the result, on the page."""
 
 

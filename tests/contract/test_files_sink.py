@@ -51,6 +51,7 @@ class Folder(SinkHarness):
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
+@pytest.mark.claim("Thesis, 4.1.4")
 class TestFilesSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path, format: str) -> SinkHarness:

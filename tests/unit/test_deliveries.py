@@ -102,6 +102,7 @@ def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Seq
 
 @examples(5)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
+@pytest.mark.claim("Thesis, 4.5.4, sinks")
 def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: list[int], lived_as: list[Step]) -> None:
     with folder_of_one_life() as folder:
         table, epochs = lived(folder, "at_least_once", counts, lived_as)
@@ -113,6 +114,7 @@ def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: lis
 
 @examples(4)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
+@pytest.mark.claim("Thesis, 4.5.6")
 def test_idempotent_delivery_leaves_what_exactly_once_does(counts: list[int], lived_as: list[Step]) -> None:
     with folder_of_one_life() as folder:
         table, epochs = lived(folder, "idempotent", counts, lived_as)

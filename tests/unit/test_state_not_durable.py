@@ -223,6 +223,7 @@ def test_subtasks_compact_their_own(life: Life, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("life", ["heap"], indirect=True)
+@pytest.mark.claim("Thesis, 4.6")
 def test_it_is_in_no_snapshot(life: Life) -> None:
     model = Model(life)
     for _ in range(3):
