@@ -53,7 +53,7 @@ chaos: $(READY) ## Histories of an application with four sinks, killed at random
 availability: $(READY) ## Histories of three control planes, killed, paused and cut off under load (SEEDS=30)
 	@$(BIN)/python -m tests.availability --seeds $(SEEDS)
 
-mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (about five minutes)
+mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (a run of pytest for each)
 	@$(BIN)/python -m tests.mutants
 
 lint: $(READY) ## Style, formatting, types, and who may import whom
@@ -66,7 +66,7 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about 40 minutes)
+bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about half an hour)
 	@$(BIN)/python -m benchmarks.run
 
 bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)

@@ -35,6 +35,7 @@ from rich.table import Table
 
 import examples.nexmark
 from benchmarks import charts, engine, structured_streaming
+from benchmarks.descriptions import NEXMARK, baselines_described
 from benchmarks.machine import describe
 from benchmarks.nexmark_streaming import CANNOT, QUERIES, answer_seconds, events
 from benchmarks.report import write_section
@@ -252,9 +253,10 @@ def _markdown(
     reasons = [f"- {query}: {CANNOT[query]}" for query in MEASURED if query in CANNOT]
     reasons += [f"- {query} has no pipeline yet" for query in missing]
     machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
     return f"""## Nexmark
 
-Written by `make bench-nexmark` on {datetime.now(UTC):%Y-%m-%d}. Events a second, with {options.events:,} in each
+Written by `make bench-nexmark` on {today}. Events a second, with {options.events:,} in each
 of the {options.epochs} epochs or micro-batches of a run: the median of those after the first {WARM}, and of
 {options.rounds} rounds, in which the engines take turns; with state in memory of one. Each ratio is of one round. All
 write what comes out to Parquet files, of an epoch or a micro-batch all or none.
@@ -270,6 +272,8 @@ write what comes out to Parquet files, of an epoch or a micro-batch all or none.
 Structured Streaming cannot express all of them:
 
 {chr(10).join(reasons)}
+
+{baselines_described(NEXMARK, today)}
 
 | | |
 |---|---|

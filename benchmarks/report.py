@@ -21,6 +21,11 @@ def write_section(command: str, text: str, page: Path = RESULTS) -> None:
     page.write_text("\n\n".join([TITLE, *parts]) + "\n")
 
 
+def read_section(command: str, page: Path = RESULTS) -> str:
+    """The section that ``make COMMAND`` has written. Raises ``KeyError`` where there is none."""
+    return _sections(page.read_text())[command]
+
+
 def write_part(
     command: str, name: str, text: str, order: Sequence[str], introduction: str, page: Path = RESULTS
 ) -> None:

@@ -3,6 +3,7 @@
 python -m benchmarks.run                    all
 python -m benchmarks.run aggregate fork     some, printed only
 python -m benchmarks.run event_time --rounds 3
+python -m benchmarks.run --descriptions     nothing: writes the baselines' descriptions into RESULTS.md, keeps numbers
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.comparison.checkouts import commit_name
+from benchmarks.descriptions import BENCH, NEXMARK, baselines_described, snapshots_compared, updated
 from benchmarks.machine import describe
-from benchmarks.report import RESULTS, write_section
+from benchmarks.report import RESULTS, read_section, write_section
 from benchmarks.result import Result
 
 MEASURES = (
@@ -72,9 +74,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.splitlines()[0])
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"some of {', '.join(MEASURES)}; default: all")
     parser.add_argument("--rounds", type=int, help=f"of what runs in turns: {', '.join(IN_TURNS)}")
+    parser.add_argument("--descriptions", action="store_true", help="measure nothing: describe the present baselines")
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one measure
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    if options.descriptions:
+        for command, baselines in (("bench", BENCH), ("bench-nexmark", NEXMARK)):
+            write_section(command, updated(read_section(command), baselines))
+        return 0
     if unknown := set(options.measures) - set(MEASURES):
         parser.error(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if options.rounds is not None and options.rounds < 1:
@@ -154,14 +161,19 @@ def _markdown(results: list[Result], described: Mapping[str, str], failed: list[
         for result in results
     )
     not_measured = f"\n**Not measured**, as they failed: {', '.join(failed)}.\n" if failed else ""
-    return f"""Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}. All numbers are from one run on one machine,
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return f"""Written by `make bench` on {today}. All numbers are from one run on one machine,
 {run}. Ratios travel better than seconds.
 {not_measured}
 | measure | measured | to reach | | how |
 |---|---:|---:|---|---|
 {rows}
 
-## The machine
+## Baselines
+
+{baselines_described(BENCH, today)}
+
+{snapshots_compared(results)}## The machine
 
 | | |
 |---|---|

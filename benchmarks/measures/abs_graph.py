@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import charts, engine, inputs
+from benchmarks.descriptions import ASYNCHRONOUS_TO_SYNCHRONOUS
 from benchmarks.result import Result, number, percentile
 from benchmarks.sessions import session
 from epochal import Pipeline
@@ -99,7 +100,7 @@ def run(folder: Path) -> list[Result]:
     _draw(runs)
     long = f"{LASTS_SECONDS} s, or {EPOCHS_AT_LEAST} intervals"
     how = f"{ROWS / EVERY_SECONDS:,.0f} rows/s for {long}; charts/abs-throughput.svg, charts/abs-latency.svg"
-    return [result for one in runs for result in _results(one, how)]
+    return [*(result for one in runs for result in _results(one, how)), *_compared(runs)]
 
 
 def _results(one: Run, how: str) -> Iterator[Result]:
@@ -107,6 +108,16 @@ def _results(one: Run, how: str) -> Iterator[Result]:
     yield number(f"{name}: achieved", one.achieved, "s", how)
     yield number(f"{name}: throughput", one.throughput, "rows/s", digits=0)
     yield number(f"{name}: latency, p50", one.latency, "s", f"p99 {one.slowest:.2f} s")
+
+
+def _compared(runs: Sequence[Run]) -> Iterator[Result]:
+    """What the paper's figure 6 is about: the same interval with either kind of snapshot."""
+    of = {(one.way, one.asked): one for one in runs}
+    for asked in ASKED_SECONDS:
+        ours, theirs = (of[f"{kind} snapshots", asked] for kind in ("asynchronous", "synchronous"))
+        name = f"{ASYNCHRONOUS_TO_SYNCHRONOUS}, every {asked:g} s asked for"
+        yield number(f"{name}: throughput", ours.throughput / theirs.throughput, "times")
+        yield number(f"{name}: latency, p50", ours.latency / theirs.latency, "times")
 
 
 def _draw(runs: Sequence[Run]) -> None:

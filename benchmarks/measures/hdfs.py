@@ -107,7 +107,7 @@ class Sink:
 
 
 class Bare:
-    """What somebody would write by hand who needs no exactly-once."""
+    """The ``hdfs`` client by hand, for a user who needs no exactly-once delivery: one request for each file."""
 
     def __init__(self, server: HdfsServer) -> None:
         self.client = InsecureClient(server.url, user=server.user)

@@ -105,7 +105,9 @@ def straggler(folder: Path, quick: bool) -> Figure:
         f"Autoscaling grows where subtasks were busy for 70 % of ten\nseconds, or the lag was more than "
         f"{sizes.lag_seconds:g} s, to {GREATEST} subtasks at most. It counts time and lag in samples of ten\n"
         f"seconds, and waits for {sizes.cool_down_seconds:g} s after a start or a change. A straggler is found by the "
-        "work of the last minute.",
+        "work of the last minute.\nIt is named, and not acted upon: the autoscaler adds subtasks because of busy time "
+        "or lag. In figure\n10 of the paper the runtime answers the straggler, with a new instance that shares its "
+        "work.",
         timeline.moments(moments),
     )
 

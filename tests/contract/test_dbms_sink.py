@@ -47,6 +47,7 @@ def new_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ne
         database.close()
 
 
+@pytest.mark.claim("Thesis, table 4.1, DBMS (non-MVCC)")
 class TestDbmsSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, url: str, new_database: NewDatabase) -> SinkHarness:

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
     "format",
     ["parquet", *(pytest.param(it, marks=pytest.mark.long) for it in ("json", "csv"))],
 )
+@pytest.mark.claim("Thesis, table 4.1, HDFS")
 class TestHdfsSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, hdfs_server: HdfsServer, format: str) -> SinkHarness:

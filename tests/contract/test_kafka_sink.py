@@ -48,6 +48,7 @@ class Topic(SinkHarness):
         return [*self.place.store.list(""), *(f"open transaction in {partition}" for partition in transactions)]
 
 
+@pytest.mark.claim("Thesis, table 4.1, Kafka")
 class TestKafkaSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, kafka_server: KafkaServer, tmp_path: Path) -> SinkHarness:

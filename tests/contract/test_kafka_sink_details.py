@@ -133,6 +133,9 @@ def test_at_least_once_writes_from_the_task(kafka_server: KafkaServer, make: Mak
     assert len(read_topic(kafka_server.bootstrap, topic)) == 2
 
 
+@pytest.mark.claim(
+    "docs/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
+)
 def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
     kafka_server: KafkaServer, make: Make, branch: str
 ) -> None:
@@ -150,6 +153,9 @@ def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
         prepare(by_column, scope(branch, 1), [{"k": "k", "v": b"", "to": "absent"}])
 
 
+@pytest.mark.claim(
+    "docs/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is lost"
+)
 def test_a_topic_that_shrank_after_the_decision_is_named_and_nothing_is_lost(
     kafka_server: KafkaServer, make: Make, branch: str
 ) -> None:

@@ -49,6 +49,7 @@ def database(postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     database.close()
 
 
+@pytest.mark.claim("Thesis, table 4.1, DBMS (MVCC)")
 class TestPostgresqlTwoPhase(SinkBackendContract):
     @pytest.fixture
     def harness(self, database: TwoPhaseDatabase) -> SinkHarness:

@@ -55,6 +55,7 @@ class Harness(StateHarness):
         shutil.rmtree(self.cache, ignore_errors=True)
 
 
+@pytest.mark.claim("Thesis, 4.5.2", "Thesis, table 4.1, Local (Heap)")
 class TestHeap(StateBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
@@ -74,6 +75,7 @@ class TestHeapInFiles(StateBackendContract):
             each.wait()
 
 
+@pytest.mark.claim("Thesis, table 4.1, Local (RocksDB)", "SDG, table 1, fine-grained updates")
 class TestLmdb(StateBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:

@@ -152,6 +152,7 @@ def test_a_step_that_another_worker_has_overtaken_is_not_taken(tmp_path: Path) -
     read.close()
 
 
+@pytest.mark.claim("SDG, table 1, large state")
 def test_a_full_map_grows(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_environment, "FIRST_MAP_BYTES", 64 << 10)
     harness.new_machine()

@@ -61,10 +61,12 @@ def test_the_cut_of_an_epoch() -> None:
         ("(4)", {"b1", "t1", "t2"}),
     ],
 )
+@pytest.mark.claim("Thesis, definition 3.2.1", "Thesis, definition 3.3.2")
 def test_each_invariant_is_seen_to_be_broken(invariant: str, cut: set[str]) -> None:
     assert any(problem.startswith(invariant) for problem in cut_violations(ALIGNED, 1, cut))
 
 
+@pytest.mark.claim("Thesis, definition 3.4.3", "Thesis, figure 3.12")
 def test_without_alignment_no_cut_is_right() -> None:
     """The task processes an event of epoch 2 before one of epoch 1: thesis, figure 3.12."""
     unaligned = trace("t1", "t3", "t2", Mark("task", 1), "t4")

@@ -170,6 +170,7 @@ def wrong_cuts(application: FaultyApplication) -> list[str]:
 
 
 @pytest.mark.parametrize("life", in_every_run(OF_EACH_CLASS, LIVES))
+@pytest.mark.claim("Thesis, 4.1.3.1", "SDG, table 1, failure recovery")
 def test_a_driver_that_died_leaves_nothing_wrong(local: FaultyApplication, life: Life) -> None:
     die(local, life)
     local.finish()

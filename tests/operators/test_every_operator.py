@@ -39,6 +39,7 @@ SUPPORT = {
 SAMPLE = 3
 
 
+@pytest.mark.claim("Thesis, 4.2.1", "SDG, table 1, execution")
 def test_retry_restart_rescale_and_cuts_give_the_same(spark: SparkSession, run_seed: int, tmp_path: Path) -> None:
     kinds = [case for case in CASES if not case.is_variant]
     for case in random.Random(run_seed).sample(kinds, SAMPLE):
@@ -85,6 +86,7 @@ def check(case: Case, spark: SparkSession, run_seed: int, folder: Path) -> None:
             assert multiset(cut.state(table.id), columns) == multiset(whole.state(table.id), columns), table.id
 
 
+@pytest.mark.claim("SDG, table 1, programming model")
 def test_every_kind_of_operator_is_tested() -> None:
     modules = {name.removesuffix(".py") for name in os.listdir(OPERATORS) if name.endswith(".py")}
     assert {case.kind for case in CASES} == {case.name for case in CASES if not case.is_variant} == modules - SUPPORT

@@ -20,6 +20,7 @@ from tests.standing_lives import batch
 
 
 @pytest.mark.long
+@pytest.mark.claim("Thesis, 4.4.1")
 def test_expressions_and_aggregates_are_those_of_spark(spark: SparkSession) -> None:
     chance = random.Random(7)
     grammar, table = Grammar(chance), rows(chance, 150)

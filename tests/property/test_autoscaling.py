@@ -133,6 +133,7 @@ def replace_lag(policy: Autoscaling) -> Autoscaling:
 
 @examples(10)
 @given(policies(), st.floats(2, 30), st.sampled_from([20.0, 60.0, 110.0, 300.0]))
+@pytest.mark.claim("SDG, 3.3, parallelism")
 def test_a_load_that_flaps_does_not_flap_the_parallelism(policy: Autoscaling, high: float, period: float) -> None:
     policy = policy.model_copy(
         update={"shrink_after_seconds": 600.0, "cool_down_seconds": min(60.0, policy.cool_down_seconds)}

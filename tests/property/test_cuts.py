@@ -28,11 +28,13 @@ SEARCH = hypothesis.settings(
 
 
 @given(scenes(graphs()))
+@pytest.mark.claim("ABS, algorithm 1")
 def test_abs_1_is_epoch_complete_without_loops(scene: Scene) -> None:
     assert_epoch_complete(scene, AcyclicTask, scene.graph)
 
 
 @given(scenes(graphs(loops=True)))
+@pytest.mark.claim("ABS, algorithm 2")
 def test_abs_2_is_epoch_complete_with_loops(scene: Scene) -> None:
     execution = scene.run(CyclicTask, one_at_a_time=True)
     assert_all_complete(scene, execution)
@@ -40,17 +42,28 @@ def test_abs_2_is_epoch_complete_with_loops(scene: Scene) -> None:
 
 
 @given(scenes(graphs()))
+@pytest.mark.claim("Thesis, specification 2", "Thesis, 3.4.5.3", "Thesis, algorithm 5", "Thesis, algorithm 6")
 def test_algorithms_5_and_6_are_epoch_complete_without_loops(scene: Scene) -> None:
     assert_epoch_complete(scene, epoch_snapshots, scene.graph)
 
 
 @given(scenes(graphs(loops=True)))
+@pytest.mark.claim(
+    "Thesis, specification 4", "Thesis, 3.4.5.1", "Thesis, 3.4.5.2", "Thesis, algorithm 7", "Thesis, 3.4.4.4"
+)
 def test_algorithms_5_to_7_are_epoch_complete_with_loops(scene: Scene) -> None:
     """Also when an epoch ends before the marker of the one before is back."""
     assert_epoch_complete(scene, epoch_snapshots, expanded(scene.graph))
 
 
 @given(scenes(graphs() | graphs(loops=True), epochs=1))
+@pytest.mark.claim(
+    "Thesis, definition 3.2.2",
+    "Thesis, definition 3.2.3",
+    "Thesis, specification 1",
+    "Thesis, lemma 3.2.1",
+    "Thesis, theorem 3.2.2",
+)
 def test_chandy_lamport_is_consistent(scene: Scene) -> None:
     execution = scene.run(ChandyLamport)
     assert validity_violations(execution, 1) == []
@@ -58,6 +71,7 @@ def test_chandy_lamport_is_consistent(scene: Scene) -> None:
 
 
 @given(scenes(graphs()))
+@pytest.mark.claim("Thesis, 4.5.4, snapshots")
 def test_without_alignment_nothing_is_lost(scene: Scene) -> None:
     execution = scene.run(unaligned)
     for epoch in scene.epochs:
@@ -70,6 +84,7 @@ def test_without_alignment_something_is_repeated() -> None:
     assert any(problem.startswith("(1)") for problem in problems), problems
 
 
+@pytest.mark.claim("Thesis, algorithm 3")
 def test_chandy_lamport_is_not_epoch_complete() -> None:
     """The smallest execution that Hypothesis shrinks it to is figure 3.14 of the thesis, and stands in the docs."""
     found = find(scenes(graphs(), epochs=1), lambda scene: not is_complete(scene, ChandyLamport), settings=SEARCH)
@@ -82,6 +97,7 @@ def test_chandy_lamport_is_not_epoch_complete() -> None:
     assert is_complete(found, epoch_snapshots), "what alignment is for"
 
 
+@pytest.mark.claim("Thesis, figure 3.14", "Thesis, figure 3.16")
 def test_figures_3_14_and_3_16() -> None:
     command = [sys.executable, "-m", "epochal.testing.cuts"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -91,6 +107,13 @@ def test_figures_3_14_and_3_16() -> None:
     assert epoch_violations(aligned(), 1) == []
 
 
+@pytest.mark.claim(
+    "Thesis, definition 3.2.4",
+    "Thesis, definition 3.2.5",
+    "Thesis, definition 3.2.6",
+    "Thesis, lemma 3.2.3",
+    "Thesis, figure 3.1",
+)
 def test_one_process_can_begin_where_it_reaches_all() -> None:
     """Figure 3.1: of a strongly connected graph any one; of another, all that nobody sends to."""
     back = [Channel("p3", "p1", closes_loop=True), Channel("p3", "p2", closes_loop=True)]
@@ -107,6 +130,7 @@ def test_one_process_can_begin_where_it_reaches_all() -> None:
     assert "p1 has recorded nothing of epoch 1" in validity_violations(begun, 1)
 
 
+@pytest.mark.claim("Thesis, definition 3.4.1")
 def test_marks_out_of_order_are_seen() -> None:
     assert disorder(Trace({"s1": [Mark("s1", 1), "a", Mark("s1", 2)]}, {})) == []
     assert disorder(Trace({"s1": [Mark("s1", 2), "a", Mark("s1", 1)]}, {})) == ["s1: mark 1 after 2"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import find
 
 from epochal.testing.cuts.barriers import CyclicTask
@@ -70,12 +71,14 @@ def wrong(execution: Execution, scene: Scene) -> bool:
     return any(epoch_violations(execution, epoch) for epoch in scene.epochs)
 
 
+@pytest.mark.claim("Thesis, algorithm 6, line 8")
 def test_algorithm_6_has_to_record_at_the_last_marker() -> None:
     make = with_tasks(RecordsAtOnce, LoopHead)
     found = find(scenes(graphs(), epochs=1), lambda scene: wrong(scene.run(make), scene), settings=SEARCH)
     assert not wrong(found.run(epoch_snapshots), found)
 
 
+@pytest.mark.claim("Thesis, algorithm 7, as printed")
 def test_algorithm_7_has_to_stop_recording() -> None:
     """What comes round between the marker and the next epoch event is not in transit when that epoch ends."""
     make = with_tasks(RegularTask, RecordsAlways)
@@ -87,6 +90,7 @@ def test_algorithm_7_has_to_stop_recording() -> None:
     assert not wrong(found.run(epoch_snapshots, expanded(found.graph), one_at_a_time=True), found)
 
 
+@pytest.mark.claim("ABS, algorithm 2, line 25")
 def test_abs_2_has_to_stop_logging_at_each_input() -> None:
     def fails(scene: Scene) -> bool:
         return wrong(scene.run(LogsUntilAllAreBack, one_at_a_time=True), scene)
@@ -95,6 +99,7 @@ def test_abs_2_has_to_stop_logging_at_each_input() -> None:
     assert not wrong(found.run(CyclicTask, one_at_a_time=True), found)
 
 
+@pytest.mark.claim("ABS, algorithm 2, as printed")
 def test_abs_2_takes_one_snapshot_at_a_time() -> None:
     """A barrier that comes before the last one is back is taken for it, and a later one never ends."""
     scene = find(scenes(graphs(loops=True)), lambda scene: wrong(scene.run(CyclicTask), scene), settings=SEARCH)

@@ -67,6 +67,7 @@ def check(folder: Path, seed: int) -> int:
     return len(running.dataflow.tasks)
 
 
+@pytest.mark.claim("SDG, 4.2")
 def test_random_programs(tmp_path: Path) -> None:
     sizes = [check(tmp_path, seed) for seed in range(40)]
     assert max(sizes) > 8 and sum(sizes) > 150

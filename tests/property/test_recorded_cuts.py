@@ -80,6 +80,7 @@ def read(life: Life, recorder: Recorder, manifests: Sequence[Manifest]) -> Recor
 
 @examples(12)
 @given(COUNTS, steps())
+@pytest.mark.claim("Thesis, definition 3.3.1")
 def test_epochs_without_spark_are_epoch_cuts(counts: list[tuple[int, int]], lived_as: list[Step]) -> None:
     """Whatever happens to them: aborted, tried again, recovered, with another number of subtasks."""
     with TemporaryDirectory() as folder:
@@ -119,6 +120,7 @@ class RecordedHarness(Harness):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.claim("Thesis, definition 3.4.2")
 def test_epochs_on_spark_are_epoch_cuts(spark: SparkSession, tmp_path: Path) -> None:
     recorder, taken = Recorder(str(tmp_path), "number"), epochs_of([(20, 7), (0, 11), (9, 9), (5, 0)])
     with RecordedHarness(recorder, spark) as test:

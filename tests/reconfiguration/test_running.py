@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.long  # the whole story; killed in it: simulation, unit/test_rekey_in_flight.py
+@pytest.mark.claim("Thesis, 4.5.5")
 def test_a_running_application_changes_in_every_way_without_a_restart(sensors: Sensors) -> None:
     """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again.
 

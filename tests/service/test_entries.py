@@ -23,6 +23,7 @@ def store(plane: Plane) -> Application:
     return application
 
 
+@pytest.mark.claim("SDG, table 1, low latency")
 def test_a_call_is_answered_by_the_epoch_that_took_it(store: Application) -> None:
     with store.running():
         first = store.call(request_id="one", arguments={"key": "x", "value": "1"})

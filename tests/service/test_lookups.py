@@ -141,6 +141,7 @@ def test_before_the_first_commit_there_is_no_state(plane: Plane, driver: StateDr
     assert "not committed an epoch" in refused(plane, KEYS + "JFK,LAX")[2]
 
 
+@pytest.mark.claim("Thesis, 4.3.1")
 def test_uncommitted_reads_see_what_is_prepared(plane: Plane, driver: StateDriver) -> None:
     driver.epoch(
         (DELAYS, [route("JFK", "LAX", 1, 1.0), route("LGA", "ATL", 1, 1.0)]), (VISITS, [place("N1", "JFK", 1)])

@@ -46,6 +46,7 @@ def fired(seed: int) -> Set[str]:
     return plan.fired.keys()
 
 
+@pytest.mark.claim("Thesis, 3.4.2")
 def test_exactly_once_through_crashes_zombies_and_lost_answers(run_seed: int) -> None:
     """A sample of the seeds, and so many of the others that a fault fires at every step of the driver."""
     missing = {point.name for point in vars(points).values() if isinstance(point, FaultPoint)} - NOT_SIMULATED

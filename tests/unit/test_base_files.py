@@ -25,7 +25,7 @@ from epochal.contracts.state import StateTaskScope
 from epochal.errors import FileCorrupt, SnapshotError
 from epochal.snapshots import base_encoding
 from epochal.snapshots.base import base_rows
-from epochal.snapshots.base_encoding import base_schema, encoded_base
+from epochal.snapshots.base_encoding import LEAST_CHUNK_BYTES, base_schema, encoded_base
 from epochal.snapshots.base_reading import damaged_groups, read_base, read_groups
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import KeyGroupRange, write_base
@@ -127,6 +127,10 @@ def counted(request: pytest.FixtureRequest) -> SnapshotStore:
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
 @pytest.mark.parametrize("parallelism", [8, 5, 3])
 @pytest.mark.by_turns(3)
+@pytest.mark.claim(
+    "docs/scale.md: All subtasks together read the bases of a large state table once, at any parallelism.",
+    "docs/state.md: All subtasks together read the bases of a large state table once, at any parallelism",
+)
 def test_all_subtasks_together_read_the_state_once(
     counted: SnapshotStore, tmp_path: Path, backend: Backend, parallelism: int
 ) -> None:
@@ -136,6 +140,23 @@ def test_all_subtasks_together_read_the_state_once(
     assert (restored.rows, round(restored.total, 3)) == (ROWS, round(pa.compute.sum(rows["total"]).as_py(), 3))
     size = sum(base.file.bytes for base in chain.bases)
     assert size <= sum(ranged_files.bytes_read().values()) + size // 20 <= 1.1 * size
+
+
+@pytest.mark.parametrize("parallelism", [1, 8])
+@pytest.mark.claim(
+    "docs/scale.md: Of a small state table every subtask reads every base as a whole",
+    "docs/state.md: Of a small state table every subtask reads every base as a whole",
+    "docs/scale.md: Small means less than about 8 MiB in memory for each column, at 128 key groups.",
+)
+def test_every_subtask_reads_small_bases_as_a_whole(
+    counted: SnapshotStore, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", LEAST_CHUNK_BYTES)
+    assert LEAST_CHUNK_BYTES * GROUPS == 8 << 20
+    chain = Chain(AT, bases(counted, state(2000)), ())
+    assert restore(counted, chain, HeapBackend, parallelism, tmp_path).rows == 2000
+    size = sum(base.file.bytes for base in chain.bases)
+    assert sum(ranged_files.bytes_read().values()) == parallelism * size
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not say what a process has read")
@@ -180,6 +201,13 @@ def test_only_key_groups_that_are_behind_are_read(counted: SnapshotStore, tmp_pa
     assert sum(ranged_files.bytes_read().values()) <= 1.05 * size / 4
 
 
+@pytest.mark.claim(
+    "docs/scale.md: All subtasks together read the deltas after the bases once at the parallelism that "
+    "wrote them; after "
+    "a change of the parallelism a delta is read by each subtask that owns some of its key groups.",
+    "docs/state.md: A delta is read by the subtask that wrote it; after a change of the parallelism by each subtask "
+    "that owns some of its key groups.",
+)
 def test_deltas_are_read_once_at_the_same_parallelism(counted: SnapshotStore, tmp_path: Path) -> None:
     rows = state(2000)
     changes = rows.append_column("_op", pa.repeat("put", rows.num_rows))
@@ -190,7 +218,7 @@ def test_deltas_are_read_once_at_the_same_parallelism(counted: SnapshotStore, tm
         for subtask in range(4)
     )
     chain = Chain(None, (), (Link(AT, deltas),))
-    for parallelism, times in ((4, 1), (2, 1), (3, 3)):
+    for parallelism, times in ((4, 1), (2, 1), (3, 3), (8, 2)):
         ranged_files.REQUESTS.clear()
         assert restore(counted, chain, HeapBackend, parallelism, tmp_path).rows == 2000
         assert len(ranged_files.REQUESTS) == times * len(deltas)

@@ -43,6 +43,7 @@ def test_text_shows_task_elements_with_their_lines(capsys: pytest.CaptureFixture
     assert re.search(r"\d+ │     self\.co_occurrence\.add\(item, other, 1\)|\d+ │ .*add\(item, other, 1\)", text)
 
 
+@pytest.mark.claim("SDG, figure 1")
 def test_the_picture_in_the_docs_is_what_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     """And it has what figure 1 of the paper has: five task elements, two state elements, five edges."""
     picture = explained(capsys, FILE, "--format", "svg")

@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from fastapi.routing import APIRoute
 
 from epochal import errors
 from epochal.cli import words
@@ -23,7 +25,10 @@ from epochal.client.models import (
     Head,
 )
 from epochal.declarations.names import alternatives
+from epochal.service.app import ROUTERS
 
+RESOLVING = ("abort", "commit", "retry")
+"""What `epochal transaction` does with a prepared transaction."""
 SLUG = re.compile(r"`([a-z-]+)`")
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -149,3 +154,115 @@ def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
     for name, code in commands(app):
         assert ("wait: Wait = True" in code) == (name in waiting), name
         assert name not in waiting or f"`{name}" in page, name
+
+
+APPLICATION = "/v1/applications/{name}"
+SNAPSHOT, STATE = f"{APPLICATION}/snapshots/{{epoch}}", f"{APPLICATION}/state/{{table}}"
+REST = {
+    "apply": [
+        *("POST /v1/artifacts", "GET /v1/applications", "POST /v1/applications", f"POST {APPLICATION}/versions"),
+        *(f"POST {APPLICATION}/rescale", f"POST {APPLICATION}/start", f"POST {APPLICATION}/stop"),
+    ],
+    "artifacts delete": ["DELETE /v1/artifacts/{sha256}"],
+    "artifacts list": ["GET /v1/artifacts"],
+    "audit": ["GET /v1/audit"],
+    "backup create": ["POST /v1/backups"],
+    "backup prune": ["POST /v1/backups/prune/plan", "POST /v1/backups/prune"],
+    "call": [f"POST {APPLICATION}/entries/{{entry}}", f"GET {APPLICATION}/entries/{{entry}}/calls/{{request_id}}"],
+    "delete": [f"DELETE {APPLICATION}"],
+    "diff": [
+        f"GET {APPLICATION}/snapshots/{{snapshot}}/diff",
+        f"GET {APPLICATION}/snapshots/{{snapshot}}/diff/{{table}}",
+    ],
+    "entries": [f"GET {APPLICATION}/entries"],
+    "epochs": [f"GET {APPLICATION}/epochs", f"GET {APPLICATION}/epochs/{{epoch}}"],
+    "export": [f"POST {APPLICATION}/export", f"GET {APPLICATION}/exports/{{id}}"],
+    "fork": [f"POST {APPLICATION}/fork"],
+    "gc": ["POST /v1/collections/plan", "POST /v1/collections"],
+    "get": [f"GET {STATE}/keys", f"GET {STATE}/history", f"GET {STATE}/blame"],
+    "import": ["POST /v1/imports", "PUT /v1/imports/{id}/content", "POST /v1/imports/{id}/application"],
+    "lineage": [f"GET {APPLICATION}/lineage"],
+    "logs": [f"GET {APPLICATION}/logs"],
+    "message": [f"POST {SNAPSHOT}/message", f"GET {SNAPSHOT}/message", f"DELETE {SNAPSHOT}/message"],
+    "nodes": ["GET /v1/nodes"],
+    "operations cancel": ["POST /v1/operations/{id}/cancel"],
+    "operations list": ["GET /v1/operations"],
+    "operations show": ["GET /v1/operations/{id}"],
+    "pin": [f"POST {SNAPSHOT}/pin", f"GET {APPLICATION}/pins"],
+    "preflight": ["POST /v1/preflight"],
+    "project create": ["POST /v1/projects"],
+    "project delete": ["DELETE /v1/projects/{project}"],
+    "project list": ["GET /v1/projects"],
+    "project set": ["PUT /v1/projects/{project}"],
+    "project show": ["GET /v1/projects/{project}"],
+    "ps": ["GET /v1/applications"],
+    "query add": [f"POST {APPLICATION}/queries"],
+    "query drop": [f"POST {APPLICATION}/queries/{{query}}/drop"],
+    "query list": [f"GET {APPLICATION}/queries"],
+    "query pause": [f"POST {APPLICATION}/queries/{{query}}/pause"],
+    "query results": [f"GET {APPLICATION}/queries/{{query}}/results"],
+    "query resume": [f"POST {APPLICATION}/queries/{{query}}/resume"],
+    "query show": [f"GET {APPLICATION}/queries/{{query}}"],
+    "rekey": [f"POST {APPLICATION}/rekey"],
+    "rescale": [f"POST {APPLICATION}/rescale"],
+    "restart": [f"POST {APPLICATION}/restart"],
+    "rollback": [f"POST {APPLICATION}/rollback"],
+    "savepoint create": [f"POST {APPLICATION}/savepoints"],
+    "savepoint delete": [f"DELETE {APPLICATION}/savepoints/{{savepoint}}"],
+    "savepoint list": [f"GET {APPLICATION}/savepoints"],
+    "scan": [f"GET {STATE}/scan"],
+    "show": [f"GET {APPLICATION}", f"GET {APPLICATION}/load"],
+    "start": [f"POST {APPLICATION}/start"],
+    "stop": [f"POST {APPLICATION}/stop"],
+    "submit": ["POST /v1/artifacts", "POST /v1/applications"],
+    "tag": [f"POST {SNAPSHOT}/tags", f"GET {APPLICATION}/tags"],
+    "tokens create": ["POST /v1/tokens"],
+    "tokens delete": ["DELETE /v1/tokens/{id}"],
+    "tokens list": ["GET /v1/tokens"],
+    "tokens rotate": ["POST /v1/tokens/{id}/rotate"],
+    **{f"transaction {verb}": [f"POST {APPLICATION}/transactions/{{sink}}/{{epoch}}/{{action}}"] for verb in RESOLVING},
+    "transaction list": [f"GET {APPLICATION}/transactions"],
+    "unpin": [f"DELETE {SNAPSHOT}/pin"],
+    "untag": [f"DELETE {SNAPSHOT}/tags/{{tag}}"],
+    "upgrade": ["POST /v1/artifacts", f"POST {APPLICATION}/versions"],
+    "verify": ["POST /v1/verifications"],
+    "webhooks create": ["POST /v1/webhooks"],
+    "webhooks delete": ["DELETE /v1/webhooks/{id}"],
+    "webhooks list": ["GET /v1/webhooks"],
+}
+"""By command the routes that it uses."""
+LOCAL = {
+    *("check", "run", "dev", "sdg explain", "up", "migrate", "doctor"),
+    *("backup list", "backup verify", "backup restore", "login", "logout", "context list", "context use"),
+}
+"""Commands that work on this machine, without a control plane's API."""
+
+
+@pytest.mark.claim(
+    "README.md: Every command that addresses a control plane uses its REST API (`/v1`, problem details for errors), "
+    "which is open to other programs. Commands that work on this machine have no route: `check`, `run`, "
+    "`dev` and `sdg` on a "
+    "pipeline's file; `up`, `migrate`, `doctor` and `backup list`, `verify` and `restore` for the operator; `login`, "
+    "`logout` and `context`."
+)
+def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
+    commands = set(_commands(typer.main.get_command(app)))
+    assert commands - LOCAL == set(REST), "README and this test list commands; a new one belongs into both"
+    assert commands >= LOCAL
+    routes = {
+        f"{method} {route.path}"
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    assert {route for used in REST.values() for route in used} - routes == set()
+
+
+def _commands(command: Any, *path: str) -> Iterator[str]:
+    """The full names of all commands below."""
+    if isinstance(command, typer.core.TyperGroup):
+        for name, each in command.commands.items():
+            yield from _commands(each, *path, name)
+    else:
+        yield " ".join(path)

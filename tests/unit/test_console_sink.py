@@ -34,6 +34,20 @@ def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+@pytest.mark.claim(
+    "docs/guarantees.md: `console.sink` prints an epoch after its decision, and may print it again after a crash."
+)
+def test_an_epoch_is_printed_again_where_its_commit_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = console.sink().make(SinkPlace("out"))
+    transaction = backend.start(TaskScope(SCOPE, "look", 0))
+    transaction.write(pa.RecordBatch.from_pydict({"k": ["a"]}))
+    handle = transaction.pre_commit()
+    assert capsys.readouterr().out == ""
+    for _ in range(2):
+        backend.commit(SCOPE, [handle])
+        assert "look, epoch 4: 1 row" in capsys.readouterr().out
+
+
 def test_an_epoch_without_rows_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     backend = console.sink().make(SinkPlace("out"))
     backend.commit(SCOPE, [backend.start(TaskScope(SCOPE, "look", 0)).pre_commit()])

@@ -18,6 +18,7 @@ from epochal.errors import HandlesIncomplete
 
 
 @given(st.lists(st.sampled_from(list(Event)), max_size=12))
+@pytest.mark.claim("Thesis, 4.1.3")
 def test_whatever_is_tried_a_decision_is_never_taken_back(events: list[Event]) -> None:
     state: State | None = None
     history: list[State | None] = [None]

@@ -125,6 +125,7 @@ def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: 
         (ZeroDivisionError("of our own"), "epoch-aborted"),
     ],
 )
+@pytest.mark.claim("Thesis, 4.5.3")
 def test_what_may_pass_is_run_again_in_the_next_epochs(error: Exception, slug: str, tmp_path: Path) -> None:
     assert epochs_that_fail(error, tmp_path) == (4, slug)
 

@@ -204,6 +204,7 @@ def test_what_closes_a_loop_has_its_columns() -> None:
 
 
 @pytest.mark.by_turns(3)
+@pytest.mark.claim("SDG, table 1, iteration")
 def test_loops_on_spark(spark: SparkSession) -> None:
     """A column of another type is refused; what runs gives the same as a search in memory."""
     pipeline, rows, loop = begun()

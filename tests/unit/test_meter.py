@@ -185,6 +185,7 @@ def test_the_load_is_of_one_version_and_parallelism_in_samples_of_whole_epochs(m
         ([0, 0], [0.0, 0.0], False, []),
     ],
 )
+@pytest.mark.claim("SDG, 3.3, stragglers")
 def test_skew_and_stragglers_are_named_by_a_rule(
     rows: list[int], busy: list[float], skewed: bool, straggling: list[int]
 ) -> None:

@@ -87,6 +87,7 @@ def configuration(parallelism: int) -> Configuration:
 
 
 @pytest.mark.by_turns(3)
+@pytest.mark.claim("SDG, 4.2, rule 5")
 def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
     with Harness(build(Similar), spark, configuration(3)) as test:
         pairs = [(item, other) for item in range(4) for other in range(5)]
@@ -105,6 +106,7 @@ def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
         assert sum(held["times"].to_pylist()) == 48
 
 
+@pytest.mark.claim("SDG, 3.2, partial state")
 def test_requests_reach_every_instance_after_its_rows(spark: SparkSession) -> None:
     with Harness(build(Totals), spark, configuration(2)) as test:
         out = test.epoch(pairs=[(3, 0), (4, 0)], asked=[(100, 0), (200, 0)])["out"].to_pylist()

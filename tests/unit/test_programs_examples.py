@@ -21,6 +21,7 @@ from examples.sdg.word_count import WordCount
 from tests.lives import TIMESTAMP, Life, Step, at
 
 
+@pytest.mark.claim("SDG, 4.2, rule 1", "SDG, 4.2, rule 2", "SDG, 4.2, rule 3", "SDG, 4.2, rule 4", "SDG, 4.2, rule 5")
 def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
     """Five task elements: two for a rating, three for a recommendation; the edges and where they lead."""
     graph = translate(CollaborativeFiltering)
@@ -59,6 +60,7 @@ def recommended(rated: list[tuple[int, int, int]], users: int, items: int) -> li
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.claim("SDG, algorithm 1")
 def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
     chance = random.Random(5)
     users, items = 8, 12

@@ -53,6 +53,7 @@ def line_of(module: ModuleType) -> int:
 
 
 @pytest.mark.parametrize("slug", [slug for slug, rule in RULES.items() if rule.example])
+@pytest.mark.claim("SDG, 4.2, rule 2")
 def test_each_example_is_refused_at_its_line_by_its_rule(slug: str, load: Load) -> None:
     module = load(RULES[slug].example.replace("\nclass ", "\n@program\nclass "))
     refused = refusal(module)

@@ -72,6 +72,7 @@ def state(name: str) -> Any:
     return declared(Everything).elements[name].make()
 
 
+@pytest.mark.claim("SDG, table 1, representation")
 def test_elements_are_rows_of_typed_columns() -> None:
     models = {name: str(element.model) for name, element in declared(Everything).elements.items()}
     assert models == {
@@ -104,6 +105,7 @@ def fill(of: Any, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("name", list(declared(Everything).elements))
+@pytest.mark.claim("SDG, 4.1")
 def test_state_is_what_its_rows_and_their_changes_say(name: str) -> None:
     chance = random.Random(name)
     kept: dict[Any, Any] = {}

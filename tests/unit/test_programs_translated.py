@@ -165,6 +165,7 @@ def answered(plain: Any, call: Call) -> Any:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.claim("SDG, 4.2, rule 4")
 def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
     kinds = set()
     for seed in range(15):

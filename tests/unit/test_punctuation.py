@@ -107,6 +107,7 @@ def test_all_punctuated_sources_take_part_or_none() -> None:
     assert punctuated_together(sources, slices) == slices, "one that has ended is not waited for"
 
 
+@pytest.mark.claim("Thesis, 3.4.3.1")
 def test_an_epoch_holds_the_same_punctuation_of_all_sources() -> None:
     pipeline, columns = Pipeline("punctuated"), pa.schema([("n", pa.int64())])
     names = ("left", "right")

@@ -131,6 +131,7 @@ def test_marks_that_can_catch_up(line: Line) -> None:
         assert chain.after(lost) is None
 
 
+@pytest.mark.claim("Thesis, 4.3.2")
 def test_a_fork_goes_on_from_its_parents_files(line: Line) -> None:
     for epoch in (1, 2):
         line.add(epoch, "t")

@@ -106,6 +106,9 @@ def another_worker() -> None:
     recent.forget()
 
 
+@pytest.mark.claim(
+    "docs/guarantees.md: While the cache of the subtask's machine exists, the state is exactly-once as all state is."
+)
 def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
     model = Model(life)
     for step in (Step(), Step("abort"), Step("die decided"), Step("restart")):
@@ -119,6 +122,10 @@ def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
     assert all(delta.table == "seen.kept" for manifest in life.manifests for delta in manifest.deltas)
 
 
+@pytest.mark.claim(
+    "docs/guarantees.md: When the cache is lost, the subtask begins with an empty table, and the "
+    "manifest of that epoch says so."
+)
 def test_a_cache_that_is_gone_begins_empty_and_the_manifest_says_so(life: Life) -> None:
     model = Model(life)
     model.epoch()
@@ -152,6 +159,7 @@ def test_a_subtask_that_goes_to_and_fro_leaves_nothing_behind(life: Life) -> Non
     shutil.rmtree(other)
 
 
+@pytest.mark.claim("docs/guarantees.md: or with the rows of an older epoch.")
 def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(life)
     model.epoch()
@@ -168,6 +176,7 @@ def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("life", "harm"), [("heap", "cut"), ("heap", "changed"), ("heap", "gone"), ("lmdb", "changed")], indirect=["life"]
 )
+@pytest.mark.claim("docs/guarantees.md: It never continues with a part of its rows")
 def test_a_file_that_is_damaged_loses_what_its_subtask_holds(life: Life, harm: str) -> None:
     """Of one table: the others go on."""
     model = Model(life)
@@ -223,6 +232,7 @@ def test_subtasks_compact_their_own(life: Life, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("life", ["heap"], indirect=True)
+@pytest.mark.claim("Thesis, 4.6")
 def test_it_is_in_no_snapshot(life: Life) -> None:
     model = Model(life)
     for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ def table_of(state: ListState | MapState) -> StateTable:
 
 
 @given(ELEMENTS, st.integers(1, 40), st.sampled_from(["operator", "union"]))
+@pytest.mark.claim("Thesis, 4.2.2")
 def test_elements_keep_their_order_and_have_addresses_of_their_own(
     elements: set[tuple[int, int]], after: int, scope: str
 ) -> None:

@@ -98,6 +98,7 @@ def maps(world: World, table: StateTable) -> dict[int, dict[str, int]]:
     return found
 
 
+@pytest.mark.claim("SDG, 3.2, merge")
 def test_instances_become_one_and_others_begin_empty(world: World, run_seed: int) -> None:
     """Against a model: maps that merge by a built-in and by a function, while the epoch writes and deletes."""
     random, model = Random(run_seed), dict[int, dict[str, int]]()
