@@ -69,7 +69,8 @@ def source(
     and the source ends with them. ``punctuation``: a key; a record with it, in every partition, ends an epoch, and
     nothing else does. A record that does not fit fails the epoch, or is dropped and counted in the log
     (``malformed="drop"``). ``tombstones``: a record without a value is read as a row whose value columns are null
-    (``"row"``), is skipped (``"drop"``), or fails the epoch (``"fail"``). ``options`` are the client's, with ``_`` for ``.``. Raises ``OptionError``.
+    (``"row"``), is skipped (``"drop"``), or fails the epoch (``"fail"``). ``options`` are the client's, with ``_`` for
+    ``.``. Raises ``OptionError``.
     """
     what = "kafka.source"
     check_flag(what, "bounded", bounded)
