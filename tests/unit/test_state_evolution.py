@@ -21,7 +21,8 @@ from epochal.operators.top import ranked
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.evolution import compare, widens
-from epochal.state.table import StateKind, StateTable
+from epochal.state.expiry import Expiry
+from epochal.state.table import DELETED_AT, TOUCHED, Column, StateKind, StateTable
 
 
 def table(values: str, id: str = "delays", key: str = "origin string", kind: StateKind = StateKind.VALUE) -> StateTable:
@@ -121,6 +122,28 @@ def test_changes_are_taken_back_as_they_were_counted() -> None:
         (words,) = changed.values()
         found = problems(before, over_changes(**changed))
         assert words in found and "operator 'totals' new names" in found
+
+
+def test_which_keys_are_deleted_stays() -> None:
+    """Rows of such keys were taken back, or were not: an operator that reads the changes has counted them so."""
+
+    def items(expires: Expiry | None, time: Column = DELETED_AT) -> StateTable:
+        plain = table("gone boolean, other boolean", id="items", kind=StateKind.AGGREGATE)
+        update = {"value": (*plain.value, *([time] if expires else []))}
+        return StateTable.model_validate(plain.model_dump() | update | {"expires": expires})
+
+    gone = Expiry(clock="processing", column=DELETED_AT.name, after=10, deleted="gone")
+    other = gone.model_copy(update={"deleted": "other"})
+    all_expire = Expiry(clock="processing", column=TOUCHED.name, after=10)
+    for before, after in (
+        (items(None), items(gone)),
+        (items(gone), items(other)),
+        (items(gone), items(None)),
+        (items(all_expire, TOUCHED), items(gone)),
+        (items(gone), items(all_expire, TOUCHED)),
+    ):
+        assert "its deleted keys cannot be those of" in problems(before, after, "items._touched", "items._deleted_at")
+    assert problems(items(gone), items(gone.model_copy(update={"after": 20}))) == ""
 
 
 def all_problems(before: list[StateTable], after: list[StateTable]) -> str:
