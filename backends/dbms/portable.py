@@ -61,7 +61,7 @@ class PortableTable:
             target = [self._table.c[key] for key in keys]
             if others:
                 guard = self._writing.guard
-                newer = None if guard is None else self._not_newer(connection, statement.excluded[guard])
+                newer = None if guard is None else self._not_newer(connection, guard, statement.excluded[guard])
                 statement = statement.on_conflict_do_update(
                     target, set_={name: statement.excluded[name] for name in others}, where=newer
                 )
@@ -80,13 +80,13 @@ class PortableTable:
         guard = self._writing.guard
         if guard is None or guard not in names:
             return [(name, new[name]) for name in names]
-        replaced = self._not_newer(connection, new[guard])
+        replaced = self._not_newer(connection, guard, new[guard])
         ordered = [name for name in names if name != guard] + [guard]
         return [(name, sa.func.IF(replaced, new[name], self._table.c[name])) for name in ordered]
 
-    def _not_newer(self, connection: Connection, new: Any) -> Any:
+    def _not_newer(self, connection: Connection, guard: str, new: Any) -> Any:
         """Whether the stored row is not newer than the new one, in Arrow's order: nulls first, text by its bytes."""
-        column = self._table.c[self._writing.guard]
+        column = self._table.c[guard]
         stored: Any = column
         if isinstance(column.type, sa.String):
             if connection.dialect.name == "sqlite":
@@ -102,7 +102,7 @@ class PortableTable:
         guard = self._writing.guard
         if guard is not None:
             new = sa.bindparam(f"key_{len(keys)}", type_=self._table.c[guard].type)
-            same = sa.and_(same, self._not_newer(connection, new))
+            same = sa.and_(same, self._not_newer(connection, guard, new))
             deciding.append(guard)
         parameters = [{f"key_{number}": row[name] for number, name in enumerate(deciding)} for row in rows]
         connection.execute(self._table.delete().where(same), parameters)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from epochal.aggregates import overflow
+from epochal.aggregates import failed_columns
 from epochal.aggregates.change_rows import KeyRows, key_rows
 from epochal.aggregates.decomposition import decompose, part_name
 from epochal.aggregates.mergeable import Simple
@@ -190,7 +190,7 @@ class AggregatePlan(OperatorPlan):
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
-        return overflow.located(self.aggregation, self.aggregations, self.partials, frames[0])
+        return failed_columns.located(self.aggregation, self.aggregations, self.partials, frames[0])
 
 
 def _of_task(column: GivenColumn) -> Expression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -315,6 +316,46 @@ class TestTheFence:
             (BRANCH, 1),
             ("fork", 2),
         }
+
+
+class TestASecondRunWithEmptyState:
+    def test_it_appends_nothing_twice(self, url: str, new_database: NewDatabase) -> None:
+        database = new_database(url)
+        first, second = (f"{APPLICATION}-0000000{number}" for number in (1, 2))
+        self.run(database, first)
+        with pytest.raises(SinkError, match=f"append to table {TABLE} a second time: an earlier run .*{first}.*") as no:
+            self.run(database, second)
+        assert "--directory DIR" in no.value.message
+        assert same(database.visible(), rows(1, 2))
+        forget = re.search(r"DELETE FROM _epochal_fence WHERE .*?\)", no.value.message)
+        assert forget is not None
+        database.run(forget[0])
+        self.run(database, second)
+        assert same(database.visible(), rows(1, 2, 1, 2))
+
+    def test_an_empty_table_is_filled_again(self, url: str, new_database: NewDatabase) -> None:
+        database = new_database(url)
+        self.run(database, f"{APPLICATION}-00000001")
+        database.run(f"DELETE FROM {TABLE}")
+        self.run(database, f"{APPLICATION}-00000002")
+        assert same(database.visible(), rows(1, 2))
+
+    @pytest.mark.parametrize("writing", [{}, {"keys": ("id",)}], ids=["continued", "with keys"])
+    def test_other_runs_go_on(self, url: str, new_database: NewDatabase, writing: Any) -> None:
+        """A branch that continues another one, and a sink that replaces rows."""
+        database = new_database(url, **writing)
+        parent = EpochKey(f"{APPLICATION}-00000001", 1)
+        self.run(database, parent.branch)
+        self.run(database, f"{APPLICATION}-00000002", None if writing else parent)
+        self.run(database, "another-00000003")
+        assert same(database.visible(), rows(1, 2) if writing else rows(1, 2, 1, 2, 1, 2))
+
+    def run(self, database: DbmsDatabase, branch: str, parent: EpochKey | None = None) -> None:
+        backend = database.make()
+        backend.check(SCHEMA)
+        backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, parent))
+        scope = EpochScope(APPLICATION, EpochKey(branch, 1), 1, parent)
+        backend.commit(scope, [pre_commit(backend, scope, rows(1, 2))])
 
 
 @pytest.mark.server

@@ -172,6 +172,18 @@ class TestValidation:
 
 
 class TestRecovery:
+    def test_a_second_run_with_empty_state_appends_nothing_twice(self, database: TwoPhaseDatabase) -> None:
+        for branch in (f"{APPLICATION}-00000001", f"{APPLICATION}-00000002"):
+            backend, scope = database.make(), EpochScope(APPLICATION, EpochKey(branch, 1), 1, None)
+            backend.check(SCHEMA)
+            if branch.endswith("2"):
+                with pytest.raises(SinkError, match=r"a second time.*FROM _epochal_ledger WHERE sink = 'out'"):
+                    backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))
+                continue
+            backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))
+            backend.commit(scope, [pre_commit(backend, scope, rows(1))])
+        assert same(database.visible(), rows(1))
+
     def test_what_was_begun_after_the_latest_prepared_epoch_is_rolled_back(self, database: TwoPhaseDatabase) -> None:
         backend = begun(database)
         decided = pre_commit(backend, epoch(1), rows(1))
