@@ -347,14 +347,16 @@ class TestASecondRunWithEmptyState:
         parent = EpochKey(f"{APPLICATION}-00000001", 1)
         self.run(database, parent.branch)
         self.run(database, f"{APPLICATION}-00000002", None if writing else parent)
-        self.run(database, "another-00000003")
+        self.run(database, "another-00000003", application="another")
         assert same(database.visible(), rows(1, 2) if writing else rows(1, 2, 1, 2, 1, 2))
 
-    def run(self, database: DbmsDatabase, branch: str, parent: EpochKey | None = None) -> None:
+    def run(
+        self, database: DbmsDatabase, branch: str, parent: EpochKey | None = None, application: str = APPLICATION
+    ) -> None:
         backend = database.make()
         backend.check(SCHEMA)
-        backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, parent))
-        scope = EpochScope(APPLICATION, EpochKey(branch, 1), 1, parent)
+        backend.recover(EpochScope(application, EpochKey(branch, 0), 1, parent))
+        scope = EpochScope(application, EpochKey(branch, 1), 1, parent)
         backend.commit(scope, [pre_commit(backend, scope, rows(1, 2))])
 
 
