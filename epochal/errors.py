@@ -40,13 +40,13 @@ def error_class(slug: str) -> type[EpochalError] | None:
 def fails_again(slug: str) -> bool:
     """Whether the same slice, run again, would fail in the same way: the code or the input has to be changed first.
 
-    Tasks are pure, so that an exception of the author's code and a record that cannot be read come back; what a sink
-    shows stays.
+    Tasks are pure, so that an exception of the author's code, a computation that fails for a row and a record that
+    cannot be read come back; what a sink shows stays.
     """
     kind = error_class(slug)
     if kind is None or issubclass(kind, TransientAuthorError):
         return False
-    return issubclass(kind, (InvalidInput, AuthorError, MalformedRecord, FilesMissing, SinkAhead))
+    return issubclass(kind, (InvalidInput, AuthorError, ComputationFailed, MalformedRecord, FilesMissing, SinkAhead))
 
 
 def ends_attempt(slug: str) -> bool:
@@ -234,6 +234,12 @@ class TransientAuthorError(AuthorError):
     """The author's code raised an exception of the operating system (a connection, a file, memory): it may pass."""
 
     slug = "author-error-transient"
+
+
+class ComputationFailed(EpochAborted):
+    """A computation of the pipeline fails for a row: a number leaves its type, a cast is not possible."""
+
+    slug = "computation-failed"
 
 
 class HandlesIncomplete(EpochAborted):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol, TypeVar
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -118,3 +122,57 @@ def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...]
         branch=BRANCH,
         sinks={"out": SinkHandles(kind="dbms", target=target, handles=handles)} if target else {},
     )
+
+
+class OrderedChanges:
+    """Random upserts and deletes whose order and arrival differ, and what a table of the newest rows must hold.
+
+    Orders repeat and may be null. ``kind``: their type in the stream.
+    """
+
+    writing: dict[str, Any] = {"keys": ("id",), "operation": "does", "order_by": "at"}  # noqa: RUF012
+
+    def __init__(self, kind: pa.DataType, chance: Random, deletes: bool = True) -> None:
+        self.schema = pa.schema(
+            [("does", pa.string()), ("id", pa.int64()), ("name", pa.string()), pa.field("at", kind)]
+        )
+        self._orders = [None, *_ORDERS[str(kind)]]
+        self._chance = chance
+        self._does = ["upsert", "upsert", "delete"] if deletes else ["upsert"]
+        self._made = 0
+        self.newest: dict[int, tuple[Any, str]] = {}
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows of one more epoch."""
+        given = [self._row() for _ in range(self._chance.randint(1, 6))]
+        last: dict[int, dict[str, Any]] = {}
+        for row in given:
+            if row["id"] not in last or not _newer(last[row["id"]]["at"], row["at"]):
+                last[row["id"]] = row
+        for id, row in last.items():
+            if id in self.newest and _newer(self.newest[id][0], row["at"]):
+                continue
+            self.newest.pop(id, None)
+            if row["does"] == "upsert":
+                self.newest[id] = row["at"], row["name"]
+        return pa.RecordBatch.from_pylist(given, schema=self.schema)
+
+    def _row(self) -> dict[str, Any]:
+        self._made += 1
+        does, at = self._chance.choice(self._does), self._chance.choice(self._orders)
+        return {"does": does, "id": self._chance.randint(0, 3), "name": f"{self._made}", "at": at}
+
+
+_ORDERS: dict[str, list[Any]] = {
+    "int64": [-(2**62), 9, 10, 2**62],
+    "string": ["", "A", "B", "a", "b", "b ", "z", "\u00e9", "\U0001f600"],
+    "timestamp[us, tz=UTC]": [datetime(2024, 1, 2, 3, 4, second, 6, UTC) for second in range(4)],
+    "decimal128(20, 2)": [Decimal("-1.50"), Decimal("9.99"), Decimal("10.00"), Decimal("10.01")],
+}
+
+
+def _newer(stored: Any, new: Any) -> bool:
+    """Whether a stored row must stay: null is older than every value, and of equal ones the later arrival counts."""
+    if isinstance(stored, str) and isinstance(new, str):
+        return stored.encode() > new.encode()
+    return stored is not None and (new is None or stored > new)

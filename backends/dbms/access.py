@@ -43,7 +43,7 @@ class TableAccess:
                 if found is None and not self.writing.create:
                     raise targets.missing(self.writing)
                 if found is not None:
-                    targets.check(found, self.writing, schema)
+                    targets.check(found, self.writing, schema, self.address.dialect)
                 else:
                     targets.planned(connection, self.writing, schema)
         self._schema = schema
@@ -58,7 +58,7 @@ class TableAccess:
             if found is None:
                 raise targets.missing(self.writing)
             if self._schema is not None:
-                targets.check(found, self.writing, self._schema)
+                targets.check(found, self.writing, self._schema, self.address.dialect)
         self.target = found
 
     @contextmanager

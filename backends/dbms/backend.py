@@ -12,7 +12,8 @@ from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.applying import apply, compacted, waited
 from epochal.backends.dbms.direct import DirectTransaction
 from epochal.backends.dbms.failures import Busy, commit_outcome, refusal
-from epochal.backends.dbms.fence import Fence
+from epochal.backends.dbms.fence import TABLE as FENCE_TABLE
+from epochal.backends.dbms.fence import Fence, check_not_repeated
 from epochal.backends.dbms.locating import refused_row
 from epochal.backends.dbms.transaction import DbmsTransaction
 from epochal.backends.dbms.writing import Writing
@@ -62,6 +63,8 @@ class DbmsBackend(SinkBackend):
         with self._access.transaction("prepare the tables") as connection:
             self._access.prepare(connection)
             self._fence.create(connection)
+            others = self._fence.others(connection, epoch)
+            check_not_repeated(connection, epoch, self._place.sink, self._writing, others, FENCE_TABLE)
         PREPARED.hit(epoch.epoch)
         self._take_over(epoch)
         TAKEN_OVER.hit(epoch.epoch)

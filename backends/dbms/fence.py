@@ -5,10 +5,14 @@ docs/sinks/dbms.md says what a database administrator sees of it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
+from epochal.backends.dbms.writing import Writing
 from epochal.backends.earlier_manifests import manifests_of
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -112,6 +116,12 @@ class Fence:
                 f"Sink {self._sink!r}: a task of epoch {epoch.epoch} was late: {self._place} is at epoch {found.epoch}."
             )
 
+    def others(self, connection: Connection, epoch: EpochScope) -> dict[str, int]:
+        """The latest applied epoch of every other branch with a sink of this name."""
+        row = self.table.c
+        query = sa.select(row.branch, row.epoch).where(row.sink == self._sink, row.branch != epoch.branch)
+        return dict(connection.execute(query).tuples().all())
+
     def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
         """PostgreSQL: the process that holds the row's lock, if any."""
         name = connection.dialect.identifier_preparer.format_table(self.table)
@@ -156,6 +166,35 @@ class Fence:
             "made anew, or the row was deleted. Restore the database, or name another sink, which begins with what "
             "comes from now on."
         )
+
+
+def check_not_repeated(
+    connection: Connection, epoch: EpochScope, sink: str, writing: Writing, others: Mapping[str, int], table: str
+) -> None:
+    """Whether a run that begins with empty state would append what an earlier run of its application has appended.
+
+    ``others``: the latest epoch of each other branch that ``table``, the sink's own, knows; ``epoch``: as in R1. Raises
+    ``SinkError`` with the ways out. A table with keys takes the same rows again, and an empty one was cleared.
+    """
+    if writing.keys or epoch.epoch > 0 or epoch.parent is not None:
+        return
+    branch_of_application = re.compile(re.escape(epoch.application) + "-[0-9a-f]{8}")
+    earlier = [branch for branch, applied in others.items() if applied and branch_of_application.fullmatch(branch)]
+    if not earlier:
+        return
+    target = sa.table(writing.table_name, schema=writing.schema_name)
+    if connection.execute(sa.select(sa.literal(1)).select_from(target).limit(1)).first() is None:
+        return
+    table = ".".join(filter(None, (writing.schema_name, table)))
+    named = ", ".join(f"'{branch}'" for branch in sorted(earlier))
+    raise SinkError(
+        f"Sink {sink!r} would append to table {writing.table} a second time: an earlier run of {epoch.application!r} "
+        f"(branch {', '.join(sorted(earlier))}) has written rows, and this run begins with empty state, so it reads "
+        "its sources from their beginning. To continue the earlier run, keep its state: "
+        "`epochal run --directory DIR`, or start the existing application. To start over, empty the table: DELETE FROM "
+        f"{writing.table}. To keep the rows and append again, forget the earlier run: DELETE FROM {table} WHERE sink = "
+        f"'{sink}' AND branch IN ({named}). Or name keys, so that rows are replaced."
+    )
 
 
 def _manifests(key: EpochKey, place: SinkPlace) -> list[Manifest]:

@@ -61,8 +61,10 @@ class PortableTable:
             statement = sqlite.insert(self._table)
             target = [self._table.c[key] for key in keys]
             if others:
+                guard = self._writing.guard
+                newer = None if guard is None else self._not_newer(connection, guard, statement.excluded[guard])
                 statement = statement.on_conflict_do_update(
-                    target, set_={name: statement.excluded[name] for name in others}
+                    target, set_={name: statement.excluded[name] for name in others}, where=newer
                 )
             else:
                 statement = statement.on_conflict_do_nothing(target)
@@ -70,14 +72,40 @@ class PortableTable:
             statement = mysql.insert(self._table)
             # A row that is there and has only keys is set to what it is: INSERT IGNORE would hide other errors.
             statement = statement.on_duplicate_key_update(
-                {name: statement.inserted[name] for name in others or keys[:1]}
+                self._updates(connection, others or list(keys[:1]), statement.inserted)
             )
         connection.execute(statement, rows)
+
+    def _updates(self, connection: Connection, names: list[str], new: Any) -> list[tuple[str, Any]]:
+        """MySQL's assignments, made one after the other: the guard changes last, because the others read it."""
+        guard = self._writing.guard
+        if guard is None or guard not in names:
+            return [(name, new[name]) for name in names]
+        replaced = self._not_newer(connection, guard, new[guard])
+        ordered = [name for name in names if name != guard] + [guard]
+        return [(name, sa.func.IF(replaced, new[name], self._table.c[name])) for name in ordered]
+
+    def _not_newer(self, connection: Connection, guard: str, new: Any) -> Any:
+        """Whether the stored row is not newer than the new one, in Arrow's order: nulls first, text by its bytes."""
+        column = self._table.c[guard]
+        stored: Any = column
+        if isinstance(column.type, sa.String):
+            if connection.dialect.name == "sqlite":
+                stored, new = sa.collate(stored, "BINARY"), sa.collate(new, "BINARY")
+            else:
+                stored, new = sa.cast(stored, sa.LargeBinary), sa.cast(new, sa.LargeBinary)
+        return sa.or_(column.is_(None), new >= stored)
 
     def _delete(self, connection: Connection, rows: Rows) -> None:
         keys = self._writing.table_keys
         same = sa.and_(*(self._table.c[key] == sa.bindparam(f"key_{number}") for number, key in enumerate(keys)))
-        parameters = [{f"key_{number}": row[key] for number, key in enumerate(keys)} for row in rows]
+        deciding = list(keys)
+        guard = self._writing.guard
+        if guard is not None:
+            new = sa.bindparam(f"key_{len(keys)}", type_=self._table.c[guard].type)
+            same = sa.and_(same, self._not_newer(connection, guard, new))
+            deciding.append(guard)
+        parameters = [{f"key_{number}": row[name] for number, name in enumerate(deciding)} for row in rows]
         connection.execute(self._table.delete().where(same), parameters)
 
     def _plain(self, rows: pa.Table) -> list[dict[str, Any]]:

@@ -72,14 +72,24 @@ def csv_of(rows: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def conflict(writing: Writing, names: Iterable[str]) -> sql.Composed:
-    """``ON CONFLICT (keys) DO UPDATE SET ..`` for the columns that are no keys."""
-    others = [name for name in names if name not in writing.table_keys]
+def conflict(writing: Writing, rows: pa.Table) -> sql.Composed:
+    """``ON CONFLICT (keys) DO UPDATE SET ..`` for the columns that are no keys; a newer row of the table stays."""
+    others = [name for name in rows.column_names if name not in (OPERATION, *writing.table_keys)]
     keys = sql.SQL(", ").join(map(sql.Identifier, writing.table_keys))
     if not others:
         return sql.SQL("ON CONFLICT ({}) DO NOTHING").format(keys)
     sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
-    return sql.SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(keys, sets)
+    update = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(keys, sets)
+    if writing.guard is None:
+        return update
+    stored, new = sql.Identifier(writing.table_name, writing.guard), sql.Identifier("excluded", writing.guard)
+    return sql.SQL("{} WHERE {}").format(update, _not_newer(rows.schema.field(writing.guard).type, stored, new))
+
+
+def _not_newer(type: pa.DataType, stored: sql.Composable, new: sql.Composable) -> sql.Composed:
+    """Whether the stored row is not newer than the new one, in the order of Arrow: nulls first, text by its bytes."""
+    collation = sql.SQL(' COLLATE "C"' if pa.types.is_string(type) or pa.types.is_large_string(type) else "")
+    return sql.SQL("({0} IS NULL OR {1} >= {0}{2})").format(stored, new, collation)
 
 
 def _copy(table: sql.Identifier, names: Iterable[str]) -> sql.Composed:
@@ -104,20 +114,23 @@ def _merging(writing: Writing, chunk: pa.Table) -> Iterable[sql.Composed]:
         table_name(writing), _listed(names), _listed(names), _STAGED
     )
     if OPERATION not in chunk.column_names:
-        yield sql.SQL("{} {}").format(into, conflict(writing, names))
+        yield sql.SQL("{} {}").format(into, conflict(writing, chunk))
         return
     there = set(chunk[OPERATION].unique().to_pylist())
     same = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in writing.table_keys)
     which = sql.SQL("{} WHERE {} = {}")
     operation = sql.Identifier(OPERATION)
     if DELETE in there:
+        if writing.guard is not None:
+            order = [sql.Identifier(alias, writing.guard) for alias in ("t", "s")]
+            same = sql.SQL("{} AND {}").format(same, _not_newer(chunk.schema.field(writing.guard).type, *order))
         yield sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND s.{} = {}").format(
             table_name(writing), _STAGED, same, operation, sql.Literal(DELETE)
         )
     if INSERT in there:
         yield which.format(into, operation, sql.Literal(INSERT))
     if UPSERT in there:
-        yield sql.SQL("{} {}").format(which.format(into, operation, sql.Literal(UPSERT)), conflict(writing, names))
+        yield sql.SQL("{} {}").format(which.format(into, operation, sql.Literal(UPSERT)), conflict(writing, chunk))
 
 
 def _listed(names: Iterable[str]) -> sql.Composed:
@@ -139,7 +152,7 @@ def statements(writing: Writing, rows: pa.Table) -> Iterable[tuple[sql.Composed,
     into = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table_name(writing), _listed(names), sql.SQL(", ").join([sql.Placeholder()] * len(names))
     )
-    upsert = sql.SQL("{} {}").format(into, conflict(writing, names))
+    upsert = sql.SQL("{} {}").format(into, conflict(writing, rows))
     if OPERATION not in rows.column_names:
         yield upsert, _values(rows, names)
         return
@@ -147,8 +160,14 @@ def statements(writing: Writing, rows: pa.Table) -> Iterable[tuple[sql.Composed,
         sql.SQL("{} = {}").format(sql.Identifier(key), sql.Placeholder()) for key in writing.table_keys
     )
     delete = sql.SQL("DELETE FROM {} WHERE {}").format(table_name(writing), keys)
+    deciding = list(writing.table_keys)
+    if writing.guard is not None:
+        stored = sql.Identifier(writing.guard)
+        type = rows.schema.field(writing.guard).type
+        delete = sql.SQL("{} AND {}").format(delete, _not_newer(type, stored, sql.Placeholder()))
+        deciding.append(writing.guard)
     for operation, statement, columns in (
-        (DELETE, delete, list(writing.table_keys)),
+        (DELETE, delete, deciding),
         (INSERT, into, names),
         (UPSERT, upsert, names),
     ):

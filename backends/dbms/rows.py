@@ -24,6 +24,7 @@ def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
         columns[OPERATION] = _operations(batch, writing)
     if writing.order_by is not None:
         columns[ORDER] = batch.column(writing.order_by)
+        _check_order(batch, writing)
     return pa.table(columns)
 
 
@@ -87,6 +88,17 @@ def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
             "says insert, upsert or delete."
         )
     return found.cast(pa.int8())
+
+
+def _check_order(batch: pa.RecordBatch, writing: Writing) -> None:
+    """NaN is refused: databases disagree with each other, and with Arrow, on its place among the numbers."""
+    order = batch.column(writing.order_by)
+    if pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
+        row = batch.filter(pc.is_nan(order)).slice(0, 1).to_pylist()[0]
+        raise SinkError(
+            f"Row {described(row)} has no place in the order: column {writing.order_by!r}, which order_by names, is "
+            "NaN. Replace NaN by null, which is older than every number, or leave the row out."
+        )
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

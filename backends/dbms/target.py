@@ -13,6 +13,7 @@ from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
 from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SinkError
+from epochal.state.types import spark_type
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def create(connection: Connection, writing: Writing, schema: pa.Schema) -> None:
 def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Table:
     """The table as it would be made. Raises ``SchemaError`` for a column that cannot be."""
     dialect = DIALECTS[connection.dialect.name]
+    _check_order(writing, schema, dialect)
     columns = []
     for field in writing.fields(schema):
         key = field.name in writing.table_keys
@@ -89,7 +91,7 @@ def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Tabl
     return Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
 
 
-def check(target: Target, writing: Writing, schema: pa.Schema) -> None:
+def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> None:
     """Whether rows of this schema can be written. Raises ``SchemaError`` for the first thing that does not fit."""
     where = f"Table {target.name}"
     known = [column.name for column in target.columns]
@@ -115,6 +117,7 @@ def check(target: Target, writing: Writing, schema: pa.Schema) -> None:
                 "Add it to the stream, or give the column a default."
             )
     _check_keys(target, writing)
+    _check_order(writing, schema, dialect, target)
 
 
 def missing(writing: Writing) -> SchemaError:
@@ -130,6 +133,43 @@ def _check_keys(target: Target, writing: Writing) -> None:
             f"Table {target.name} has no primary key or unique constraint over exactly {listed(sorted(keys))}, which "
             f"an upsert needs. Add one: ALTER TABLE {target.name} ADD UNIQUE ({', '.join(writing.table_keys)})."
         )
+
+
+def _check_order(writing: Writing, schema: pa.Schema, dialect: str, target: Target | None = None) -> None:
+    """Whether ``order_by`` has an order, and the table's column the same one. Raises ``SchemaError``."""
+    if writing.order_by is None:
+        return
+    type = schema.field(writing.order_by).type
+    if not any(ordered(type) for ordered in _ORDERED):
+        raise SchemaError(
+            f"Table {writing.table}: order_by names column {writing.order_by!r}, whose type {spark_type(type)} has no "
+            "order. Name a number, a date, a timestamp or a string."
+        )
+    column = None if target is None or writing.guard is None else target.column(writing.guard)
+    why = None
+    if writing.guard is not None and dialect == "sqlite" and pa.types.is_decimal(type):
+        why = "SQLite does not compare decimals exactly"
+    elif column is not None and pa.types.is_string(type) and column.type.family != "text":
+        why = f"its type {column.type.shown} may order values differently from the stream's strings"
+    if why is not None:
+        raise SchemaError(
+            f"Table {writing.table}: column {writing.guard!r} cannot protect newer rows: {why}. Order by another "
+            "column, or set keep_newer=False: order_by then orders the rows of one epoch only."
+        )
+
+
+_ORDERED = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
 
 
 def _unique_sets(inspector: Inspector, writing: Writing, primary: list[str]) -> tuple[frozenset[str], ...]:

@@ -22,8 +22,9 @@ class Writing:
 
     ``keys``: what identifies a row of the table; without keys rows are only inserted. ``operation``: a column that says
     ``insert``, ``upsert`` or ``delete`` for each row. ``order_by``: which of an epoch's rows of one key is the last;
-    without it the order of writing. ``columns``: how a column is called in the table, ``None``: not written.
-    ``create``: make the table when it is missing.
+    without it the order of writing. ``keep_newer``: a row of the table with a greater order is neither replaced nor
+    deleted. ``columns``: how a column is called in the table, ``None``: not written. ``create``: make the table when it
+    is missing.
     """
 
     table: str
@@ -32,6 +33,14 @@ class Writing:
     order_by: str | None = None
     columns: tuple[tuple[str, str | None], ...] = ()
     create: bool = False
+    keep_newer: bool = True
+
+    @property
+    def guard(self) -> str | None:
+        """The table's column that protects newer rows; ``None`` where no row is protected."""
+        if self.order_by is None or not self.keep_newer:
+            return None
+        return dict(self.columns).get(self.order_by) or self.order_by
 
     @property
     def schema_name(self) -> str | None:
@@ -61,6 +70,12 @@ class Writing:
             raise SchemaError(f"Two columns of the stream are written to column {doubled[0]!r}. Map one to None.")
         if not found:
             raise SchemaError("No column of the stream is written. Map fewer columns to None.")
+        if self.guard is not None and self.order_by not in found:
+            raise SchemaError(
+                f"The order_by column {self.order_by!r} is not written to table {self.table}, so that an older row of "
+                "a later epoch could replace a newer one. Write the column, or set keep_newer=False: order_by then "
+                "orders the rows of one epoch only."
+            )
         return found
 
     def fields(self, schema: pa.Schema) -> list[pa.Field]:

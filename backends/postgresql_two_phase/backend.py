@@ -14,9 +14,11 @@ from psycopg import errors, sql
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.fence import check_not_repeated
 from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.earlier_manifests import manifest_paths
+from epochal.backends.postgresql_two_phase.ledger import TABLE as LEDGER_TABLE
 from epochal.backends.postgresql_two_phase.ledger import Ledger
 from epochal.backends.postgresql_two_phase.names import PREFIX, TransactionName
 from epochal.backends.postgresql_two_phase.transaction import TwoPhaseTransaction
@@ -73,6 +75,8 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             self._probe(connection)
             self._access.prepare(connection)
             self._ledger.create(connection)
+            others = self._ledger.others(connection, epoch, self._place.sink)
+            check_not_repeated(connection, epoch, self._place.sink, self._writing, others, LEDGER_TABLE)
             self._check_not_ahead(self._ledger.latest(connection, epoch, self._place.sink), epoch)
         self._roll_back(name for name in self._prepared(epoch.branch) if not self._may_be_named(name, epoch))
         SWEPT.hit(epoch.epoch)

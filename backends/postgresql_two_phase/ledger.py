@@ -60,6 +60,13 @@ class Ledger:
         query = sa.select(sa.func.max(table.c.epoch)).where(table.c.branch == epoch.branch, table.c.sink == sink)
         return int(connection.execute(query).scalar() or 0)
 
+    def others(self, connection: sa.Connection, epoch: EpochScope, sink: str) -> dict[str, int]:
+        """The latest committed epoch of every other branch with a sink of this name."""
+        table = sa.table(TABLE, sa.column("branch"), sa.column("sink"), sa.column("epoch"), schema=self._schema)
+        latest = sa.select(table.c.branch, sa.func.max(table.c.epoch)).group_by(table.c.branch)
+        found = connection.execute(latest.where(table.c.branch != epoch.branch, table.c.sink == sink))
+        return dict(found.tuples().all())
+
     def forget(self, connection: Connection[Any], epoch: EpochScope, sink: str) -> None:
         """Remove the rows of epochs that nobody will ask about again."""
         statement = sql.SQL("DELETE FROM {} WHERE branch = %s AND sink = %s AND epoch < %s")

@@ -32,6 +32,7 @@ def sink(
     keys: str | Sequence[str] = (),
     operation: str | None = None,
     order_by: str | None = None,
+    keep_newer: bool = True,
     columns: Mapping[str, str | None] | None = None,
     mode: Mode = "append",
     create: bool = False,
@@ -43,9 +44,11 @@ def sink(
 
     Without ``keys`` rows are inserted. With ``keys`` a row replaces the one with the same keys; ``operation`` names a
     column that says ``insert``, ``upsert`` or ``delete`` for each row, and is not written. Of several rows of one epoch
-    with the same keys the last counts: the greatest by ``order_by``, else the last that was written. ``columns`` maps
-    the stream's names to the table's, ``None`` leaves a column out. ``create`` makes a missing table. ``options`` are
-    the database client's (``sslmode``, ``connect_timeout``, ..). Raises ``OptionError``.
+    with the same keys the last counts: the greatest by ``order_by``, else the last that was written. With ``order_by``,
+    a lesser row of a later epoch neither replaces nor deletes a greater row of the table; with ``keep_newer=False``,
+    ``order_by`` orders the rows of one epoch only. ``columns`` maps the stream's names to the table's, ``None`` leaves
+    a column out. ``create`` makes a missing table. ``options`` are the database client's (``sslmode``,
+    ``connect_timeout``, ..). Raises ``OptionError``.
 
     ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``keys`` are their
     key columns. ``updates`` takes any rows that changed: without ``keys`` each is inserted.
@@ -57,7 +60,9 @@ def sink(
     what = "dbms.sink"
     deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", *(("idempotent",) if keys else ()))
     check_delivery(what, delivery, deliveries, "without keys a row that is there again is one more")
-    address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
+    address, writing = _arguments(
+        what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
+    )
     return SinkDefinition(
         kind="dbms",
         make=partial(_backend, address, writing),
@@ -75,6 +80,7 @@ def two_phase_sink(
     keys: str | Sequence[str] = (),
     operation: str | None = None,
     order_by: str | None = None,
+    keep_newer: bool = True,
     columns: Mapping[str, str | None] | None = None,
     mode: Mode = "append",
     create: bool = False,
@@ -90,7 +96,9 @@ def two_phase_sink(
     """
     what = "dbms.two_phase_sink"
     check_delivery(what, delivery, EXACTLY_ONCE, "its rows are prepared before the decision; dbms.sink can do less")
-    address, writing = _arguments(what, url, table, keys, operation, order_by, columns, create, password, options)
+    address, writing = _arguments(
+        what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
+    )
     if address.dialect != "postgresql":
         raise OptionError(f"{what} is PostgreSQL's; {address.place} is not. Use dbms.sink there.")
     return SinkDefinition(
@@ -189,6 +197,7 @@ def _arguments(
     keys: str | Sequence[str],
     operation: str | None,
     order_by: str | None,
+    keep_newer: bool,
     columns: Mapping[str, str | None] | None,
     create: bool,
     password: Secret | None,
@@ -203,7 +212,10 @@ def _arguments(
     for option, value in (("operation", operation), ("order_by", order_by)):
         if value is not None and not named:
             raise OptionError(f"{what}: {option} needs keys, which say what row is meant: keys='id'.")
-    writing = Writing(table, named, operation, order_by, tuple(sorted((columns or {}).items())), create)
+    check_flag(what, "keep_newer", keep_newer)
+    if not keep_newer and order_by is None:
+        raise OptionError(f"{what}: keep_newer=False needs order_by, whose order it limits to one epoch.")
+    writing = Writing(table, named, operation, order_by, tuple(sorted((columns or {}).items())), create, keep_newer)
     return address, writing
 
 
@@ -211,7 +223,7 @@ def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
     from epochal.declarations.names import closest
 
-    own = ("keys", "operation", "order_by", "columns", "create", "delivery", "password")
+    own = ("keys", "operation", "order_by", "keep_newer", "columns", "create", "delivery", "password")
     for name in options:
         if closest(name, own):
             raise OptionError(f"{what} has no option {name!r}.{closest(name, own)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,13 @@ VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"
 MISFIT = "A record does not fit, at %s. Correct the schema, or let the source drop such records (malformed='drop')."
 """With the record's place and why."""
+TOMBSTONE = (
+    "The record at %s has no value (a tombstone), and the source has tombstones='fail'. Use tombstones='drop' to skip "
+    "such records, or tombstones='row' to read them as rows whose value columns are null."
+)
+"""With the record's place."""
+Tombstones = Literal["row", "drop", "fail"]
+TOMBSTONES = ("row", "drop", "fail")
 
 METADATA: dict[str, pa.DataType] = {
     "key": pa.string(),
@@ -102,7 +109,8 @@ class Columns:
 
     ``located``: also where it was, in columns, for what only Spark can find not to fit; null where nothing is left to
     Spark. Else the reason says it. ``refusing``: what does not fit is raised, and there is no column for it.
-    ``unread``: the columns that are not given; what is in them has to fit as well.
+    ``unread``: the columns that are not given; what is in them has to fit as well. ``tombstones``: what becomes of a
+    record without a value; it is decided by the record, whatever its format and whichever columns are read.
     """
 
     value: ValueDecoder
@@ -111,6 +119,7 @@ class Columns:
     located: bool
     refusing: bool = False
     unread: frozenset[str] = frozenset()
+    tombstones: Tombstones = "row"
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -148,7 +157,9 @@ class Columns:
         return name not in self.unread or (what == "key" and self.key_format != "raw")
 
     def batch(self, records: Records) -> pa.RecordBatch:
-        """All of it for these records. Raises ``MalformedRecord`` where it is ``refusing``."""
+        """All of it for these records. Raises ``MalformedRecord`` where it is ``refusing``, and for a tombstone where
+        ``tombstones`` is ``fail``."""
+        records = self._with_tombstones_handled(records)
         decoded, reasons = self.value.columns(records.values)
         arrays = dict(zip(self.value.schema.names, decoded, strict=True))
         for name, what in self.metadata:
@@ -165,6 +176,14 @@ class Columns:
             left = arrays[VALUE]  # of these only Spark can say that they do not fit
             columns += self._locations(records, needed=reasons is not None or left.null_count < len(left))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _with_tombstones_handled(self, records: Records) -> Records:
+        if self.tombstones == "row" or records.values.null_count == 0:
+            return records
+        valid = records.values.is_valid().to_numpy(zero_copy_only=False)
+        if self.tombstones == "fail":
+            raise MalformedRecord(TOMBSTONE % place(*records.where(int(valid.argmin()))))
+        return records.only(valid)
 
     def _refuse(self, records: Records, reasons: list[str | None] | None) -> None:
         for row, reason in enumerate(reasons or ()):

@@ -17,12 +17,14 @@ from epochal.connectors.kafka.decoding import (
     MISFIT,
     OFFSET,
     PARTITION,
+    TOMBSTONES,
     TOPIC,
     VALUE,
     AvroDecoder,
     BytesDecoder,
     Columns,
     TextDecoder,
+    Tombstones,
     ValueDecoder,
 )
 from epochal.connectors.kafka.json_values import JsonDecoder, arrow_fields, field_column
@@ -53,6 +55,7 @@ class RecordFormat:
     metadata: tuple[tuple[str, str], ...]
     key_format: str
     malformed: Malformed
+    tombstones: Tombstones = "row"
 
     def schema(self, spark: SparkSession) -> StructType:
         """Raises ``SchemaError`` for DDL that Spark cannot read, and for a column twice."""
@@ -113,7 +116,15 @@ class RecordFormat:
             of_fields = {field_column(number) for number, name in enumerate(fields.names) if name in unread}
             unread = unread - set(fields.names) | of_fields
         refusing = not json and self.malformed == "fail"
-        return Columns(value, self.metadata, self.key_format, located=json, refusing=refusing, unread=unread)
+        return Columns(
+            value,
+            self.metadata,
+            self.key_format,
+            located=json,
+            refusing=refusing,
+            unread=unread,
+            tombstones=self.tombstones,
+        )
 
     def _read_in_tasks(self) -> pa.Schema | None:
         """The fields that the tasks read of JSON that they can; ``None`` where Spark reads all."""
@@ -171,11 +182,13 @@ def record_format(
     metadata: Sequence[str] | Mapping[str, str],
     key_format: str,
     malformed: Malformed,
+    tombstones: Tombstones = "row",
 ) -> RecordFormat:
     """Raises ``OptionError`` for a combination that means nothing, ``SchemaError`` for an Avro schema that is none."""
     check_choice(what, "format", format, FORMATS)
     check_choice(what, "key_format", key_format, ("string", "raw"))
     check_choice(what, "malformed", malformed, ("fail", "drop"))
+    check_choice(what, "tombstones", tombstones, TOMBSTONES)
     if (schema is not None) != (format in ("json", "avro")):
         need = "needs a schema" if schema is None else "takes no schema"
         raise OptionError(f"{what}: format={format!r} {need}; schema='origin string, delay int' is for JSON.")
@@ -190,6 +203,7 @@ def record_format(
         metadata=tuple(named),
         key_format=key_format,
         malformed=malformed,
+        tombstones=tombstones,
     )
 
 

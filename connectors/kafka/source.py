@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from epochal.backends.kafka.connection import CONSUMER_OPTIONS, BrokersAway, Connection, connection
 from epochal.backends.kafka.topics import Topic
 from epochal.connectors.kafka.cluster import Cluster, Selection, missing
+from epochal.connectors.kafka.decoding import Tombstones
 from epochal.connectors.kafka.frames import Malformed, RecordFormat, record_format
 from epochal.connectors.kafka.offsets import (
     OffsetRange,
@@ -54,6 +55,7 @@ def source(
     value: str = "value",
     key_format: Literal["string", "raw"] = "string",
     malformed: Malformed = "fail",
+    tombstones: Tombstones = "row",
     **options: Any,
 ) -> SourceDefinition:
     """The committed records of topics, by name or by a ``pattern`` that matches the whole name; partitions and topics
@@ -66,7 +68,9 @@ def source(
     offsets ``{"topic": {0: 17}}``. ``bounded``: the records that are there when the run begins are all that there are,
     and the source ends with them. ``punctuation``: a key; a record with it, in every partition, ends an epoch, and
     nothing else does. A record that does not fit fails the epoch, or is dropped and counted in the log
-    (``malformed="drop"``). ``options`` are the client's, with ``_`` for ``.``. Raises ``OptionError``.
+    (``malformed="drop"``). ``tombstones``: a record without a value is read as a row whose value columns are null
+    (``"row"``), is skipped (``"drop"``), or fails the epoch (``"fail"``). ``options`` are the client's, with ``_`` for
+    ``.``. Raises ``OptionError``.
     """
     what = "kafka.source"
     check_flag(what, "bounded", bounded)
@@ -80,7 +84,7 @@ def source(
             connection(what, servers, options, CONSUMER_OPTIONS, SourceError),
             selected,
             start_position(what, start),
-            record_format(what, format, schema, value, metadata, key_format, malformed),
+            record_format(what, format, schema, value, metadata, key_format, malformed, tombstones),
             bounded,
             punctuation,
         ),
@@ -90,6 +94,7 @@ def source(
             "format": format,
             "start": str(start),
             **({"bounded": True} if bounded else {}),
+            **({"tombstones": tombstones} if tombstones != "row" else {}),
             **({"punctuation": punctuation} if punctuation is not None else {}),
             **redacted(options),
         },

@@ -23,7 +23,7 @@ from epochal.aggregates.retraction import ROWS, SignedCount, taking_back
 from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
-from epochal.errors import EpochAborted, PipelineError
+from epochal.errors import ComputationFailed, PipelineError
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
 from epochal.state.type_names import nested_type, type_name
 from epochal.state.types import check_column
@@ -109,8 +109,8 @@ class AggregationPlan:
         """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
 
         ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Columns
-        of ``new`` that are sent for their partials have types of their own. Raises ``EpochAborted`` naming operator
-        and column when a value leaves its type.
+        of ``new`` that are sent for their partials have types of their own. Raises ``ComputationFailed`` naming
+        operator and column when a value leaves its type.
         """
         schema = self.table.value_schema
         old, new = old.select(schema.names).cast(schema), new.select(schema.names)
@@ -126,7 +126,7 @@ class AggregationPlan:
         return tuple(column for part in self.parts for column in part.computed)
 
     def compute(self, merged: pa.Table) -> list[Any]:
-        """The :attr:`computed` columns from the merged ones. Raises ``EpochAborted`` as :meth:`merge`."""
+        """The :attr:`computed` columns from the merged ones. Raises ``ComputationFailed`` as :meth:`merge`."""
         columns: list[Any] = []
         for part in self.parts:
             if part.computed:
@@ -153,7 +153,7 @@ class AggregationPlan:
         try:
             yield
         except OverflowError as error:
-            raise EpochAborted(
+            raise ComputationFailed(
                 f"Operator {self.operator!r}, column {part.column!r}: {error}. {part.aggregate.advice}"
             ) from error
 

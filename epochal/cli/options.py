@@ -7,11 +7,12 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.parameters import Parameters
 from epochal.errors import OptionError
 
@@ -95,7 +96,14 @@ Setting = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Configuration: parallelism=4, epoch_interval_seconds=0.5, spark.executor.memory=2g. Repeatable.",
+        help="Configuration: parallelism=4, epoch_interval_seconds=0.5, spark.executor.memory=2g, "
+        "allow_dropped_state=streaks.current,delays.worst. Repeatable.",
+    ),
+]
+AllowDropped = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-dropped-state", metavar="ID[,ID..]", help="A state table or column that may be dropped. Repeatable."
     ),
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file or a zip with `pipeline` or `build(..)`.")]
@@ -125,19 +133,43 @@ def acceptance(changed: Sequence[str] | None, partial: Sequence[str] | None) -> 
     }
 
 
-def configuration(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """``--set`` as a configuration: ``restart.max_restarts=2`` is nested, ``spark.executor.memory=2g`` is Spark's."""
+def configuration(pairs: Sequence[str] | None, allow_dropped: Sequence[str] | None = None) -> dict[str, Any]:
+    """``--set`` and ``--allow-dropped-state`` as a configuration.
+
+    ``restart.max_restarts=2`` is nested, ``spark.executor.memory=2g`` is Spark's. A setting that is a list takes a JSON
+    array or names with commas between them; where the option is repeated, the lists are joined. Raises
+    ``typer.BadParameter``.
+    """
     values: dict[str, Any] = {}
-    for pair in pairs or ():
+    pairs = [*(pairs or ()), *(f"{_DROPPED}={each}" for each in allow_dropped or ())]
+    for pair in pairs:
         name, value = _pair(pair, "--set")
         section, dot, member = name.partition(".")
         if section == "spark" and dot:
             values.setdefault("spark", {})[name] = pair.partition("=")[2]
         elif dot:
             values.setdefault(section, {})[member] = value
+        elif name in _LISTS:
+            values[name] = [*values.get(name, ()), *_list(name, pair.partition("=")[2], value)]
         else:
             values[name] = value
     return values
+
+
+_DROPPED = "allow_dropped_state"
+_LISTS = frozenset(name for name, field in Configuration.model_fields.items() if get_origin(field.annotation) is tuple)
+
+
+def _list(name: str, text: str, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return value
+    found = [] if value is None else [each.strip() for each in (value if isinstance(value, str) else text).split(",")]
+    if "" in found:
+        raise typer.BadParameter(
+            f"{name}={text!r} has an empty element: write {name}=first,second, or {name}=[] for an empty list.",
+            param_hint="--set",
+        )
+    return found
 
 
 def _pair(pair: str, option: str) -> tuple[str, Any]:

@@ -13,6 +13,7 @@ from epochal.cli import words
 from epochal.cli.options import (
     AcceptChanged,
     AcceptPartial,
+    AllowDropped,
     AvailableNow,
     Drain,
     File,
@@ -37,6 +38,7 @@ def run(
     parameter: Parameter = None,
     parameters_file: ParametersFile = None,
     setting: Setting = None,
+    allow_dropped_state: AllowDropped = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after so many epochs.")] = None,
     available_now: AvailableNow = False,
     drain: Drain = True,
@@ -68,7 +70,7 @@ def run(
 ) -> None:
     """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
     output = Output.make(as_json)
-    values, settings = parameters(parameter, parameters_file), configuration(setting)
+    values, settings = parameters(parameter, parameters_file), configuration(setting, allow_dropped_state)
     # Spark and the catalog are imported here only, so that every other command starts quickly.
     from epochal.cli.local_run import code_of_file, run_locally
     from epochal.pipeline.runner import RunOptions

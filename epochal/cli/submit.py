@@ -12,6 +12,7 @@ from epochal.cli.application_view import ended
 from epochal.cli.options import (
     AcceptChanged,
     AcceptPartial,
+    AllowDropped,
     AvailableNow,
     Drain,
     File,
@@ -96,6 +97,7 @@ def fork(
     setting: Setting = None,
     accept_changed: AcceptChanged = None,
     accept_partial: AcceptPartial = None,
+    allow_dropped_state: AllowDropped = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
     message: LineageNote = None,
     into: Annotated[str | None, typer.Option("--into", metavar="PROJECT", help=_INTO)] = None,
@@ -114,7 +116,7 @@ def fork(
     if into is not None and (at is not None or file is not None):
         option = "--at" if at is not None else "--file"
         raise typer.BadParameter(f"a fork into another project has no {option}.", param_hint=option)
-    values, configured = parameters(parameter, parameters_file), configuration(setting)
+    values, configured = parameters(parameter, parameters_file), configuration(setting, allow_dropped_state)
     then = moment(at)
     with connected(url, as_json) as session:
         with session.output.busy(f"Forking {source}"):

@@ -11,6 +11,7 @@ from rich.text import Text
 from epochal.cli.options import (
     AcceptChanged,
     AcceptPartial,
+    AllowDropped,
     IfMatch,
     Json,
     LineageNote,
@@ -34,10 +35,6 @@ from epochal.wire.configuration import merged_settings
 app = typer.Typer()
 
 OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Other code; else the code stays.")]
-AllowDropped = Annotated[
-    list[str] | None,
-    typer.Option("--allow-dropped-state", metavar="ID", help="A state table or column that may be lost. Repeatable."),
-]
 
 
 @app.command()
@@ -189,10 +186,7 @@ def preflight(
 def _changes(
     parameter: list[str] | None, file: Path | None, setting: list[str] | None, dropped: list[str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    configured = configuration(setting)
-    if dropped:
-        configured["allow_dropped_state"] = dropped
-    return parameters(parameter, file), configured
+    return parameters(parameter, file), configuration(setting, dropped)
 
 
 def _merged(client: Client, name: str, values: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from epochal.errors import EpochalError, PipelineError
 
@@ -24,13 +26,18 @@ def at(where: str) -> Iterator[None]:
         raise PipelineError(f"{where}: {explained(error)}") from error
 
 
-@contextmanager
-def without_query_log() -> Iterator[None]:
-    """Spark's Python side logs each refused query with the JVM's whole stack; here the error itself says it all."""
+@cache
+def _query_loggers() -> tuple[logging.Logger, ...]:
     from pyspark.logger import PySparkLogger
 
     # Through pyspark: a logger of this name that anybody else has made lacks the methods that it then calls.
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    return tuple(map(PySparkLogger.getLogger, ("SQLQueryContextLogger", "DataFrameQueryContextLogger")))
+
+
+@contextmanager
+def without_query_log() -> Iterator[None]:
+    """Spark's Python side logs each refused query with the JVM's whole stack; here the error itself says it all."""
+    loggers = _query_loggers()
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
@@ -39,6 +46,44 @@ def without_query_log() -> Iterator[None]:
     finally:
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
+
+
+_FAILED = re.compile(r"SQLSTATE: (?:2[123]\w{3}|P0001)")
+_NOT_OF_COLUMNS = re.compile(
+    r"\[(?:MALFORMED|INVALID_JSON_RECORD|FAILED_READ_FILE|PATH_NOT_FOUND|FILE_NOT_EXIST)|epochal-failure: "
+)
+"""A source's record or file; and what Epochal has raised itself (``tasks/reporting.py``)."""
+_CAUSE = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_ANSI_ADVICE = re.compile(r'\s*If necessary set "?spark\.sql\.ansi\.enabled"? to "?false"?.*? this error\.?')
+"""Epochal's sessions are ANSI, always."""
+
+
+def computation_error(text: str) -> str | None:
+    """Why a computation fails for a row, by Spark's error; ``None``: the error is of another kind.
+
+    The SQL states of classes 21, 22 and 23 are of values (an overflow, a cast, a division by zero, an index, a
+    duplicate key), and P0001 is of ``raise_error``. The same rows have the same values in every run.
+    """
+    if _FAILED.search(text) is None or _NOT_OF_COLUMNS.search(text) is not None:
+        return None
+    return first_cause(text)
+
+
+def first_cause(text: str) -> str:
+    """The first line that says something, without Spark's prefix, SQLSTATE and advice against ANSI."""
+    causes = _CAUSE.findall(text)
+    line = causes[0] if causes else next((line for line in text.splitlines() if line.strip()), text)
+    return sentence(line)
+
+
+def innermost_cause(text: str) -> str:
+    causes = _CAUSE.findall(text)
+    return sentence(causes[-1]) if causes else first_cause(text)
+
+
+def sentence(line: str) -> str:
+    line = _ANSI_ADVICE.sub("", re.sub(r"\s*SQLSTATE: \w+;?", "", line.strip()))
+    return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
 def explained(error: Exception) -> str:

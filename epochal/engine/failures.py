@@ -16,8 +16,10 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import PySparkPicklingError
 
 from epochal.contracts.catalog import Failure
+from epochal.declarations.spark_errors import computation_error, first_cause, innermost_cause, sentence
 from epochal.errors import (
     AuthorError,
+    ComputationFailed,
     EpochAborted,
     EpochalError,
     MalformedRecord,
@@ -33,9 +35,6 @@ from epochal.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_
 _MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]*)?)\]")
 _READING = re.compile(r"(?:while reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
-_CAUSE = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
-_ANSI_ADVICE = re.compile(r'\s*If necessary set "?spark\.sql\.ansi\.enabled"? to "?false"?.*? this error\.?')
-"""Epochal's sessions are ANSI, always."""
 _OTHER_TYPE = re.compile(r"reading Parquet column \[(.+?)\]\. Expected Spark type (.+?), actual Parquet type (\w+)\.")
 _SAME_NAME = re.compile(r'Found duplicate field\(s\) "?(.+?)"?: \[(.+?)\] in case-insensitive mode')
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
@@ -92,12 +91,12 @@ def _of_spark(exception: BaseException) -> Failure:
     full = next((line for line in text.splitlines() if any(sign in line for sign in _FULL_DISK)), None)
     if full is not None:
         return _failure(
-            StorageFull, f"A disk that the epoch writes to is full: {_tidy(full)} Free space; it is tried again."
+            StorageFull, f"A disk that the epoch writes to is full: {sentence(full)} Free space; it is tried again."
         )
     if stems & set(_MALFORMED):
         return _failure(
             MalformedRecord,
-            f"A record of {file or 'a source'} does not fit the declared schema: {_innermost_cause(text)} "
+            f"A record of {file or 'a source'} does not fit the declared schema: {innermost_cause(text)} "
             "Correct the file or the schema, or let the source drop such records.",
         )
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in conditions or "PATH_NOT_FOUND" in stems:
@@ -121,23 +120,25 @@ def _of_spark(exception: BaseException) -> Failure:
             "cannot be told apart. Write the file again under other names.",
         )
     if "FAILED_READ_FILE" in stems:
-        return _failure(SourceError, f"{file or 'A source file'} cannot be read: {_innermost_cause(text)}")
+        return _failure(SourceError, f"{file or 'A source file'} cannot be read: {innermost_cause(text)}")
     if isinstance(exception, PythonException):
         return _of_python_function(text)
     if isinstance(exception, AnalysisException):
-        return _failure(PipelineError, f"Spark refuses the pipeline: {_first_cause(text)}")
+        return _failure(PipelineError, f"Spark refuses the pipeline: {first_cause(text)}")
     if isinstance(exception, PySparkPicklingError):
         return _failure(
-            PipelineError, f"Something in the pipeline cannot be sent to the executors: {_first_cause(text)}"
+            PipelineError, f"Something in the pipeline cannot be sent to the executors: {first_cause(text)}"
         )
     if isinstance(exception, (Py4JNetworkError, ConnectionError)):
         return _failure(
             SparkLost,
-            f"Spark's JVM does not answer any more (out of memory?): {_first_cause(text)} See the driver's log; the "
+            f"Spark's JVM does not answer any more (out of memory?): {first_cause(text)} See the driver's log; the "
             "next attempt starts another one.",
         )
+    if computation_error(text) is not None:
+        return _failure(ComputationFailed, f"{first_cause(text)} Correct the expression or the rows.")
     if isinstance(exception, PySparkException) or conditions:
-        return _failure(EpochAborted, _first_cause(text))
+        return _failure(EpochAborted, first_cause(text))
     return _of_author_in_driver(exception)
 
 
@@ -145,7 +146,7 @@ def _of_python_function(text: str) -> Failure:
     """A Python function of a transform (a UDF): the worker's traceback stands in the text, without Spark's frames."""
     start = text.rfind(TRACEBACK_TITLE)
     if start < 0:
-        return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {_first_cause(text)}")
+        return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {first_cause(text)}")
     traceback = text[start:].partition("\n\tat ")[0].rstrip()
     raised = traceback.splitlines()[-1].strip()
     message = f"A Python function of the pipeline raised {raised}"
@@ -175,20 +176,3 @@ def _with_causes(exception: BaseException) -> Iterator[BaseException]:
 
 def _failure(kind: type[EpochalError], message: str) -> Failure:
     return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE])
-
-
-def _first_cause(text: str) -> str:
-    """The first line that says something, without Spark's prefix and SQLSTATE."""
-    causes = _CAUSE.findall(text)
-    line = causes[0] if causes else next((line for line in text.splitlines() if line.strip()), text)
-    return _tidy(line)
-
-
-def _innermost_cause(text: str) -> str:
-    causes = _CAUSE.findall(text)
-    return _tidy(causes[-1]) if causes else _first_cause(text)
-
-
-def _tidy(line: str) -> str:
-    line = _ANSI_ADVICE.sub("", re.sub(r"\s*SQLSTATE: \w+;?", "", line.strip()))
-    return line if line.endswith((".", "!", "?")) else f"{line}."

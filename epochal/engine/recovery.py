@@ -189,9 +189,13 @@ class Recovery:
 
 
 def decided_scope(orders: ExecutionOrders, branch: str, head: ManifestReference | None) -> EpochScope:
-    """The branch's latest decided epoch, epoch 0 when there is none, for the attempt that takes it over."""
-    key = head.key if head is not None and head.branch == branch else EpochKey(branch, 0)
-    return EpochScope(orders.application, key, orders.attempt, None)
+    """The branch's latest decided epoch, epoch 0 when there is none, for the attempt that takes it over.
+
+    The parent of epoch 0 is the snapshot of another branch that this one continues; ``None``: the state is empty.
+    """
+    if head is not None and head.branch == branch:
+        return EpochScope(orders.application, head.key, orders.attempt, None)
+    return EpochScope(orders.application, EpochKey(branch, 0), orders.attempt, None if head is None else head.key)
 
 
 def take_over(

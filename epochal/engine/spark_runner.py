@@ -16,14 +16,15 @@ from functools import cached_property, reduce
 
 import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from epochal.aggregates.overflow import is_overflow
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
-from epochal.engine import overflow
+from epochal.declarations.spark_errors import computation_error, without_query_log
+from epochal.engine import failed_columns
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
@@ -259,6 +260,10 @@ class _EpochJob:
         self._has_end_row = True
 
     def run(self) -> Answers:
+        with without_query_log():
+            return self._run()
+
+    def _run(self) -> Answers:
         frames: dict[NodeId, DataFrame] = {}
         if self._runner.calls_epoch_time:
             define_epoch_time(self._runner.spark, self._plan.conditions.epoch_time)
@@ -289,8 +294,9 @@ class _EpochJob:
 
     def _located(self, error: Exception, frames: dict[NodeId, DataFrame]) -> EpochalError | None:
         """What a task or Spark could not say of a failure, from the epoch's slice."""
-        if is_overflow(error):
-            return overflow.located(self._runner.graph, frames, self._runner.operators)
+        of_sql = isinstance(error, PySparkException) and not isinstance(error, PythonException)
+        if of_sql and computation_error(str(error)) is not None:
+            return failed_columns.located(self._runner.graph, frames, self._runner.operators)
         return None
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:

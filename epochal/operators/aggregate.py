@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from epochal.aggregates import overflow
+from epochal.aggregates import failed_columns
 from epochal.aggregates.change_rows import KeyRows, key_rows
 from epochal.aggregates.decomposition import decompose, part_name
 from epochal.aggregates.mergeable import Simple
@@ -25,6 +25,7 @@ from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
+from epochal.state.column_bytes import Mask
 from epochal.state.type_names import quoted
 from epochal.tasks.calls import MARK
 from epochal.tasks.given import GivenColumn
@@ -193,7 +194,7 @@ class AggregatePlan(OperatorPlan):
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
-        return overflow.located(self.aggregation, self.aggregations, self.partials, frames[0])
+        return failed_columns.located(self.aggregation, self.aggregations, self.partials, frames[0])
 
 
 def _of_task(column: GivenColumn) -> Expression:
@@ -220,15 +221,19 @@ class AggregateWork:
             return
         keys = self.keys(subtask, slice)
         found, old = keys.stored()
+        kept = self.plan.table.value_schema.names
         with AuthorCall(lambda: f"Operator {subtask.operator!r}, merging"):
-            merged = self.plan.merge(found, old, slice.select(self.plan.table.value_schema.names))
+            merged = self.plan.merge(found, old, slice.select(kept))
             if self.rows is None:
                 rows_out = pa.Table.from_arrays(
                     [*keys.rows.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
                 )
             else:
-                rows_out = self.rows.of(keys.rows, old, merged, found, np.ones_like(found))
-        values = [*merged.columns, *self.beside(subtask, slice, old)]
+                was, now = self.there(found, old, merged)
+                rows_out = self.rows.of(keys.rows, old.select(kept), merged, was, now)
+                if not (was | now).all():
+                    rows_out = rows_out.filter(pa.array(was | now))
+        values = [*merged.columns, *self.beside(subtask, slice, old, merged)]
         subtask.transaction.stage(keys.table.id, keys.changes("put", values))
         yield from rows_out.to_batches()
 
@@ -236,6 +241,11 @@ class AggregateWork:
         """The keys of the slice in the table that the aggregates are kept in."""
         return SliceKeys.of(subtask, self.plan.table, slice)
 
-    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Sequence[pa.Array]:
-        """The value columns of that table that are kept beside the aggregates. ``old``: what was stored of each key."""
+    def there(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
+        """Which keys had a row before this slice, and which have one now."""
+        return found, np.ones_like(found)
+
+    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
+        """The value columns of that table that are kept beside the aggregates. ``old``: what was stored of each key;
+        ``merged``: its aggregates now."""
         return ()

@@ -18,7 +18,7 @@ from epochal.declarations.expressions import Expression
 from epochal.declarations.keys import key_columns
 from epochal.declarations.references import columns_read
 from epochal.declarations.spark_errors import at
-from epochal.errors import EpochAborted, PipelineError
+from epochal.errors import ComputationFailed, PipelineError
 from epochal.operators.aggregate import AggregateOperator, AggregatePlan
 from epochal.operators.distribution import Distribution, Input
 from epochal.tasks.multisets import COUNT, PLACE, Multiset, multiset_table
@@ -117,8 +117,8 @@ def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChang
 class AggregateChangesWork:
     """Output: rows of ``rows`` for the keys of the slice that were there or are.
 
-    A key without rows is deleted from state. Raises ``EpochAborted`` for a value that leaves its type, and where more
-    rows are taken back than came.
+    A key without rows is deleted from state. Raises ``ComputationFailed`` for a value that leaves its type, and where
+    more rows are taken back than came.
     """
 
     plan: AggregationPlan
@@ -141,7 +141,7 @@ class AggregateChangesWork:
         merged = self.plan.merge(found, old, new)
         counts = merged[ROWS].to_numpy()
         if (counts < 0).any():
-            raise EpochAborted(
+            raise ComputationFailed(
                 f"Operator {self.plan.operator!r}: more rows of a key were taken back than came. What lies before the "
                 "operator has come to other values than when a row came; a new name for the operator makes it begin "
                 "anew."

@@ -1,4 +1,9 @@
-"""``aggregate(.., ttl="7 days")``: a group that had no row for so long is gone, and begins anew with the next one."""
+"""``aggregate(.., ttl="7 days")``: a group that had no row for so long is gone, and begins anew with the next one.
+
+With ``deleted_when`` only groups expire in which that column is true: keys that a stream of change data has deleted. A
+deleted key is kept for the time to live, so that an older row of it that arrives late does not bring it back. Where the
+operator gives changes, its row is taken back when the key is deleted; nothing is left to take back when it expires.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.aggregates.decomposition import part_name
+from epochal.aggregates.mergeable import Extreme, Simple
+from epochal.aggregates.plan import AggregationPlan
 from epochal.contracts.conditions import BEGINNING
 from epochal.contracts.stream_kind import CHANGES, StreamKind
 from epochal.declarations import expressions
@@ -21,8 +29,9 @@ from epochal.errors import PipelineError
 from epochal.operators.aggregate import AggregateOperator, AggregatePlan, AggregateWork
 from epochal.operators.declared import named
 from epochal.operators.distribution import Input
+from epochal.state.column_bytes import Mask
 from epochal.state.expiry import Expiry, microseconds
-from epochal.state.table import TOUCHED, StateTable
+from epochal.state.table import DELETED_AT, TOUCHED, StateTable
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import SliceKeys
 from epochal.tasks.touched import Times
@@ -38,6 +47,7 @@ class AggregateTtlOperator(AggregateOperator):
     """Aggregates per key over the epochs since the group began. State table: the operator's name.
 
     ``event_time``: the column of its input that rows count by, where the groups expire by event time.
+    ``expires.deleted``: the output column in which a group has to be true to expire.
     """
 
     expires: Expiry = field(kw_only=True)
@@ -51,21 +61,22 @@ class AggregateTtlOperator(AggregateOperator):
     def plan(self, frames: Sequence[DataFrame]) -> AggregatePlan:
         plan = super().plan(frames)
         partials = plan.aggregation.table
-        if TOUCHED.name in {column.name.casefold() for column in partials.key}:
-            raise PipelineError(
-                f"Operator {self.name!r}: its state has a column {TOUCHED.name!r}. Rename the key column."
-            )
-        table = partials.model_copy(update={"value": (*partials.value, TOUCHED), "expires": self.expires})
+        time = TOUCHED if self.expires.deleted is None else DELETED_AT
+        for taken in (TOUCHED.name, time.name):
+            if taken in {column.name.casefold() for column in partials.key}:
+                raise PipelineError(f"Operator {self.name!r}: its state has a column {taken!r}. Rename the key column.")
+        table = partials.model_copy(update={"value": (*partials.value, time), "expires": self.expires})
+        deleted = None if self.expires.deleted is None else _kept_as_it_is(plan.aggregation, self.expires.deleted)
         return AggregateTtlPlan(
             self.name,
             self.inputs,
             table.key,
             (table,),
-            AggregateTtlWork(plan.aggregation, table=table),
+            AggregateTtlWork(plan.aggregation, plan.rows, table=table, deleted=deleted),
             plan.output,
             plan.aggregation,
             self.aggregations,
-            None,
+            plan.rows,
             named(self.event_time, frames[0].columns),
         )
 
@@ -75,7 +86,8 @@ class AggregateTtlOperator(AggregateOperator):
 
     def details(self) -> dict[str, Any]:
         clock = {"ttl_on": "event_time"} if self.expires.clock == "event" else {}
-        return {**super().details(), "ttl": written_interval(self.expires.after), **clock}
+        deleted = {} if self.expires.deleted is None else {"deleted_when": self.expires.deleted}
+        return {**super().details(), "ttl": written_interval(self.expires.after), **clock, **deleted}
 
 
 @dataclass(frozen=True)
@@ -95,16 +107,33 @@ class AggregateTtlPlan(AggregatePlan):
 
 @dataclass(frozen=True)
 class AggregateTtlWork(AggregateWork):
-    """The rows of ``table`` say beside the aggregates when their group was touched."""
+    """The rows of ``table`` say beside the aggregates when their group was touched.
+
+    ``deleted``: the state column that is true of deleted keys; only their rows have a time.
+    """
 
     table: StateTable = field(kw_only=True)
+    deleted: str | None = field(default=None, kw_only=True)
 
     def keys(self, subtask: Subtask, slice: pa.Table) -> SliceKeys:
         return SliceKeys.living(subtask, self.table, slice)
 
-    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Sequence[pa.Array]:
-        touched = self._touched(subtask, slice, old)
-        return (pa.array(touched).cast(self.table.value_schema.field(TOUCHED.name).type),)
+    def there(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
+        if self.deleted is None:
+            return super().there(found, old, merged)
+        return found & ~_is_true(old.column(self.deleted)), ~_is_true(merged.column(self.deleted))
+
+    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
+        type = self.table.value_schema.field(self._time).type
+        touched = pa.array(self._touched(subtask, slice, old)).cast(type)
+        if self.deleted is None:
+            return (touched,)
+        return (pc.if_else(pa.array(_is_true(merged.column(self.deleted))), touched, pa.scalar(None, type)),)
+
+    @property
+    def _time(self) -> str:
+        assert self.table.expires is not None
+        return self.table.expires.column
 
     def _touched(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Times:
         """In event time, that of the latest row of the group so far, but none that rows would be late at: so that no
@@ -112,9 +141,27 @@ class AggregateTtlWork(AggregateWork):
         if TOUCHED.name not in slice.column_names:
             return np.full(slice.num_rows, subtask.epoch_time)
         latest: Times = column_of(slice, TOUCHED.name).to_numpy()
-        before: Times = pc.fill_null(microseconds(old.column(TOUCHED.name)), BEGINNING).to_numpy()
+        before: Times = pc.fill_null(microseconds(old.column(self._time)), BEGINNING).to_numpy()
         touched: Times = np.maximum(np.maximum(latest, before), subtask.watermarks.late)
         return touched
+
+
+def _is_true(column: pa.Array | pa.ChunkedArray) -> Mask:
+    mask: Mask = np.asarray(pc.fill_null(column, False))
+    return mask
+
+
+def _kept_as_it_is(plan: AggregationPlan, name: str) -> str:
+    """The state column that holds this boolean output column. Raises ``PipelineError`` where none does."""
+    parts = {part_name(position): part for position, part in enumerate(plan.parts)}
+    column = next(column for column in plan.columns if column.name == name)
+    part = parts.get(str(column.remainder).strip("`"))
+    if column.type != "boolean" or part is None or not isinstance(part.aggregate, (Simple, Extreme)):
+        raise PipelineError(
+            f"Operator {plan.operator!r}: deleted_when names column {name!r}, which must be one boolean aggregate: "
+            f"max_by, min_by, max, min, bool_or or bool_and, such as {name}=\"max_by(operation = 'delete', version)\"."
+        )
+    return part.state_columns[0]
 
 
 def with_time_to_live(
@@ -127,11 +174,12 @@ def with_time_to_live(
             f"{where}, and its stream takes earlier rows back: what is taken back of a group that has expired is not "
             "there any more. Leave ttl out; a group of which all rows were taken back goes by itself."
         )
-    if operator.changes:
+    if operator.changes and expires.deleted is None:
         raise PipelineError(
             f"{where} and changes=True: an aggregate over it would go on with groups that have expired, as no row "
-            "takes them back. Leave ttl out; or leave changes=True out; or aggregate in windows, which end by "
-            "themselves: key_by(..).window(..)."
+            "takes them back. Leave ttl out; or leave changes=True out; or, for keys that the stream deletes, name the "
+            "column that says so: deleted_when='gone'; or aggregate in windows, which end by themselves: "
+            "key_by(..).window(..)."
         )
     return AggregateTtlOperator(
         operator.name,
@@ -139,6 +187,7 @@ def with_time_to_live(
         operator.aggregations,
         operator.queryable,
         operator.over_updates,
+        operator.changes,
         expires=expires,
         event_time=event_time if expires.clock == "event" else None,
     )

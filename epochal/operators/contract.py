@@ -216,7 +216,7 @@ class OperatorPlan:
         return placed(united(frames, self.inputs, self.key, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
-        """After a number left its type in Spark: the error that names the column; ``None`` when it was not here.
+        """After a computation failed in Spark: the error that names the column; ``None`` when it was not here.
 
         ``frames``: the inputs' rows of the failed epoch.
         """

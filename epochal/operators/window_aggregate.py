@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.aggregates import overflow
+from epochal.aggregates import failed_columns
 from epochal.aggregates.kept_merges import merges_of
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
@@ -130,4 +130,4 @@ class WindowedAggregatePlan(OperatorPlan):
         name = "_pane"
         by_pane = self.aggregation.by((*self.key, Column(name=name, type="timestamp")))
         frame = frames[0].withColumn(name, to_column(self.pane))
-        return overflow.located(by_pane, self.aggregations, self.partials, frame)
+        return failed_columns.located(by_pane, self.aggregations, self.partials, frame)

@@ -8,9 +8,11 @@ from epochal.aggregates.decomposition import decompose
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation
 from epochal.declarations.expressions import Expression, as_expression
+from epochal.declarations.names import closest
 from epochal.declarations.time_to_live import time_to_live
 from epochal.errors import PipelineError
 from epochal.state.expiry import Expiry
+from epochal.state.table import DELETED_AT
 
 
 def declared_aggregations(
@@ -34,12 +36,30 @@ def declared_aggregations(
     return tuple(aggregations)
 
 
-def time_to_live_of(operator: str, ttl: object, ttl_on: object) -> Expiry | None:
-    """When groups expire. Raises ``PipelineError``, also where an aggregate has the name of one of the two."""
-    for option, value in (("ttl", ttl), ("ttl_on", ttl_on)):
+def time_to_live_of(
+    operator: str, ttl: object, ttl_on: object, deleted_when: object, columns: Collection[str]
+) -> Expiry | None:
+    """When groups expire. ``columns``: the names of the aggregates.
+
+    Raises ``PipelineError``, also where an aggregate has the name of one of the options.
+    """
+    for option, value in (("ttl", ttl), ("ttl_on", ttl_on), ("deleted_when", deleted_when)):
         if isinstance(value, (Expression, MergeableAggregate)) or (isinstance(value, str) and "(" in value):
             raise PipelineError(
                 f"Operator {operator!r}: {option} says when groups expire, and cannot be {value!s}; rename the column "
                 "of this name."
             )
-    return time_to_live(f"Operator {operator!r}", ttl, ttl_on)
+    expires = time_to_live(f"Operator {operator!r}", ttl, ttl_on)
+    if deleted_when is None:
+        return expires
+    if deleted_when not in columns:
+        raise PipelineError(
+            f"Operator {operator!r}: deleted_when is {deleted_when!r}, which is none of its aggregates. Name the one "
+            f"that is true of deleted keys.{closest(str(deleted_when), columns)}"
+        )
+    if expires is None:
+        raise PipelineError(
+            f"Operator {operator!r}: deleted_when needs ttl='7 days': how long a deleted key is kept, so that an older "
+            "row of it that arrives late does not bring it back."
+        )
+    return expires.model_copy(update={"column": DELETED_AT.name, "deleted": deleted_when})

@@ -57,6 +57,7 @@ class KeyedStream:
         changes: bool = False,
         ttl: str | None = None,
         ttl_on: TtlOn = "processing_time",
+        deleted_when: str | None = None,
         **columns: str | Expression | MergeableAggregate,
     ) -> Stream:
         """Aggregates per key over all epochs so far: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
@@ -70,12 +71,15 @@ class KeyedStream:
 
         ``ttl="7 days"``: a group that had no row for so long is gone from state, and begins anew with the next one.
         What was given of it stays as it is. ``ttl_on="event_time"``: by the watermark, not by epoch time.
+
+        ``deleted_when="gone"``: the boolean aggregate that is true of deleted keys. Only their groups expire, ``ttl``
+        after their last row; with ``changes`` a key's row is taken back when the key is deleted. docs/streams.md.
         """
         check_name("an operator", name)
         for option, value in (("over_updates", over_updates), ("changes", changes)):
             if not isinstance(value, bool):
                 raise PipelineError(f"Operator {name!r}: {option} is True or False; rename the column of this name.")
-        expires = time_to_live_of(name, ttl, ttl_on)
+        expires = time_to_live_of(name, ttl, ttl_on, deleted_when, columns)
         aggregations = declared_aggregations(name, self._keys, columns)
         operator = AggregateOperator(name, self._keys, aggregations, queryable, over_updates, changes)
         graph = Graph(name, tuple(self._builder.nodes))

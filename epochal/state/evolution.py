@@ -145,6 +145,14 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
 
 
 def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
+    was, now = (None if table.expires is None else table.expires.deleted for table in (old, new))
+    if was != now:
+        yield (
+            f"State table {new.id!r}: its deleted keys cannot be those of {now or 'no column'} that were those of "
+            f"{was or 'no column'}: rows of such keys were given, or taken back, by that. Keep deleted_when, or give "
+            f"the {_named(new)} a new name, together with operators that read its changes."
+        )
+        return
     if old.expires is None:
         return
     if new.expires is None:

@@ -40,7 +40,8 @@ class Expiry(BaseModel):
     ``column``: the table's ``time``, or a value column; a row in which it is null never goes. ``clock``: ``event``, the
     operator's watermark *fire*; ``processing``, the epoch time. ``floor``: rows with times up to it were gone when
     ``after`` was changed, and stay gone. ``refresh``: whether an author's function lets a row live on by writing it
-    alone, or by reading it, too.
+    alone, or by reading it, too. ``deleted``: the boolean value column that says that a key is deleted; rows of other
+    keys have no time, and never go.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,11 +51,12 @@ class Expiry(BaseModel):
     after: int = Field(ge=0)
     floor: int | None = None
     refresh: Refresh = "write"
+    deleted: str | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        usual = {"floor": None, "refresh": "write"}
+        usual = {"floor": None, "refresh": "write", "deleted": None}
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     def horizon(self, clock: StateClock | None) -> int | None:

@@ -96,6 +96,8 @@ GROUP = Column(name="_group", type="int")
 
 TOUCHED = Column(name="_touched", type="timestamp")
 """The value column of a state with a time to live: when the row was last refreshed, which it expires by."""
+DELETED_AT = Column(name="_deleted_at", type="timestamp")
+"""The value column of a state whose deleted keys expire: the last refresh of a deleted key, null for other keys."""
 
 
 class Quotient(BaseModel):
@@ -294,8 +296,8 @@ class StateTable(BaseModel):
     @cached_property
     def hidden(self) -> frozenset[str]:
         """Value columns that are kept for the rows' expiry alone: neither look-ups nor comparisons show them."""
-        by_touch = self.expires is not None and self.expires.column == TOUCHED.name
-        return frozenset({TOUCHED.name} if by_touch else ())
+        column = None if self.expires is None else self.expires.column
+        return frozenset({TOUCHED.name, DELETED_AT.name} & {column})
 
     @cached_property
     def visible(self) -> tuple[Column, ...]:

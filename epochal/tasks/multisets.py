@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from epochal.aggregates.retraction import TIMES, VALUE
 from epochal.contracts.state import StateView
-from epochal.errors import EpochAborted
+from epochal.errors import ComputationFailed
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import data_and_offsets, ends_of_prefixes
@@ -57,7 +57,7 @@ class Multiset:
         """Each key's value that counts after this slice; null where it has none. Stages how often each is there.
 
         ``changes``: lists of structs of :data:`VALUE` and :data:`TIMES`; ``first``: what counted before. Raises
-        ``EpochAborted`` where a value is taken back that is not there.
+        ``ComputationFailed`` where a value is taken back that is not there.
         """
         order = _Order(first.type, self.largest)
         changed = _netted(order, changes)
@@ -68,7 +68,7 @@ class Multiset:
         found, old = access.get_encoded(encoded, its_groups)
         counts = pc.add(pc.fill_null(old[COUNT], 0), changed["times"]).to_numpy()
         if (counts < 0).any():
-            raise EpochAborted(
+            raise ComputationFailed(
                 f"Operator {subtask.operator!r}, column {self.column!r}: a value was taken back that was not there. "
                 "What lies before the operator has come to other values than when the row came; a new name for the "
                 "operator makes it begin anew."

@@ -6,6 +6,7 @@ from typing import Final
 
 from epochal.errors import (
     AuthorError,
+    ComputationFailed,
     EpochalError,
     EpochTimeout,
     HandlesIncomplete,
@@ -21,6 +22,7 @@ from epochal.errors import (
 
 _CAUSES: Final[tuple[tuple[type[EpochalError], str], ...]] = (
     (AuthorError, "author"),
+    (ComputationFailed, "computation"),
     (MalformedRecord, "malformed"),
     (SourceError, "source"),
     (SinkError, "sink"),

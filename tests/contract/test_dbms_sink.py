@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,10 @@ import pytest
 import sqlalchemy as sa
 
 from epochal.backends.dbms import DbmsBackend, transaction
+from epochal.contracts.delivery import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.errors import Fenced, SinkError
+from epochal.errors import Fenced, SchemaError, SinkError
 from epochal.testing.contract import (
     DegradedSinkHarness,
     Losses,
@@ -28,7 +31,7 @@ from epochal.testing.contract import (
 from epochal.testing.servers.postgresql import PostgresqlServer
 from epochal.testing.servers.proxy import TcpProxy, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.databases import TABLE, DbmsDatabase, DbmsThroughProxy, manifest
+from tests.databases import TABLE, DbmsDatabase, DbmsThroughProxy, OrderedChanges, manifest
 
 Row = Mapping[str, Any]
 NewDatabase = Callable[..., DbmsDatabase]
@@ -128,7 +131,7 @@ class TestDbmsSinkWithKeys:
         assert content(database) == {key: str(max(n for n in range(100) if n % 7 == key)) for key in range(7)}
 
     def test_the_order_column_decides_wherever_a_row_was_written(self, url: str, new_database: NewDatabase) -> None:
-        database = new_database(url, keys=("id",), order_by="at", columns=(("at", None),))
+        database = new_database(url, keys=("id",), order_by="at", columns=(("at", None),), keep_newer=False)
         schema = SCHEMA.append(pa.field("at", pa.int64()))
         backend = begun(database, schema)
         newest_first = [
@@ -138,6 +141,37 @@ class TestDbmsSinkWithKeys:
         handles = [write(backend, epoch(1), given, schema, subtask=n) for n, given in enumerate(newest_first)]
         backend.commit(epoch(1), handles)
         assert content(database) == {1: "newest", 2: "unordered"}
+
+    @pytest.mark.parametrize(
+        "kind", [pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.decimal128(20, 2)], ids=str
+    )
+    @pytest.mark.parametrize("delivery", ["exactly_once", "idempotent"])
+    def test_older_rows_of_later_epochs_leave_newer_ones(
+        self, url: str, new_database: NewDatabase, kind: pa.DataType, delivery: Delivery
+    ) -> None:
+        if pa.types.is_decimal(kind) and url.startswith("sqlite"):
+            with pytest.raises(SchemaError, match="'at' cannot protect newer rows: SQLite does not compare decimals"):
+                begun(new_database(url, **OrderedChanges.writing), OrderedChanges(kind, Random(0)).schema)
+            return
+        database = new_database(url, **OrderedChanges.writing)
+        database.delivery = delivery
+        changes = OrderedChanges(kind, Random(29))
+        backend = begun(database, changes.schema)
+        for number in range(1, 40):
+            transaction = backend.start(TaskScope(epoch(number), "out", 0))
+            transaction.write(changes.batch())
+            backend.commit(epoch(number), [transaction.pre_commit()])
+            found = {row["id"]: row["name"] for row in database.visible()}
+            assert found == {id: name for id, (_, name) in changes.newest.items()}, number
+
+    def test_without_protection_the_last_epoch_counts(self, url: str, new_database: NewDatabase) -> None:
+        database = new_database(url, keys=("id",), order_by="at", keep_newer=False)
+        schema = SCHEMA.append(pa.field("at", pa.int64()))
+        backend = begun(database, schema)
+        for number, at in enumerate((9, 1), 1):
+            row = {"id": 1, "name": f"{at}", "at": at}
+            backend.commit(epoch(number), [write(backend, epoch(number), [row], schema)])
+        assert content(database) == {1: "1"}
 
     def test_operations(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",), operation="does")
@@ -283,6 +317,48 @@ class TestTheFence:
             (BRANCH, 1),
             ("fork", 2),
         }
+
+
+class TestASecondRunWithEmptyState:
+    def test_it_appends_nothing_twice(self, url: str, new_database: NewDatabase) -> None:
+        database = new_database(url)
+        first, second = (f"{APPLICATION}-0000000{number}" for number in (1, 2))
+        self.run(database, first)
+        with pytest.raises(SinkError, match=f"append to table {TABLE} a second time: an earlier run .*{first}.*") as no:
+            self.run(database, second)
+        assert "--directory DIR" in no.value.message
+        assert same(database.visible(), rows(1, 2))
+        forget = re.search(r"DELETE FROM _epochal_fence WHERE .*?\)", no.value.message)
+        assert forget is not None
+        database.run(forget[0])
+        self.run(database, second)
+        assert same(database.visible(), rows(1, 2, 1, 2))
+
+    def test_an_empty_table_is_filled_again(self, url: str, new_database: NewDatabase) -> None:
+        database = new_database(url)
+        self.run(database, f"{APPLICATION}-00000001")
+        database.run(f"DELETE FROM {TABLE}")
+        self.run(database, f"{APPLICATION}-00000002")
+        assert same(database.visible(), rows(1, 2))
+
+    @pytest.mark.parametrize("writing", [{}, {"keys": ("id",)}], ids=["continued", "with keys"])
+    def test_other_runs_go_on(self, url: str, new_database: NewDatabase, writing: Any) -> None:
+        """A branch that continues another one, and a sink that replaces rows."""
+        database = new_database(url, **writing)
+        parent = EpochKey(f"{APPLICATION}-00000001", 1)
+        self.run(database, parent.branch)
+        self.run(database, f"{APPLICATION}-00000002", None if writing else parent)
+        self.run(database, "another-00000003", application="another")
+        assert same(database.visible(), rows(1, 2) if writing else rows(1, 2, 1, 2, 1, 2))
+
+    def run(
+        self, database: DbmsDatabase, branch: str, parent: EpochKey | None = None, application: str = APPLICATION
+    ) -> None:
+        backend = database.make()
+        backend.check(SCHEMA)
+        backend.recover(EpochScope(application, EpochKey(branch, 0), 1, parent))
+        scope = EpochScope(application, EpochKey(branch, 1), 1, parent)
+        backend.commit(scope, [pre_commit(backend, scope, rows(1, 2))])
 
 
 @pytest.mark.server

@@ -317,6 +317,17 @@ def test_every_format_and_all_that_a_record_has(kafka_server: KafkaServer, spark
         assert first["seconds"] == 1_700_000_000.123
         assert [tuple(header) for header in first["headers"]] == [("h", b"1")]
         assert (tombstone["key"], tombstone["headers"], tombstone[0]) == (None, None, None)
+        dropping = make(topic, format, schemas.get(format), metadata=METADATA, tombstones="drop")
+        dropped = take(dropping)
+        assert [row.offset for row in dropping.read(spark, dropped).collect()] == [0]
+        unread = frozenset(frame.columns) - {"offset"}
+        assert dropping.read_some(spark, dropped, unread).select("offset").count() == 1
+        failing = make(topic, format, schemas.get(format), metadata=METADATA, tombstones="fail", malformed="drop")
+        with pytest.raises(PySparkException) as caught:
+            failing.read_some(spark, take(failing), unread).select("offset").collect()
+        failure = failure_of(caught.value)
+        assert failure.type == "malformed-record"
+        assert f"offset 1 of topic {topic}, partition 0 has no value" in failure.message
         if format == "avro":
             row = frame.selectExpr("id", "name", "CAST(at AS LONG) AS at", "tags").first()
             assert row is not None and tuple(row) == (1, None, int(at.timestamp()), ["a", "b"])

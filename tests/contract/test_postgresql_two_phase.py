@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from epochal.testing.contract import (
 from epochal.testing.servers.postgresql import PostgresqlServer
 from epochal.testing.servers.proxy import TcpProxy, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
-from tests.databases import TABLE, TestDatabase, ThroughProxy, manifest
+from tests.databases import TABLE, OrderedChanges, TestDatabase, ThroughProxy, manifest
 
 pytestmark = pytest.mark.server
 
@@ -139,6 +140,25 @@ class TestValidation:
         assert {row["id"]: row["name"] for row in database.visible()} == {1: "new", 3: None, 4: "d"}
         database.close()
 
+    @pytest.mark.parametrize(
+        "kind", [pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.decimal128(20, 2)], ids=str
+    )
+    def test_older_rows_of_later_epochs_leave_newer_ones(
+        self, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+    ) -> None:
+        database = TwoPhaseDatabase(postgresql_url, tmp_path, monkeypatch, **OrderedChanges.writing)
+        changes = OrderedChanges(kind, Random(29))
+        backend = database.make()
+        backend.check(changes.schema)
+        backend.recover(at(0))
+        for number in range(1, 30):
+            transaction = backend.start(TaskScope(epoch(number), "out", 0))
+            transaction.write(changes.batch())
+            backend.commit(epoch(number), [transaction.pre_commit()])
+            found = {row["id"]: row["name"] for row in database.visible()}
+            assert found == {id: name for id, (_, name) in changes.newest.items()}, number
+        database.close()
+
     def test_one_key_in_two_subtasks_aborts_the_epoch(
         self, database: TwoPhaseDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -153,6 +173,18 @@ class TestValidation:
 
 
 class TestRecovery:
+    def test_a_second_run_with_empty_state_appends_nothing_twice(self, database: TwoPhaseDatabase) -> None:
+        for branch in (f"{APPLICATION}-00000001", f"{APPLICATION}-00000002"):
+            backend, scope = database.make(), EpochScope(APPLICATION, EpochKey(branch, 1), 1, None)
+            backend.check(SCHEMA)
+            if branch.endswith("2"):
+                with pytest.raises(SinkError, match=r"a second time.*FROM _epochal_ledger WHERE sink = 'out'"):
+                    backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))
+                continue
+            backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))
+            backend.commit(scope, [pre_commit(backend, scope, rows(1))])
+        assert same(database.visible(), rows(1))
+
     def test_what_was_begun_after_the_latest_prepared_epoch_is_rolled_back(self, database: TwoPhaseDatabase) -> None:
         backend = begun(database)
         decided = pre_commit(backend, epoch(1), rows(1))

@@ -48,3 +48,24 @@ def _all_json_is_alike() -> None:
     from epochal.connectors.kafka import json_values
 
     change(json_values, "_alike", lambda _: lambda texts: np.ones(len(texts), np.bool_))
+
+
+@mutant("Kafka: tombstones stay rows of nulls where they are to be dropped", RECORDS)
+def _tombstones_are_rows() -> None:
+    from epochal.connectors.kafka.decoding import Columns
+
+    change(Columns, "_with_tombstones_handled", lambda _: lambda self, records: records)
+
+
+@mutant("Kafka: an empty value is a tombstone", RECORDS)
+def _empty_values_are_tombstones() -> None:
+    from epochal.connectors.kafka.decoding import Columns
+
+    def wrong(handled: Any) -> Any:
+        def too_many(self: Columns, records: Any) -> Any:
+            lengths = [len(value or b"") for value in records.values.to_pylist()]
+            return records.only(np.array(lengths) > 0) if self.tombstones == "drop" else handled(self, records)
+
+        return too_many
+
+    change(Columns, "_with_tombstones_handled", wrong)

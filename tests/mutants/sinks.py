@@ -231,3 +231,25 @@ def _refused_row_stops_all() -> None:
     from epochal.engine.commits import CommitQueue
 
     change(CommitQueue, "_is_stopped", lambda _: lambda self, epoch: False)
+
+
+@mutant("dbms: an older row of a later epoch replaces a newer one", DBMS)
+def _older_rows_replace_newer_ones() -> None:
+    from epochal.backends.dbms.writing import Writing
+
+    Writing.guard = property(lambda self: None)  # type: ignore[assignment, method-assign]
+
+
+@mutant("dbms: a stale delete removes a newer row", DBMS)
+def _stale_deletes() -> None:
+    from epochal.backends.dbms import portable
+
+    def wrong(_: Any) -> Any:
+        def by_keys(self: Any, connection: Any, rows: Any) -> None:
+            for row in rows:
+                same = [self._table.c[key] == row[key] for key in self._writing.table_keys]
+                connection.execute(self._table.delete().where(*same))
+
+        return by_keys
+
+    change(portable.PortableTable, "_delete", wrong)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from tests.mutants.mutant import change, mutant
 
 STATE = "tests/unit/tasks/test_time_to_live.py"
@@ -113,3 +115,24 @@ def _expired_rows_return() -> None:
         return lambda self, clock: horizon(self.model_copy(update={"floor": None}), clock)
 
     change(Expiry, "horizon", wrong)
+
+
+@mutant("ttl: deleted keys never expire", AGGREGATE)
+def _deleted_keys_stay() -> None:
+    from epochal.operators import aggregate_ttl
+
+    def wrong(beside: Any) -> Any:
+        def without_time(self: Any, *arguments: Any) -> Any:
+            found = beside(self, *arguments)
+            return found if self.deleted is None else (pa.nulls(len(found[0]), found[0].type),)
+
+        return without_time
+
+    change(aggregate_ttl.AggregateTtlWork, "beside", wrong)
+
+
+@mutant("ttl: the row of a deleted key is not taken back", AGGREGATE)
+def _deleted_rows_stay() -> None:
+    from epochal.operators import aggregate, aggregate_ttl
+
+    change(aggregate_ttl.AggregateTtlWork, "there", lambda _: aggregate.AggregateWork.there)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -132,3 +133,88 @@ def expected(spark: SparkSession, frame: DataFrame) -> dict[str, list[dict[str, 
         result.createOrReplaceTempView(name)
         found[name] = result.toArrow().to_pylist()
     return found
+
+
+TTL = timedelta(minutes=10)
+
+
+def change_data() -> Pipeline:
+    """The newest version of each item, and totals of those that are not deleted."""
+    pipeline = Pipeline("change-data")
+    columns = {"item": "id", "version": "id", "operation": "'upsert'", "shop": "cast(id AS string)", "price": "id"}
+    rows = pipeline.read("rows", generator.source(columns))
+    items = rows.key_by("item").aggregate(
+        "items",
+        changes=True,
+        ttl="10 minutes",
+        deleted_when="gone",
+        gone="max_by(operation = 'delete', version)",
+        shop="max_by(shop, version)",
+        price="max_by(price, version)",
+    )
+    shops = items.key_by("shop").aggregate("shops", items="count(*)", total="sum(price)", dearest="max(price)")
+    items.write("items", console.sink())
+    shops.write("shops", console.sink())
+    return pipeline
+
+
+@pytest.mark.slow
+def test_deleted_keys_are_taken_back_and_released(spark: SparkSession, run_seed: int) -> None:
+    """Inserts, updates, deletes and expiries in any order, beside a batch over the rows of the groups that live."""
+    choose = random.Random(run_seed)
+    backend = choose.choice(["heap", "lmdb"])
+    configuration = Configuration(state_backend=backend, parallelism=2, max_parallelism=12, epoch_interval_seconds=0)
+    groups: dict[int, list[dict[str, Any]]] = {}
+    touched: dict[int, datetime] = {}
+    shops: dict[str, dict[str, Any]] = {}
+    there: Counter[Any] = Counter()
+    now, expired, deleted = datetime(2024, 5, 1, tzinfo=UTC), 0, 0
+    versions = list(range(1000))
+    with Harness(change_data(), spark, configuration) as test:
+        for number in range(10):
+            now += timedelta(minutes=choose.choice([1, 4, 6, 11]))
+            for item in list(groups):
+                if newest(groups[item])["operation"] == "delete" and touched[item] + TTL <= now:
+                    del groups[item]
+                    expired += 1
+            rows = [
+                {
+                    "item": choose.randrange(5),
+                    "version": versions.pop(choose.randrange(min(len(versions), 20))),  # some come late
+                    "operation": choose.choice(["insert", "update", "delete", "delete"]),
+                    "shop": choose.choice("ab"),
+                    "price": choose.randrange(100),
+                }
+                for _ in range(choose.choice([1, 2, 6]))
+            ]
+            for row in rows:
+                groups.setdefault(row["item"], []).append(row)
+                touched[row["item"]] = now
+            if number == 5:
+                test.restart(parallelism=3)
+            outputs = test.epoch(at=now, rows=rows)
+            for row in outputs["items"].to_pylist():
+                there[row["item"], row["shop"], row["price"]] += row[CHANGE]
+                assert row["gone"] is False, run_seed
+            shops |= {row.pop("shop"): row for row in outputs["shops"].to_pylist()}
+            live = [newest(of_item) for of_item in groups.values()]
+            deleted += sum(row["operation"] == "delete" for row in live)
+            live = [row for row in live if row["operation"] != "delete"]
+            assert +there == Counter((row["item"], row["shop"], row["price"]) for row in live), (run_seed, number)
+            assert min(there.values(), default=0) >= 0, (run_seed, number)
+            assert {shop: row for shop, row in shops.items() if row["items"]} == totals(live), (run_seed, number)
+            assert sorted(test.state("items")["item"].to_pylist()) == sorted(groups), (run_seed, number)
+            assert test.state("shops").num_rows == len(totals(live))
+    assert expired and deleted
+
+
+def newest(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return max(rows, key=lambda row: row["version"])
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """``SELECT shop, count(*), sum(price), max(price) FROM rows GROUP BY shop``."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["shop"], []).append(row["price"])
+    return {shop: {"items": len(all), "total": sum(all), "dearest": max(all)} for shop, all in found.items()}

@@ -24,6 +24,7 @@ from epochal.cli.output import encode
 from epochal.client.models import (
     Head,
 )
+from epochal.contracts.configuration import Configuration
 from epochal.declarations.names import alternatives
 from epochal.service.app import ROUTERS
 
@@ -85,6 +86,31 @@ def test_settings_are_nested_and_spark_names_are_kept_whole() -> None:
         "spark": {"spark.executor.cores": "1"},
         "state_backend": "heap",
     }
+
+
+@pytest.mark.parametrize(
+    ("pairs", "dropped", "expected"),
+    [
+        (["allow_dropped_state=a"], None, ["a"]),
+        (["allow_dropped_state=a,b.c"], None, ["a", "b.c"]),
+        (["allow_dropped_state=a", "allow_dropped_state=b"], None, ["a", "b"]),
+        (['allow_dropped_state=["a", "b"]'], ["c,d", "e"], ["a", "b", "c", "d", "e"]),
+        (None, ["a", "b"], ["a", "b"]),
+        (["allow_dropped_state=[]"], None, []),
+        (["allow_dropped_state=null"], None, []),
+        (["allow_dropped_state=17"], None, ["17"]),
+    ],
+)
+def test_settings_that_are_lists(pairs: list[str] | None, dropped: list[str] | None, expected: list[str]) -> None:
+    given = configuration(pairs, dropped)
+    assert given == {"allow_dropped_state": expected}
+    assert Configuration.model_validate(given).allow_dropped_state == tuple(expected)
+
+
+@pytest.mark.parametrize("text", ["a,", ",", ""])
+def test_an_empty_element_of_a_list_is_wrong_usage(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="empty element"):
+        configuration([f"allow_dropped_state={text}"])
 
 
 @pytest.mark.parametrize(

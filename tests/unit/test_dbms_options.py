@@ -36,6 +36,8 @@ URL = "postgresql://epochal@db.example:5433/shop"
         (URL, {"password": "hunter2"}, r"password is given as a secret: password=secret\("),
         (URL, {"operation": "does"}, "operation needs keys"),
         (URL, {"order_by": "at"}, "order_by needs keys"),
+        (URL, {"keys": "id", "keep_newer": False}, "keep_newer=False needs order_by"),
+        (URL, {"keys": "id", "order_by": "at", "keep_newer": "no"}, "keep_newer is 'no'"),
     ],
 )
 def test_a_sink_that_is_given_wrongly(url: str, given: dict[str, Any], message: str) -> None:

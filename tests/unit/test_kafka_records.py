@@ -8,14 +8,25 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.backends.kafka.connection import Connection
-from epochal.connectors.kafka import records
+from epochal.connectors.kafka import records, source
+from epochal.connectors.kafka.decoding import (
+    AvroDecoder,
+    BytesDecoder,
+    Columns,
+    TextDecoder,
+    Tombstones,
+    ValueDecoder,
+)
+from epochal.connectors.kafka.json_values import JsonDecoder
 from epochal.connectors.kafka.offsets import OffsetRange
 from epochal.connectors.kafka.reading import RangeReader
 from epochal.connectors.kafka.records import Place, Records
+from epochal.errors import MalformedRecord, OptionError
 
 PLACES: tuple[Place, ...] = (("a", 0), ("a", 1), ("b", 0))
 
@@ -45,6 +56,52 @@ def test_bytes_are_copied_from_stretches_of_memory(apart: list[tuple[int, int]],
     copied = records._bytes(starts.astype(np.uint64), sizes.astype(np.uint64))
     copied.validate(full=True)
     assert copied.to_pylist() == [memory[begins[at] : ends[at]].tobytes() for at in order]
+
+
+AVRO = '{"type": "record", "name": "Row", "fields": [{"name": "n", "type": "long"}]}'
+ALL = frozenset(("n", "value", "_epochal_field_0", "at", "key"))
+
+
+@pytest.mark.parametrize("unread", [frozenset(), ALL], ids=["all columns", "pruned"])
+@pytest.mark.parametrize(
+    ("decoder", "value", "located"),
+    [
+        (BytesDecoder("value"), b"", False),
+        (TextDecoder("value"), b"", False),
+        (TextDecoder("_epochal_value"), b'{"n":{"deep":1}}', True),
+        (JsonDecoder(pa.schema([("n", pa.int64())])), b'{"n":1}', True),
+        (AvroDecoder(AVRO), b"\x02", False),
+    ],
+    ids=["raw", "string", "JSON by Spark", "JSON by Arrow", "Avro"],
+)
+def test_tombstones_of_every_format(decoder: ValueDecoder, value: bytes, located: bool, unread: frozenset[str]) -> None:
+    """An empty value is not a tombstone, and the choice does not depend on which columns are read."""
+
+    def batch(tombstones: Tombstones, values: list[bytes | None]) -> pa.RecordBatch:
+        metadata = (("key", "key"), ("at", "offset"), ("kept", "offset"))
+        columns = Columns(decoder, metadata, "string", located, unread=unread, tombstones=tombstones)
+        keys = [f"k{row}".encode() for row in range(len(values))]
+        offsets = np.arange(7, 7 + len(values))
+        arrays = pa.array(values, pa.binary()), pa.array(keys, pa.binary())
+        found = columns.batch(Records((("t", 3),), np.zeros(len(values), np.int64), offsets, *arrays))
+        found.validate(full=True)
+        assert found.schema == columns.schema
+        return found
+
+    mixed = [None, value, value, None, value]
+    rows = batch("row", mixed)
+    assert rows.column("kept").to_pylist() == [7, 8, 9, 10, 11]
+    left = batch("drop", mixed)
+    assert left == rows.take(pa.array([1, 2, 4]))
+    assert len(batch("drop", [None, None])) == 0
+    assert len(batch("fail", [value, value])) == 2
+    with pytest.raises(MalformedRecord, match=r"offset 8 of topic t, partition 3 has no value \(a tombstone\)"):
+        batch("fail", [value, None, value, None])
+
+
+def test_an_unknown_treatment_of_tombstones_is_refused() -> None:
+    with pytest.raises(OptionError, match="tombstones is 'skip'"):
+        source("broker:9092", "t", "raw", tombstones="skip")  # type: ignore[arg-type]
 
 
 Messages = list[tuple[int, int]]

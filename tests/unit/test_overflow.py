@@ -1,8 +1,12 @@
-"""A number that leaves its type fails the epoch, naming operator and column, whatever the session's configuration."""
+"""A computation that fails for a row ends the attempt, and is named, whatever the session's configuration."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -10,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, Stream
 from epochal.connectors import console, generator
+from epochal.engine.failures import failure_of
 from epochal.engine.session import session_settings
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
@@ -56,8 +61,51 @@ def test_an_overflow_within_an_epoch_names_operator_and_column(
 
 def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSession) -> None:
     message = aborted(spark, "n * 2", most="max(n)")
-    assert "the columns that operator 'totals' reads" in message or "operator 'safe' reads" in message
+    assert "with_columns(n), column 'n': [ARITHMETIC_OVERFLOW]" in message
     assert "ansi" not in message
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"most": "max(CAST(k AS int))", "n": "count(*)"}, "Operator 'totals', column 'most'.*'a' of the type"),
+        (
+            {"n": "count(*)", "least": "min(1 / (n - 1073741824))"},
+            "Operator 'totals', column 'least'.*Division by zero",
+        ),
+    ],
+)
+def test_an_expression_that_fails_for_a_row_names_operator_and_column(
+    spark: SparkSession, columns: dict[str, str], said: str
+) -> None:
+    assert re.search(said, aborted(spark, **columns))
+
+
+def test_a_filter_that_fails_for_a_row_is_named(spark: SparkSession) -> None:
+    pipeline = Pipeline("p")
+    rows = pipeline.read("rows", generator.source({"k": "'a'", "wide": "id"}))
+    rows.where("CAST(k AS int) > wide").write("out", console.sink())
+    with Harness(pipeline, spark) as test, pytest.raises(EpochAborted, match=r"where\(.*CAST_INVALID_INPUT") as raised:
+        test.epoch(rows=[("a", 1)])
+    assert failure_of(raised.value).type == "computation-failed"
+
+
+def test_a_failure_that_would_come_again_is_neither_tried_again_nor_printed_with_traces(tmp_path: Path) -> None:
+    file = tmp_path / "large.py"
+    file.write_text(
+        "from epochal import Pipeline\n"
+        "from epochal.connectors import console, generator\n"
+        "pipeline = Pipeline('large')\n"
+        "rows = pipeline.read('rows', generator.source({'k': 'id % 3', 'big': '1L << 62'}, bound=20))\n"
+        "rows.key_by('k').aggregate('totals', total='sum(big)').write('out', console.sink())\n"
+    )
+    command = [sys.executable, "-m", "epochal.cli.main", "run", str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    printed = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode == 1
+    assert printed.count("abort: epoch") == 1, printed
+    assert "Operator 'totals', column 'total'" in printed
+    assert len(printed) < 1_000, printed
 
 
 @pytest.mark.by_turns(3)

@@ -20,7 +20,8 @@ from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import widens
 from epochal.state.evolution import compare
-from epochal.state.table import StateKind, StateTable
+from epochal.state.expiry import Expiry
+from epochal.state.table import DELETED_AT, TOUCHED, Column, StateKind, StateTable
 
 
 def table(values: str, id: str = "delays", key: str = "origin string", kind: StateKind = StateKind.VALUE) -> StateTable:
@@ -103,6 +104,28 @@ def test_an_aggregate_over_changes_begins_anew_together_with_what_gives_them() -
     assert "it cannot go on over rows" in all_problems([first, over], [first, second])
     assert "begins anew over the changes of 'delays', which goes on" in all_problems([first], [first, over])
     assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
+
+
+def test_which_keys_are_deleted_stays() -> None:
+    """Rows of such keys were taken back, or were not: an operator that reads the changes has counted them so."""
+
+    def items(expires: Expiry | None, time: Column = DELETED_AT) -> StateTable:
+        plain = table("gone boolean, other boolean", id="items", kind=StateKind.AGGREGATE)
+        update = {"value": (*plain.value, *([time] if expires else []))}
+        return StateTable.model_validate(plain.model_dump() | update | {"expires": expires})
+
+    gone = Expiry(clock="processing", column=DELETED_AT.name, after=10, deleted="gone")
+    other = gone.model_copy(update={"deleted": "other"})
+    all_expire = Expiry(clock="processing", column=TOUCHED.name, after=10)
+    for before, after in (
+        (items(None), items(gone)),
+        (items(gone), items(other)),
+        (items(gone), items(None)),
+        (items(all_expire, TOUCHED), items(gone)),
+        (items(gone), items(all_expire, TOUCHED)),
+    ):
+        assert "its deleted keys cannot be those of" in problems(before, after, "items._touched", "items._deleted_at")
+    assert problems(items(gone), items(gone.model_copy(update={"after": 20}))) == ""
 
 
 def all_problems(before: list[StateTable], after: list[StateTable]) -> str:

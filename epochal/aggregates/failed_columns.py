@@ -1,0 +1,80 @@
+"""Where a computation fails inside Spark, whose error names neither operator nor column.
+
+Only a failed epoch pays: the aggregates of its rows are computed once more, first all of an operator, then column by
+column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from epochal.aggregates.mergeable import MergeableAggregate
+from epochal.aggregates.plan import Aggregation, AggregationPlan
+from epochal.declarations.expressions import column, to_column
+from epochal.declarations.references import columns_needed
+from epochal.declarations.spark_errors import computation_error
+from epochal.errors import ComputationFailed
+from epochal.state.type_names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OVERFLOW = re.compile(r"\[(?:\w*ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|CAST_OVERFLOW)\b")
+
+
+def located(
+    plan: AggregationPlan, aggregations: Sequence[Aggregation], partials: list[Column], frame: DataFrame
+) -> ComputationFailed | None:
+    """The error that names operator and column; ``None`` where no aggregate of these rows fails."""
+    if _failure_by_key(plan, frame, partials) is None:
+        return None
+    read = columns_needed(kept.computed for part in plan.parts for kept in part.partials)
+    if read is not None:  # others may have been left out by a source
+        names = {*read, *(name.casefold() for name in plan.keys)}
+        frame = frame.select(*(quoted(name) for name in frame.columns if name.casefold() in names))
+    before = failure(frame)
+    if before is not None:
+        if _OVERFLOW.search(before):
+            return ComputationFailed(
+                f"A number leaves its type in the columns that operator {plan.operator!r} reads. "
+                "Cast what they are computed from to a wider type, decimal(38,s) or double."
+            )
+        return ComputationFailed(
+            f"The columns that operator {plan.operator!r} reads cannot be computed: {computation_error(before)}"
+        )
+    for aggregation in aggregations:
+        its_partials = [
+            to_column(kept.computed).alias(name)
+            for part in plan.parts
+            if part.column == aggregation.name
+            for kept, name in zip(part.partials, part.state_columns, strict=True)
+        ]
+        found = _failure_by_key(plan, frame, its_partials)
+        if found is not None:
+            where = f"Operator {plan.operator!r}, column {aggregation.name!r}"
+            if _OVERFLOW.search(found):
+                return ComputationFailed(
+                    f"{where}: within one epoch, a number leaves its type in {aggregation.expression}. "
+                    f"{MergeableAggregate.advice}"
+                )
+            return ComputationFailed(
+                f"{where}: {aggregation.expression} cannot be computed: {computation_error(found)}"
+            )
+    return None
+
+
+def failure(frame: DataFrame) -> str | None:
+    """Spark's error where computing all columns fails by its rows; nothing is kept."""
+    from pyspark.errors import PySparkException
+
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        return str(error) if computation_error(str(error)) is not None else None
+    return None
+
+
+def _failure_by_key(plan: AggregationPlan, frame: DataFrame, partials: list[Column]) -> str | None:
+    return failure(frame.groupBy(*(to_column(column(name)) for name in plan.keys)).agg(*partials))
