@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.report import write_part, write_section
+import pytest
+
+from benchmarks import figures, scale
+from benchmarks.descriptions import BEGIN, BENCH, END, NEXMARK, Baseline, baselines_described, updated
+from benchmarks.report import RESULTS, read_section, write_part, write_section
+from benchmarks.sdg.recovery import ONE_MACHINE
 
 
 def test_each_command_has_a_section_of_its_own_in_one_order(tmp_path: Path) -> None:
@@ -34,3 +39,27 @@ def test_parts_of_a_section_are_written_one_by_one_in_one_order(tmp_path: Path) 
     )
     write_part("figures", "second", "## Second", ("second",), "## Figures", page)
     assert "First" not in page.read_text()
+
+
+def test_numbers_from_before_a_changed_baseline_are_named_until_they_are_measured_again() -> None:
+    baselines = (Baseline("old", "as ever"), Baseline("new", "tuned", ("2026-03-02", "it is tuned")))
+    section = f"Written by `make bench` on 2026-03-01.\n\n| a | 1 |\n\n{BEGIN}\nwhatever\n{END}\n\n## The machine\n"
+    older = updated(section, baselines)
+    assert "**These baselines changed after 2026-03-01; the numbers here are from before the change:**" in older
+    assert "- new: it is tuned." in older and "whatever" not in older
+    assert older.startswith("Written by `make bench` on 2026-03-01.\n\n| a | 1 |\n")
+    assert older.endswith("## The machine\n")
+    assert updated(older, baselines) == older
+    assert "changed after" not in updated(section.replace("03-01", "03-02"), baselines)
+    with pytest.raises(ValueError, match="no block"):
+        updated("Written by `make bench` on 2026-03-01.", baselines)
+
+
+def test_the_page_has_what_is_described_now() -> None:
+    for command, baselines in (("bench", BENCH), ("bench-nexmark", NEXMARK)):
+        section = read_section(command)
+        assert updated(section, baselines) == section, "run python -m benchmarks.run --descriptions"
+        assert baselines_described(baselines, "9999-12-31").splitlines()[1] in section
+    page = RESULTS.read_text()
+    for text in (figures.RUNS.introduction, scale.RUNS.introduction, ONE_MACHINE):
+        assert text in page
