@@ -14,6 +14,7 @@ from epochal.declarations.carried import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.feedback import head_columns
+from epochal.pipeline.analysis import Analysis
 from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
@@ -30,6 +31,13 @@ class PipelinePlan:
     """The places that have watermarks."""
     calls_epoch_time: bool = False
     """Whether ``epoch_time()`` has to be defined before an epoch's frames are made."""
+
+    @classmethod
+    def of(cls, analysis: Analysis, sources: Mapping[str, Source]) -> PipelinePlan:
+        """The plan of a graph that has just been analysed, which need not be evaluated again."""
+        graph = analysis.graph
+        plans = {node.name: analysis.plans[node.id] for node in graph.operators}
+        return cls(plans, analysis.sinks, TimePlan.of(graph, sources), analysis.calls_epoch_time)
 
     @property
     def tables(self) -> tuple[StateTable, ...]:

@@ -22,7 +22,7 @@ from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.evolution import compare, continued
+from epochal.state.evolution import TableChange, compare, continued
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class CurrentProgram:
         program.runner.activate()
 
 
-def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> None:
-    """Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
+def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> tuple[TableChange, ...]:
+    """What becomes of each state table. Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
     head, configured = store.read_manifest(reference), program.configuration.max_parallelism
     if head.max_parallelism != configured:
         raise IncompatibleState(
@@ -87,6 +87,7 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
     found = continuation(store, reference, program.participants.tables, loops, may_drop, parallelism)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
+    return found.changes
 
 
 def going_on(program: Program, head: Manifest | None) -> Program:

@@ -152,5 +152,5 @@ def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
         assert rows(test.state("reminders.at")) == [("bob", now[0] + timedelta(seconds=30))]
         now[0] += timedelta(seconds=30)
         assert rows(test.epoch(events=[("cem", 1)])["due"]) == [("bob",)]
-        opened_for = [record.opened_for for record in test._catalog.decided]
+        opened_for = test._engine.opened_for
         assert opened_for == [("input",), ("command",), ("due",), ("input", "due")]
