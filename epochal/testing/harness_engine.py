@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochTerms, ManifestReference
+from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochRecord, EpochTerms, ManifestReference
 from epochal.contracts.conditions import Trigger, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
@@ -120,9 +120,9 @@ class HarnessEngine:
         return self.coordinator.current.program
 
     @property
-    def opened_for(self) -> list[tuple[Trigger, ...]]:
-        """Why each epoch that was decided had been opened."""
-        return [record.opened_for or () for record in self._state.decided]
+    def decided(self) -> list[EpochRecord]:
+        """Prepared and committed epochs, in order."""
+        return self._state.decided
 
     def begin(self, version: Version) -> None:
         """Begin an attempt that runs ``version``: recover from the latest prepared snapshot.

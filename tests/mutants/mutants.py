@@ -16,6 +16,7 @@ from tests.mutants import (
     state,
     tasks,
     time_to_live,
+    validation,
 )
 from tests.mutants.mutant import MUTANTS as MUTANTS
 from tests.mutants.mutant import Mutant as Mutant
@@ -34,5 +35,6 @@ SUBJECTS = (
     events,
     spares,
     look_ups,
+    validation,
 )
 """Whose mutants are declared by being imported."""
