@@ -11,12 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal import KeyedProcess, MapState, Pipeline, ValueState, tumbling
+from epochal import KeyedProcess, MapState, Pipeline, Stream, ValueState, tumbling
 from epochal.connectors import console, dbms, files, generator, kafka
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted, EpochalError, IncompatibleState, InvalidInput, PipelineError, SourceError
 from epochal.pipeline.analysis import analyse
-from epochal.pipeline.definitions import TableDefinition
 from epochal.testing import Harness
 from epochal.testing.harness import START
 from tests.reminders import RemindersOperator
@@ -162,7 +161,7 @@ def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
 EVENTS = {"user": "cast(id as string)", "at": "timestamp_seconds(id)", "n": "id"}
 
 
-def of_events(name: str = "p") -> Any:
+def of_events(name: str = "p") -> tuple[Pipeline, Stream]:
     """A pipeline, and the stream of its one source."""
     pipeline = Pipeline(name)
     return pipeline, pipeline.read("events", generator.source(EVENTS))
@@ -323,34 +322,36 @@ def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark
         assert rows(test.epoch(events=[event("bob", 1)])["out"]) == [("bob", 2)]
 
 
-class Refusing(KeyedProcess):
+class Alarm(KeyedProcess):
     total = ValueState("n bigint")
     output = "user string, n bigint"
-
-    def __init__(self, fails: bool = False) -> None:
-        self._fails = fails
+    fails = False
 
     def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         self.total.set((self.total.get() or 0) + sum(row.n for row in rows))
+        ctx.processing_timer(ctx.epoch_time + timedelta(minutes=1))
+        yield from ()
+
+    def on_timer(self, key: Any, at: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        if self.fails:
+            raise ValueError("this version cannot")
         yield key.user, self.total.get()
 
 
 def test_an_upgrade_whose_first_epoch_is_aborted_leaves_the_version_before(spark: SparkSession) -> None:
     def build(fails: bool) -> Pipeline:
-        pipeline, stream = of_events("refusing")
-        stream.key_by("user").process(Refusing).write("out", console.sink())
-        if fails:
-            table = pipeline.table(
-                "wrong", TableDefinition("own", lambda spark: spark.sql("SELECT raise_error('no') x"))
-            )
-            stream.join(table, on="true", how="cross").write("other", console.sink())  # type: ignore[arg-type]
+        pipeline, stream = of_events("alarms")
+        stream.key_by("user").process(Alarm, fails=fails).write("out", console.sink())
         return pipeline
 
-    with Harness(build(False), spark) as test:
+    now = [START]
+    with Harness(build(False), spark, now=lambda: now[0]) as test:
         test.epoch(events=[event("ann", 1)])
-        with pytest.raises(EpochAborted, match="no"):
+        now[0] += timedelta(minutes=2)
+        with pytest.raises(EpochAborted, match="this version cannot"):
             test.upgrade(build(True))
-        assert rows(test.epoch(events=[event("ann", 2)])["out"]) == [("ann", 3)]
+        assert rows(test.epoch()["out"]) == [("ann", 1)]
+        assert [record.version for record in test._engine.decided] == [1, 1]
 
 
 def test_late_rows_are_counted_by_operator_epoch_and_in_total(spark: SparkSession) -> None:
