@@ -32,11 +32,11 @@ def check(
     artifact = load(file)
     graph = artifact.graph(values)
     with output.busy(f"Analysing {file.name}"):
-        from epochal.cli.local_run import checked_configuration
         from epochal.cli.local_spark import local_spark
         from epochal.pipeline.analysis import analyse, check_graph, relative_paths
+        from epochal.wire.configuration import merged_configuration
 
-        chosen = checked_configuration(settings)
+        chosen = merged_configuration({}, settings)
         check_graph(graph)
         check_java(os.environ)
         with local_spark(graph.name, chosen.model_copy(update={"master": "local[1]"})) as spark:

@@ -7,11 +7,14 @@ from unittest.mock import patch
 
 from tests.mutants.mutant import change, mutant
 
-HARNESS = "tests/unit/test_harness.py"
-RUN = "tests/service/test_notebook.py"
+HARNESS = "tests/unit/test_harness.py::test_"
+REFUSED = HARNESS + "what_submit_refuses_is_refused_with_the_same_message"
+UPGRADES = HARNESS + "an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service"
+SESSIONS = HARNESS + "a_session_of_another_time_zone_gives_what_a_driver_gives"
+RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_what_submit_refuses"
 
 
-@mutant("harness: it runs what submission refuses", HARNESS)
+@mutant("harness: it runs what submission refuses", REFUSED)
 def _unchecked_tests() -> None:
     from epochal.pipeline import analysis
     from epochal.testing import harness_engine
@@ -29,7 +32,7 @@ def _unchecked_tests() -> None:
     change(harness_engine, "analyse", unchecked)
 
 
-@mutant("harness: an upgrade is not compared with the state that is there", HARNESS)
+@mutant("harness: an upgrade is not compared with the state that is there", UPGRADES)
 def _upgrades_unchecked() -> None:
     from epochal.engine import program, reconfiguration
     from epochal.testing import harness_engine
@@ -41,7 +44,7 @@ def _upgrades_unchecked() -> None:
         change(module, "check_continues", unchecked)
 
 
-@mutant("harness: epochs run with the settings of the session that is given", HARNESS)
+@mutant("harness: epochs run with the settings of the session that is given", SESSIONS)
 def _session_of_the_test() -> None:
     from epochal.testing import harness
 
