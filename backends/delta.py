@@ -195,10 +195,6 @@ class DeltaBackend(StateBackend):
         beside.store = store
         return beside
 
-    @property
-    def has_cached_state(self) -> bool:
-        return True
-
     def cached(self, handle: Handle) -> dict[str, tuple[str, bool]]:
         return {id: (str(name), bool(empty)) for id, (name, empty) in handle.payload.get("cached", {}).items()}
 

@@ -31,6 +31,11 @@ class TableAccess:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None}
 
+    def check_types(self, schema: pa.Schema) -> None:
+        """Whether the columns that the sink names are columns of this schema. Raises ``SchemaError``."""
+        with self._explained():
+            self.writing.written(schema)
+
     def check(self, schema: pa.Schema) -> None:
         """Whether the table is there, or will be made, and takes rows of this schema. Nothing is written.
 

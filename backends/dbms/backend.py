@@ -56,6 +56,9 @@ class DbmsBackend(SinkBackend):
     def target(self) -> str:
         return f"dbms:{self._address.place}/{self._writing.table}"
 
+    def check_types(self, schema: pa.Schema) -> None:
+        self._access.check_types(schema)
+
     def check(self, schema: pa.Schema) -> None:
         self._access.check(schema)
 

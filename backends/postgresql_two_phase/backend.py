@@ -59,6 +59,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
     def target(self) -> str:
         return f"postgresql-two-phase:{self._address.place}/{self._writing.table}"
 
+    def check_types(self, schema: pa.Schema) -> None:
+        self._access.check_types(schema)
+
     def check(self, schema: pa.Schema) -> None:
         self._access.check(schema)
         with self._access.transaction("ask for its settings", reading=True) as connection:

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks.result import Result, at_most, number
 from epochal import Pipeline
@@ -107,7 +106,7 @@ def seconds_of_epochs(files: list[Path]) -> dict[int, float]:
         took: dict[int, list[float]] = {asked: [] for asked in ASKED}
         for file in files:
             for asked, harness in runs.items():
-                frame = SparkSession.active().read.parquet(str(file))
+                frame = harness.spark.read.parquet(str(file))
                 began = time.monotonic()
                 harness.epoch(events=frame)
                 took[asked].append(time.monotonic() - began)

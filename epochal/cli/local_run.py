@@ -30,12 +30,12 @@ from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.errors import AuthorError, EpochalError, OptionError, PipelineError
+from epochal.errors import AuthorError, EpochalError, OptionError
+from epochal.pipeline.analysis import analyse, check_graph
 from epochal.pipeline.artifact import load
 from epochal.pipeline.graph import Graph
-from epochal.pipeline.kinds import check_kinds
 from epochal.pipeline.runner import RunEpoch, RunOptions, RunOutcome
-from epochal.service.catalog.standalone import standalone_artifact, standalone_catalog
+from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.configuration import check_configuration
 
@@ -65,10 +65,13 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
     graph, configuration = code.graph, checked_configuration(options.configuration)
     with contextlib.ExitStack() as stack:
         folder = _folder(options, stack)
-        file = folder.absolute() / "catalog.sqlite"
-        _check_kinds(code, file)
+        check_graph(graph)
+        with output.busy("Starting Spark"):
+            spark = stack.enter_context(starting(graph.name, configuration))
+        # The attempt asks sources and sinks itself, and waits for sinks that are down.
+        analyse(graph, spark, configuration, connected=False)
         catalog = standalone_catalog(
-            f"sqlite:///{file}",
+            f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
             graph.name,
             code.sha256,
             code.parameters,
@@ -89,8 +92,6 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             store=str(folder.absolute() / "store"),
             cache_directory=str(folder.absolute() / "cache"),
         )
-        with output.busy("Starting Spark"):
-            spark = stack.enter_context(starting(graph.name, configuration))
         if output.as_json:
             # Console sinks print to standard output, which is to hold one document.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
@@ -124,15 +125,6 @@ def _abort_command(directory: Path | None) -> str:
         f"`epochal run FILE --directory {folder} --abort-transaction {{sink}}:{{epoch}}` drops the epoch's rows in "
         "this sink alone, and goes on."
     )
-
-
-def _check_kinds(code: Code, catalog: Path) -> None:
-    """Code that has run here before there were kinds of stream goes on: the engine's warning says what is wrong."""
-    try:
-        check_kinds(code.graph)
-    except PipelineError:
-        if not catalog.exists() or standalone_artifact(f"sqlite:///{catalog}", code.graph.name) != code.sha256:
-            raise
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from epochal.cli.local_run import Code, authors_errors, run_locally
 from epochal.cli.local_spark import start_local_spark
 from epochal.cli.output import Output
 from epochal.cli.sample import sample_view, take_sample
-from epochal.engine.session import session_settings
+from epochal.engine.session import derived_session
 from epochal.engine.settings import Configuration
 from epochal.pipeline.description import describe
 from epochal.pipeline.graph import Graph
@@ -52,8 +52,4 @@ def _session(authors: SparkSession | None, application: str, configuration: Conf
     running = authors or SparkSession.getActiveSession()
     if running is None:
         return start_local_spark(application, configuration)
-    session = running.newSession()
-    for name, value in session_settings(configuration).items():
-        if session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    return session
+    return derived_session(running, configuration)

@@ -19,7 +19,6 @@ from epochal.cli.listing import Column, Listing
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.engine.settings import Configuration
 from epochal.pipeline.graph import Graph
-from epochal.pipeline.kinds import check_kinds
 from epochal.state.table import StateTable
 from epochal.testing.harness import Harness
 
@@ -39,7 +38,6 @@ class Sample:
 
 def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
     """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
-    check_kinds(graph)
     with Harness(graph, spark, configuration) as harness:
         inputs: dict[str, Any] = {}
         without = []
@@ -49,7 +47,7 @@ def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Con
             if (slice := _first(source, SliceLimits(rows))) is None:
                 without.append(node.name)
             else:
-                inputs[node.name] = source.read(spark, slice).limit(rows)
+                inputs[node.name] = source.read(harness.spark, slice).limit(rows)
         with _aborts_are_raised():
             outputs = harness.epoch(**inputs)
         states = {table.id: _as_shown(table, harness.state(table.id)) for table in harness.state_tables}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -146,7 +146,5 @@ class StateBackend(Backend[StateTransaction]):
         that is nothing; and whether it had to begin empty, though there had been something."""
         return {}
 
-    @property
-    def has_cached_state(self) -> bool:
-        """Whether state tables need not be durable. One that says so keeps them as :meth:`cached` names."""
-        return False
+    has_cached_state: ClassVar[bool] = False
+    """Whether state tables need not be durable. One that says so keeps them as :meth:`cached` names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
@@ -17,15 +16,13 @@ from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
 from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
-from epochal.errors import PipelineError
 from epochal.operators.entries import EntrySource
 from epochal.operators.feedback import LoopHead, tail_of
+from epochal.pipeline.analysis import check_cached_state
 from epochal.pipeline.graph import Graph, SinkNode
-from epochal.pipeline.kinds import misfits
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.loop_records import LoopTail
 
-_log = logging.getLogger(__name__)
 MakeSink = Callable[[SinkNode], SinkBackend]
 
 
@@ -35,11 +32,7 @@ def assemble(
     """``sink`` makes the backend of a sink; without it, what the author has named is made.
 
     Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix.
-    A stream of a kind that its reader does not take is only warned of: analysis refuses it in a new version, and one
-    that ran before there was this check goes on as it did.
     """
-    for message in misfits(graph):
-        _log.warning("%s This version goes on as before; a new one would be refused.", message)
     make_sink = sink or (lambda node: node.backend(store, orders.configuration.guarantee))
     sources: dict[str, Source] = {node.name: node.make() for node in graph.sources}
     plan = plan_pipeline(graph, spark, sources)
@@ -65,7 +58,7 @@ def spark_program(
         tables=plan.tables,
         loops=tails_of(graph, store),
     )
-    check_cached_state(participants)
+    check_cached_state(participants.tables, orders.configuration.state_backend)
     runner = SparkRunner(
         spark,
         graph,
@@ -95,14 +88,3 @@ def heads_of(graph: Graph, store: SnapshotStore) -> dict[str, Source]:
 def tails_of(graph: Graph, store: SnapshotStore) -> dict[str, LoopTail]:
     """The tails of a graph's loops, by name."""
     return {node.name: tail_of(node.feedback, store) for node in graph.tails}
-
-
-def check_cached_state(participants: Participants) -> None:
-    """Raises ``PipelineError`` where a state need not be durable, and the state backend knows only such that is."""
-    for table in participants.tables:
-        backend = participants.operators[table.operator]
-        if not table.durable and not backend.has_cached_state:
-            raise PipelineError(
-                f"State {table.id!r} has durable=False, which the state backend {backend.kind!r} cannot do. Leave it "
-                "out, or choose another state_backend."
-            )

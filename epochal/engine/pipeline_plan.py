@@ -14,6 +14,7 @@ from epochal.declarations.carried import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.feedback import head_columns
+from epochal.pipeline.analysis import Analysis
 from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
@@ -34,6 +35,13 @@ class PipelinePlan:
 
     defined: tuple[StateTable, ...] | None = None
     """All state tables with their definitions; ``None`` where the operators were planned without a graph's frames."""
+
+    @classmethod
+    def of(cls, analysis: Analysis, sources: Mapping[str, Source]) -> PipelinePlan:
+        """The plan of a graph that has just been analysed, which need not be evaluated again."""
+        graph = analysis.graph
+        plans = {node.name: analysis.plans[node.id] for node in graph.operators}
+        return cls(plans, analysis.sinks, TimePlan.of(graph, sources), analysis.calls_epoch_time, analysis.tables)
 
     @property
     def tables(self) -> tuple[StateTable, ...]:

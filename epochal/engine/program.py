@@ -25,7 +25,7 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import accepted_differences, check_acceptance
 from epochal.state.continuing import continued
-from epochal.state.evolution import compare
+from epochal.state.evolution import TableChange, compare
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class CurrentProgram:
         program.runner.activate()
 
 
-def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> None:
-    """Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
+def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> tuple[TableChange, ...]:
+    """What becomes of each state table. Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
     head, configured = store.read_manifest(reference), program.configuration.max_parallelism
     if head.max_parallelism != configured:
         raise IncompatibleState(
@@ -92,6 +92,7 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
         check_acceptance(found.changes, acceptance)
     if found.problems:
         raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
+    return found.changes
 
 
 def accepting_everything(program: Program) -> Program:

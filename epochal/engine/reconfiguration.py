@@ -79,6 +79,25 @@ class Reconfigurations:
             return
         commit_all()
         points.E1_DRAINED.hit()
+        try:
+            self.switch(successor, first_epoch)
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is: the version before has run, and goes on
+            failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
+            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, failure.message)
+            self.catalog.complete(directive, None, failure)
+        else:
+            points.E1_DECIDED.hit()
+            log.info("E1 reconfigure: version %s is in place", successor.orders.version)
+            self.catalog.complete(directive, self.coordinator.position.head)
+
+    def switch(self, successor: Program, first_epoch: Callable[[], None]) -> None:
+        """Put ``successor`` in place and run its first epoch. Everything decided has been committed.
+
+        Raises what stands against the successor, or aborts its first epoch; the version before is in place again then,
+        except after ``Fenced``.
+        """
         before, chains = self.coordinator.current.program, self.coordinator.position.chains
         noted = list(self.coordinator.changes)
         try:
@@ -87,18 +106,12 @@ class Reconfigurations:
             first_epoch()
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001 whatever it is: the version before has run, and goes on
-            failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
-            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, failure.message)
+        except Exception:
             self.coordinator.changes[:] = noted
             self.take_over(before)
             self._install(before, chains)
             points.E1_REVERTED.hit()
-            self.catalog.complete(directive, None, failure)
-        else:
-            points.E1_DECIDED.hit()
-            log.info("E1 reconfigure: version %s is in place", successor.orders.version)
-            self.catalog.complete(directive, self.coordinator.position.head)
+            raise
 
     def _assemble(self, order: VersionOrder) -> None:
         try:

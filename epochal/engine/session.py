@@ -92,6 +92,25 @@ def create_session(application: str, configuration: Configuration) -> SparkSessi
         ) from error
 
 
+def derived_session(running: SparkSession, configuration: Configuration) -> SparkSession:
+    """A session with a driver's settings that leaves ``running`` as it is; both use the same Spark."""
+    session = running.newSession()
+    for name, value in session_settings(configuration).items():
+        if _is_modifiable(name, session):
+            session.conf.set(name, value)
+    return session
+
+
+_MODIFIABLE: dict[str, bool] = {}
+"""Spark is asked once for each setting: the answer is the same in every session."""
+
+
+def _is_modifiable(name: str, session: SparkSession) -> bool:
+    if name not in _MODIFIABLE:
+        _MODIFIABLE[name] = session.conf.isModifiable(name)
+    return _MODIFIABLE[name]
+
+
 def session_settings(configuration: Configuration) -> dict[str, str]:
     """Every setting of the session but its name and its master; what the author sets overrides the defaults."""
     on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master

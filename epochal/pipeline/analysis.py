@@ -1,15 +1,20 @@
-"""Analysis: everything that can be found wrong with a pipeline without running it (``epochal check``, submission).
+"""Analysis: everything that can be found wrong with a pipeline without running it.
 
-The graph is evaluated with Spark over empty inputs, by the walk that the engine takes as well, so that what passes here
-has the same columns there.
+:func:`analyse` is the only place with such checks. ``epochal check``, ``epochal run``, the submission of a version and
+the test harness all call it before anything runs, so that each of them refuses what the others refuse. The graph is
+evaluated with Spark over empty inputs, by the walk that the engine takes as well, so that what passes here has the same
+columns there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epochal.contracts.backend import names_place
+from epochal.contracts.configuration import Configuration
+from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.carried import carried_schema
 from epochal.declarations.determinism import check_expression, check_function
@@ -18,7 +23,7 @@ from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.operators.feedback import head_columns
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.pipeline.epoch_time import calls_epoch_time
+from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place
 from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of
 from epochal.pipeline.graph import (
@@ -37,18 +42,29 @@ from epochal.pipeline.meanings import with_definitions
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from epochal.contracts.state import StateBackend
     from epochal.operators.contract import OperatorPlan
+
+_USUAL: Final = Configuration()
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a valid pipeline is made of. ``columns`` has the output of each node that is used: name -> Spark type."""
+    """What a valid pipeline is made of. ``columns`` has the output of each node that is used: name -> Spark type.
+
+    ``plans``: of the operators, by node; ``sinks``: the columns of each sink; ``calls_epoch_time``: whether
+    ``epoch_time()`` has to be defined before an epoch's frames are made.
+    """
 
     graph: Graph
     columns: dict[NodeId, dict[str, str]]
     tables: tuple[StateTable, ...]
+    plans: dict[NodeId, OperatorPlan]
+    sinks: dict[str, pa.Schema]
+    calls_epoch_time: bool
 
     @property
     def description(self) -> GraphDescription:
@@ -59,12 +75,25 @@ class Analysis:
         return plain.model_copy(update={"nodes": nodes, "tables": self.tables})
 
 
-def analyse(graph: Graph, spark: SparkSession) -> Analysis:
-    """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, fix."""
+def analyse(
+    graph: Graph,
+    spark: SparkSession,
+    configuration: Configuration = _USUAL,
+    *,
+    connected: bool = True,
+    elsewhere: bool = False,
+) -> Analysis:
+    """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, fix.
+
+    ``connected``: sources are asked for input, and sinks whether their targets take the rows. Without it, sources are
+    only asked for their columns, and sinks whether they can write these types: for a caller that asks them itself, and
+    for tests. ``elsewhere``: the pipeline will run in another process, with a working directory of its own.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    _check_targets(graph)
-    check_kinds(graph)
+    check_graph(graph)
+    if elsewhere:
+        check_paths(graph)
     plans: dict[NodeId, OperatorPlan] = {}
     frames: dict[NodeId, DataFrame] = {}
 
@@ -72,10 +101,9 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         with at(f"Source {node.name!r}"):
             connector = node.make()
             schema = connector.schema(spark)
-            connector.restore(None, ())
-            connector.plan(
-                SliceLimits(max_records=1)
-            )  # nothing is taken; but is the folder there, does the server answer?
+            if connected:
+                connector.restore(None, ())
+                connector.plan(SliceLimits(max_records=1))  # takes nothing; raises where the place does not answer
             return spark.createDataFrame([], schema)
 
     def table(node: StaticNode) -> DataFrame:
@@ -93,6 +121,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             return frame
 
     def evaluated() -> None:
+        plans.clear()
         evaluate(
             graph,
             source=source,
@@ -105,13 +134,21 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         )
 
     with without_query_log():
-        calls_epoch_time(spark, evaluated)
+        remove_epoch_time(spark)  # of another pipeline of the session
+        calls = calls_epoch_time(spark, evaluated)
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)
-        for node in graph.sinks:
-            _check_sink(node, frames[node.id])
+        sinks = {node.name: _checked_sink(node, frames[node.id], connected) for node in graph.sinks}
+    tables = with_definitions(graph, frames, plans)
+    check_cached_state(tables, configuration.state_backend)
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
-    return Analysis(graph=graph, columns=columns, tables=with_definitions(graph, frames, plans))
+    return Analysis(graph, columns, tables, plans, sinks, calls)
+
+
+def check_graph(graph: Graph) -> None:
+    """The part of :func:`analyse` that needs no Spark, for callers that have not started it yet."""
+    _check_targets(graph)
+    check_kinds(graph)
 
 
 def _has_internal_rows(node: Node) -> bool:
@@ -136,17 +173,33 @@ def _check_inputs(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
 
 
 def check_paths(graph: Graph) -> None:
-    """Are files at the same place for whoever looks? For those that build a pipeline in one process and run it in
-    another, with a working directory of its own. Raises ``PipelineError``."""
+    """Raises ``PipelineError`` with the first of :func:`relative_paths`."""
+    for message in relative_paths(graph):
+        raise PipelineError(message)
+
+
+def relative_paths(graph: Graph) -> Iterator[str]:
+    """A sentence for each path of files that a process with another working directory would not find."""
     for node in graph.nodes:
         if not isinstance(node, SourceNode | StaticNode | SinkNode) or node.description["kind"] != "files":
             continue
         path = node.description["path"]
         if not is_absolute(path):
             where = place(graph, node.id)
-            raise PipelineError(
+            yield (
                 f"{where[0].upper()}{where[1:]}: the path {path!r} is relative, and a driver runs in a folder of its "
                 "own. Give an absolute path, or a URL."
+            )
+
+
+def check_cached_state(tables: Iterable[StateTable], backend: str) -> None:
+    """Raises ``PipelineError`` where a state table is not durable and the state backend keeps only durable ones."""
+    made: type[StateBackend] = find(STATE_BACKENDS, backend)
+    for table in tables:
+        if not table.durable and not made.has_cached_state:
+            raise PipelineError(
+                f"State {table.id!r} has durable=False, which the state backend {backend!r} cannot do. Leave it "
+                "out, or choose another state_backend."
             )
 
 
@@ -165,10 +218,12 @@ def _check_targets(graph: Graph) -> None:
         owners[target] = node.name
 
 
-def _check_sink(node: SinkNode, frame: DataFrame) -> None:
+def _checked_sink(node: SinkNode, frame: DataFrame, connected: bool) -> pa.Schema:
     with at(f"Sink {node.name!r}"):
         names = [name.casefold() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:
                 raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
-        node.backend().check(carried_schema(frame.schema))
+        backend, schema = node.backend(), carried_schema(frame.schema)
+        backend.check(schema) if connected else backend.check_types(schema)
+        return schema

@@ -1,7 +1,7 @@
 """Test a pipeline without any service: rows in, epoch by epoch; outputs and state back.
 
-The engine is the real one (coordinator, tasks, state backend, snapshots), on a local Spark; sources and sinks are the
-test's own::
+The engine is the real one (analysis, coordinator, tasks, state backend, snapshots, upgrades), on a local Spark; sources
+and sinks are the test's own::
 
     from epochal.testing import Harness
 
@@ -13,53 +13,52 @@ test's own::
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
-from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime, microseconds
-from epochal.contracts.identity import EpochScope
+from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.engine.assembly import spark_program
-from epochal.engine.bases import PendingBases
-from epochal.engine.commits import CommitQueue, drain
-from epochal.engine.compaction import Compaction
-from epochal.engine.coordinator import Coordinator
-from epochal.engine.pipeline_plan import plan_pipeline
-from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.recovery import Recovery
-from epochal.engine.retention import Retention
-from epochal.engine.session import create_session
-from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.session import create_session, derived_session
+from epochal.engine.settings import Configuration
 from epochal.engine.triggers import Step, decide
-from epochal.errors import InvalidInput, SinkError
+from epochal.errors import InvalidInput
 from epochal.operators.standing_queries import StandingQueriesOperator, StandingQueriesPlan
+from epochal.pipeline.description import GraphDescription
+from epochal.pipeline.entries import entries_of
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
-from epochal.snapshots.base import merged
 from epochal.snapshots.internal_source import under_way
-from epochal.snapshots.store import SnapshotStore
 from epochal.standing.binding import bound
 from epochal.state.table import StateTable
-from epochal.state.watermarks import observed
-from epochal.testing.in_memory import CapturingSink, InMemorySource
-from epochal.testing.local_attempt import CLOCK, situation_of
-from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade
+from epochal.testing.in_memory import InMemorySource, InputRows, Schema, frame_of
+from epochal.testing.local_attempt import situation_of
 
-InputRows = DataFrame | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""The time of the clock of a test that sets none."""
+_USUAL: Final = Configuration(state_backend="heap", epoch_interval_seconds=0)
+_MOST_EPOCHS: Final = 1000
 
 
 class Harness:
-    """Runs one pipeline in this process. ``spark`` None: a local session is made (or the running one taken).
+    """Runs one pipeline in this process, after the checks that ``epochal check``, ``run`` and ``submit`` make.
 
-    ``now``: the time that epochs are opened at, in UTC; without it, the clock's.
+    ``spark``: the session whose Spark is used; without it the running one, or a new local one. Epochs run in a session
+    of their own (:attr:`spark`) with the settings of a driver, such as its time zone, UTC; the given one stays as it
+    is. ``now`` is called for the time of each epoch. Without it the clock stands at ``START`` until :meth:`advance` or
+    ``at=`` moves it, however long the test takes. ``schemas``: the columns, as DDL, of sources that cannot be asked for
+    them here. ``tables``: rows for static tables, which are not read then. Sources and sinks are never connected to.
+
+    Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: what ``submit`` would refuse.
     """
 
     def __init__(
@@ -67,22 +66,42 @@ class Harness:
         pipeline: Pipeline | Graph,
         spark: SparkSession | None = None,
         configuration: Configuration | None = None,
-        now: Callable[[], datetime] = CLOCK,
+        now: Callable[[], datetime] | None = None,
+        *,
+        schemas: Mapping[str, Schema] | None = None,
+        tables: Mapping[str, InputRows] | None = None,
     ) -> None:
-        self._graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph()
-        self._now = now
-        self._configuration = configuration or Configuration(state_backend="heap", epoch_interval_seconds=0)
-        self._spark = spark or SparkSession.getActiveSession() or create_session("test", self._configuration)
-        self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
-        self._store = SnapshotStore(f"{self._folder.name}/store")
-        self._catalog = MemoryCatalogState()
-        self._sources = {
-            node.name: InMemorySource(node.name, node.make().schema(self._spark)) for node in self._graph.sources
-        }
-        self._sinks = {node.name: CapturingSink(node.name, self._folder.name) for node in self._graph.sinks}
-        self._plan = plan_pipeline(self._graph, self._spark, self._sources)
+        chosen = configuration or _USUAL
+        self._now = now or (lambda: START)
+        self._schemas, self._tables = dict(schemas or {}), dict(tables or {})
+        running = spark or SparkSession.getActiveSession() or create_session("test", chosen)
+        self._spark = derived_session(running, chosen)
+        self._late: list[Mapping[str, int]] = []
         self._asked = 0
-        self.restart()
+        self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
+        try:
+            self._engine = HarnessEngine(self._spark, self._folder.name, lambda: self._now())
+            self._engine.begin(self._engine.version(_graph(pipeline), chosen, self._schemas, self._tables))
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def check(
+        cls,
+        pipeline: Pipeline | Graph,
+        spark: SparkSession | None = None,
+        configuration: Configuration | None = None,
+        *,
+        schemas: Mapping[str, Schema] | None = None,
+        tables: Mapping[str, InputRows] | None = None,
+    ) -> GraphDescription:
+        """Validate a pipeline whose sources and sinks cannot be reached, without running it.
+
+        The description has the columns of all streams, the state tables, warnings and notes. Raises as the class does.
+        """
+        with cls(pipeline, spark, configuration, schemas=schemas, tables=tables) as test:
+            return test.description
 
     def __enter__(self) -> Self:
         return self
@@ -96,61 +115,114 @@ class Harness:
         """Remove everything that was written. Spark goes on running."""
         self._folder.cleanup()
 
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the epochs. A DataFrame of another session is copied into it."""
+        return self._spark
+
+    @property
+    def description(self) -> GraphDescription:
+        """The pipeline as ``epochal check`` prints it: columns, state tables, warnings, notes."""
+        return self._engine.current.analysis.description
+
+    @property
+    def store(self) -> str:
+        """The URL of the snapshot store, for ``epochal.read_state``."""
+        return self._engine.store.url
+
+    @property
+    def clock(self) -> datetime:
+        """The time at which the next epoch would be opened."""
+        return self._now()
+
     def restart(self, parallelism: int | None = None) -> None:
         """Begin a new attempt, as after a crash: recover from the latest prepared snapshot.
 
-        ``parallelism``: with another number of subtasks from here on, as after a rescale.
+        ``parallelism``: with another number of subtasks from here on, as after a rescale. Raises ``IncompatibleState``
+        where the state cannot have so few.
         """
+        version = self._engine.current
         if parallelism is not None:
-            self._configuration = self._configuration.model_copy(update={"parallelism": parallelism})
-        attempt = self._catalog.attempt + 1
-        orders = ExecutionOrders(
-            application="test",
-            execution="test",
-            attempt=attempt,
-            artifact="test",
-            configuration=self._configuration,
-            store=self._store.url,
-            cache_directory=f"{self._folder.name}/cache",
-        )
-        program = self._program(orders)
-        catalog, current = MemoryCatalog(self._catalog, attempt), CurrentProgram(program)
-        self._commits = CommitQueue(catalog, current)
-        recovery = Recovery(program, catalog, self._store, self._commits, _no_pause, lambda waiting: None)
-        position = recovery.run()
-        bases = PendingBases()
-        self._coordinator = Coordinator(
-            current, catalog, self._store, self._commits, position, bases, now=lambda: self._now()
-        )
-        compaction = Compaction(self._store, position, bases, current)
-        self._commits.retain = Retention(self._store, current, compaction, self._coordinator.aborted)
+            configuration = version.configuration.model_copy(update={"parallelism": parallelism})
+            version = replace(version, configuration=configuration)
+        self._engine.begin(version)
 
-    def _program(self, orders: ExecutionOrders) -> Program:
-        return spark_program(orders, self._graph, self._plan, self._spark, self._store, self._sources, self._sinks)
+    def upgrade(
+        self,
+        pipeline: Pipeline | Graph,
+        *,
+        configuration: Configuration | None = None,
+        allow_dropped_state: Collection[str] = (),
+        schemas: Mapping[str, Schema] | None = None,
+        tables: Mapping[str, InputRows] | None = None,
+    ) -> Upgrade:
+        """Go on with another version of the pipeline from the state of the last epoch, as ``epochal upgrade`` does.
 
-    def epoch(self, *, at: datetime | None = None, **inputs: InputRows) -> dict[str, pa.Table]:
+        Runs the first epoch of the version without new rows. ``allow_dropped_state``: state tables and columns that
+        this upgrade may drop. ``configuration``, ``schemas`` and ``tables`` stay as they are where none are given.
+
+        Raises what the class raises, ``IncompatibleState`` where ``epochal upgrade`` refuses the version, and what
+        aborts its first epoch; the version before goes on then.
+        """
+        self._check_goes_on()
+        graph, before = _graph(pipeline), self._engine.current
+        static = {node.name for node in graph.static_tables}
+        named = static | {node.name for node in graph.sources}
+        columns = _still(self._schemas, named) | dict(schemas or {})
+        rows = _still(self._tables, static) | dict(tables or {})
+        chosen = configuration or before.configuration
+        version = self._engine.version(graph, chosen, columns, rows, before)
+        allowed = chosen.model_copy(update={"allow_dropped_state": tuple(allow_dropped_state)})
+        upgraded = self._engine.upgrade(version, allowed, lambda: self._run_epoch({}, ("command",)))
+        self._schemas, self._tables = columns, rows
+        return upgraded
+
+    def epoch(self, *, at: datetime | None = None, retried: bool = False, **inputs: InputRows) -> dict[str, pa.Table]:
         """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
 
         Rows are a DataFrame, dicts, or tuples in the order of the source's columns. ``at``, with a time zone: the epoch
-        time, at which the clock then stands still until another is given. Raises what aborted the epoch, and
-        ``InvalidInput`` after :meth:`drain`.
+        time, at which the clock then stands still until another is given. ``retried``: the epoch is aborted once when
+        all of its tasks have ended, and run again; ``AssertionError`` where sinks or state have other rows then.
+
+        Raises what aborted the epoch, and ``InvalidInput`` after :meth:`drain`. Rows of an aborted epoch are rows of
+        the next one, as with any source.
         """
         self._check_goes_on()
         if at is not None:
-            self._now = lambda: at
-        for name, rows in inputs.items():
-            if name not in self._sources:
-                raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(self._sources)}.")
-            self._sources[name].give(self._frame(name, rows))
-        return self._run()
+            self._set_clock(at)
+        given = {name: self._frame(name, rows) for name, rows in inputs.items()}
+        for name, frame in given.items():
+            self._source(name).frames.append(frame)
+        return self._run(retried)
+
+    def call(self, entry: str, **arguments: Any) -> Any:
+        """Call an entry, as a client does: run an epoch that takes the call, and return its value.
+
+        ``None`` where it was not answered in that epoch, or has no value. Raises ``InvalidInput`` with the error that
+        it was answered with, and where there is no such entry.
+        """
+        self._check_goes_on()
+        declared = {each.name: each for each in entries_of(self._engine.current.graph)}
+        if entry not in declared:
+            raise InvalidInput(f"There is no entry {entry!r}; entries are: {', '.join(declared) or 'none'}.")
+        (id,) = self._engine.calls.add(entry, [arguments])
+        self._run()
+        answers = self.state(declared[entry].table).to_pylist()
+        answer = next((row for row in answers if row["request_id"] == id), None)
+        if answer is None:
+            return None
+        if answer["error"] is not None:
+            raise InvalidInput(f"Entry {entry!r}: {answer['error']}")
+        return None if answer["value"] is None else json.loads(answer["value"])
 
     def ask(self, operator: str, query: str) -> int:
         """Add a standing query, as ``epochal query add`` does; the next epoch begins to answer it. Gives its id.
 
         Raises ``InvalidInput`` where ``operator`` takes no queries, ``QueryRefused``.
         """
-        node = next((node.operator for node in self._graph.operators if node.name == operator), None)
-        plan = self._plan.operators.get(operator)
+        version = self._engine.current
+        node = next((node.operator for node in version.graph.operators if node.name == operator), None)
+        plan = version.plan.operators.get(operator)
         if not isinstance(node, StandingQueriesOperator) or not isinstance(plan, StandingQueriesPlan):
             raise InvalidInput(f"{operator!r} has no standing queries.")
         self._asked += 1
@@ -164,29 +236,37 @@ class Harness:
             bound=bound(query, plan.columns, node.limits).json,
         )
         directive = Directive(id=f"query-{self._asked}", kind="query", arguments=command.model_dump())
-        self._coordinator.queries.take(directive)
+        self._engine.coordinator.queries.take(directive)
         return self._asked
 
-    def advance(self, *, watermark: datetime) -> dict[str, pa.Table]:
-        """Run an epoch without rows whose watermarks have reached this time, with a time zone, in every declaration.
+    def advance(
+        self, *, clock: datetime | timedelta | None = None, watermark: datetime | None = None
+    ) -> dict[str, pa.Table]:
+        """Let time pass, without rows, and return what each sink shows of it.
 
-        As if rows so late had been seen that all earlier ones have come; what waits for it fires. Operators are so much
-        behind as others hold their rows back. Watermarks never fall.
+        ``clock``: a time with a time zone, or how much later than now. The clock stands there from then on; timers in
+        processing time that are due fire, also those that they set and that are due as well, epoch after epoch.
+        ``watermark``, with a time zone: one epoch whose watermarks have reached this time in every declaration, as if
+        rows so late had been seen that all earlier ones have come; what waits for it fires. Operators are so much
+        behind as others hold their rows back. Neither of the two ever goes back.
         """
         self._check_goes_on()
-        position, graph = self._coordinator.position, self._plan.time.graph
-        if position.snapshot is None or position.snapshot.conditions is None:
-            self._run()
-        snapshot, time = position.snapshot, microseconds(watermark)
-        if snapshot is None or snapshot.conditions is None:
-            raise InvalidInput("There is no snapshot whose watermarks could advance.")
-        latest = {
-            declaration.name: dict.fromkeys(snapshot.clock.partitions[declaration.name], time + declaration.delay)
-            for declaration in graph.declarations
-        }
-        seen = snapshot.conditions.seen(observed(graph, snapshot.clock, latest))
-        position.snapshot = snapshot.model_copy(update={"conditions": seen})
-        return self._run()
+        if clock is None and watermark is None:
+            raise InvalidInput("advance() needs clock=.. or watermark=..")
+        if clock is not None:
+            time = self.clock + clock if isinstance(clock, timedelta) else clock
+            self._set_clock(time, not_before=self.clock)
+        if watermark is not None:
+            time = _with_zone("watermark", watermark)
+            if self._engine.coordinator.position.snapshot is None:
+                self._run()
+            self._engine.advance_watermarks(time)
+        shown = [self._run()]
+        while clock is not None and self._engine.coordinator.until_due == 0:
+            if len(shown) == _MOST_EPOCHS:
+                raise InvalidInput(f"After {_MOST_EPOCHS} epochs there still are timers that are due at {self.clock}.")
+            shown.append(self._run())
+        return {name: pa.concat_tables([each[name] for each in shown]) for name in shown[0]}
 
     def drain(self, *, at: datetime | None = None) -> dict[str, pa.Table]:
         """End the input: run the last epoch, as when all sources are bounded and at their end, and return its output.
@@ -197,7 +277,7 @@ class Harness:
         """
         self._check_goes_on()
         if at is not None:
-            self._now = lambda: at
+            self._set_clock(at)
         if held := self.in_flight:
             raise InvalidInput(f"There are records in flight in {', '.join(sorted(held))}: call settle() first.")
         return self._run_epoch({}, ("drain",))
@@ -206,11 +286,11 @@ class Harness:
     def in_flight(self) -> dict[str, int]:
         """By loop how many records are in flight; loops without any are left out, but for one in rounds that has just
         come to rest, which the next epoch is told."""
-        position = self._coordinator.position
-        names = under_way(self._coordinator.current.program.participants.sources, position.snapshot)
+        position = self._engine.coordinator.position
+        names = under_way(self._engine.program.participants.sources, position.snapshot)
         return {} if position.snapshot is None else {name: position.snapshot.loops[name].rows for name in names}
 
-    def settle(self, most: int = 1000) -> list[dict[str, pa.Table]]:
+    def settle(self, most: int = _MOST_EPOCHS) -> list[dict[str, pa.Table]]:
         """Run epochs without input until no records are in flight in any loop; what sinks show, epoch by epoch.
 
         Raises ``InvalidInput`` where after ``most`` epochs there still are some.
@@ -225,59 +305,86 @@ class Harness:
     def watermark(self, name: str) -> datetime | None:
         """How far an operator or a declaration of event time (by its name) was in the last epoch: all that waited for
         this time or an earlier one has fired. UTC; ``None``: it had seen nothing yet, or is past all times."""
-        places = [place.name for place in self._plan.time.graph.places]
+        places = [place.name for place in self._engine.current.plan.time.graph.places]
         if name not in places:
             raise InvalidInput(f"{name!r} has no watermark; those that have: {', '.join(places) or 'none'}.")
-        snapshot = self._coordinator.position.snapshot
+        snapshot = self._engine.coordinator.position.snapshot
         return None if snapshot is None else as_datetime(snapshot.clock.places.get(name, NO_WATERMARKS).fire)
 
     @property
     def counts(self) -> EpochCounts:
         """What the last epoch read, wrote, rejected and found late."""
-        snapshot = self._coordinator.position.snapshot
+        snapshot = self._engine.coordinator.position.snapshot
         return EpochCounts() if snapshot is None else snapshot.counts
 
-    def _run(self) -> dict[str, pa.Table]:
-        slices = self._coordinator.plan_slices(SliceLimits(None))
-        situation = situation_of(self._coordinator, slices)
-        decision = decide(situation)
-        if decision.step is not Step.OPEN:
-            decision = decide(replace(situation, commanded=True))
-        return self._run_epoch(slices, decision.opened_for)
-
-    def _run_epoch(self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger]) -> dict[str, pa.Table]:
-        manifest = self._coordinator.run_epoch(slices, opened_for)
-        drain(self._commits, _no_pause, lambda waiting: None)
-        scope = EpochScope("test", manifest.key, manifest.attempt, None)
-        return {name: sink.rows(scope, self._plan.sinks[name]) for name, sink in self._sinks.items()}
+    @property
+    def late(self) -> LateRows:
+        """The late rows of all epochs so far: ``late.total``, ``late.by_operator``, ``late.by_epoch``."""
+        return LateRows(tuple(self._late))
 
     @property
     def state_tables(self) -> tuple[StateTable, ...]:
         """The declared state tables."""
-        return tuple(self._plan.tables)
+        return tuple(self._engine.program.participants.tables)
 
     def state(self, table: str) -> pa.Table:
         """All rows of a state table after the last epoch, by its id: key columns and value columns, in no order."""
-        declared = {item.id: item for item in self._plan.tables}
+        declared = {item.id: item for item in self.state_tables}
         if table not in declared:
             raise InvalidInput(f"There is no state table {table!r}; state tables are: {', '.join(declared)}.")
         if not declared[table].durable:
             raise InvalidInput(f"State {table!r} {declared[table].unreadable}.")
-        chain = self._coordinator.position.chains[table]
-        rows = merged(self._store, declared[table], chain, 0, self._configuration.max_parallelism - 1)
-        return rows.drop_columns(["_kg"])
+        return self._engine.state(declared[table], self._engine.coordinator.position.chains[table])
+
+    def _run(self, retried: bool = False) -> dict[str, pa.Table]:
+        coordinator = self._engine.coordinator
+        slices = coordinator.plan_slices(SliceLimits(None))
+        situation = situation_of(coordinator, slices)
+        decision = decide(situation)
+        if decision.step is not Step.OPEN:
+            decision = decide(replace(situation, commanded=True))
+        first = self._engine.abort_at_decision(slices, decision.opened_for) if retried else None
+        outputs = self._run_epoch(slices, decision.opened_for)
+        if first is not None:
+            self._engine.check_same(first)
+        return outputs
+
+    def _run_epoch(self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger]) -> dict[str, pa.Table]:
+        manifest = self._engine.run(slices, opened_for)
+        self._late.append(dict(manifest.counts.late_rows))
+        return self._engine.outputs(manifest.key)
+
+    def _set_clock(self, time: datetime, not_before: datetime | None = None) -> None:
+        at = _with_zone("the time of the clock", time)
+        if not_before is not None and at < not_before:
+            raise InvalidInput(f"The clock is at {not_before} and cannot go back to {at}.")
+        self._now = lambda: at
 
     def _check_goes_on(self) -> None:
-        if self._coordinator.drained:
-            raise InvalidInput("The input has ended (drain): no epoch can follow. Make another Harness to begin anew.")
+        if self._engine.coordinator.drained:
+            raise InvalidInput("The input has ended (drain): no epoch can follow. Make another Harness to begin again.")
+
+    def _source(self, name: str) -> InMemorySource:
+        sources = self._engine.current.sources
+        found = {known: each for known, each in sources.items() if isinstance(each, InMemorySource)}
+        if name not in found:
+            raise InvalidInput(f"There is no source {name!r}; sources are: {', '.join(found)}.")
+        return found[name]
 
     def _frame(self, name: str, rows: InputRows) -> DataFrame:
-        if isinstance(rows, DataFrame):
-            return rows
-        schema = self._sources[name].schema(self._spark)
-        values = [tuple(row.get(c) for c in schema.names) if isinstance(row, Mapping) else row for row in rows]
-        return self._spark.createDataFrame(values, schema)
+        schema = self._source(name).schema(self._spark)
+        return frame_of(f"source {name!r}", rows, schema, self._spark)
 
 
-def _no_pause(seconds: float) -> None:
-    raise SinkError("a sink of the test cannot commit")
+def _graph(pipeline: Pipeline | Graph) -> Graph:
+    return pipeline if isinstance(pipeline, Graph) else pipeline.graph()
+
+
+def _still(given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: each for name, each in given.items() if name in names}
+
+
+def _with_zone(what: str, time: datetime) -> datetime:
+    if time.tzinfo is None:
+        raise InvalidInput(f"{what}, {time}, has no time zone: datetime(.., tzinfo=UTC).")
+    return time

@@ -63,15 +63,6 @@ def standalone_catalog(
         return SqlCatalog(database, execution.id, attempt.number)
 
 
-def standalone_artifact(url: str, application: str) -> str | None:
-    """The sha256 of the code that ``application`` runs by the database at ``url``; ``None`` before its first run."""
-    database = Database(url)
-    migrate_database(database)
-    with database.reading() as session:
-        row = session.scalars(select(Application).where(Application.name == application)).one_or_none()
-        return None if row is None else latest_version(session, row.id).artifact
-
-
 def standalone_epochs(url: str, application: str) -> list[EpochRecord]:
     """All epochs of ``application`` in the database at ``url``, in order; none before its first run."""
     database = Database(url)

@@ -112,8 +112,13 @@ def test_programs(reader_folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_testing(reader_folder: Path) -> None:
-    names = execute(blocks_of("docs/testing.md", "python"), {})
+def test_testing(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs all of the page's Python, and its tests as pytest would."""
+    names = execute(blocks_of("docs/testing.md", "python"), {"__name__": "testing"})
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 4
+    for name in tests:
+        names[name]()
     assert "E4.manifest-written" in names["environment"]["EPOCHAL_FAULTS"]
     assert not names["plane"].process.running
 

@@ -19,6 +19,7 @@ from tests.mutants import (
     state,
     tasks,
     time_to_live,
+    validation,
 )
 from tests.mutants.mutant import MUTANTS as MUTANTS
 from tests.mutants.mutant import Mutant as Mutant
@@ -40,5 +41,6 @@ SUBJECTS = (
     spares,
     look_ups,
     meanings,
+    validation,
 )
 """Whose mutants are declared by being imported."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
 
 import pytest
 from hypothesis import settings
@@ -18,10 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as SF
 
 from epochal import Pipeline, Stream
-from epochal.connectors import console, generator
+from epochal.connectors import console, files, generator
 from epochal.contracts.stream_kind import Kind, StreamKind
+from epochal.errors import EpochalError, PipelineError
 from epochal.operators.aggregate import AggregateOperator
-from epochal.pipeline.definitions import TableDefinition
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.definitions import SinkDefinition, TableDefinition
 from epochal.pipeline.evaluate import evaluate
 from epochal.pipeline.graph import Graph, OperatorNode
 from epochal.pipeline.kinds import check_kinds, kinds_of
@@ -38,10 +40,14 @@ CHEAP = {
 
 
 class Author:
-    """Verbs chosen at random, over columns that are there. All but ``city`` are numbers."""
+    """Verbs chosen at random, over columns that are there. All but ``city`` are numbers.
 
-    def __init__(self, spark: SparkSession, choose: random.Random) -> None:
+    ``careless``: what submission refuses is chosen, too.
+    """
+
+    def __init__(self, spark: SparkSession, choose: random.Random, careless: bool = False) -> None:
         self.choose = choose
+        self.careless = careless
         self.pipeline = Pipeline("random")
         stream = self.pipeline.read("rows", generator.source(dict.fromkeys(SOURCE, "id")))
         cities = spark.createDataFrame([(k, f"city {k % 2}") for k in range(3)], "k bigint, city string").coalesce(1)
@@ -53,12 +59,19 @@ class Author:
             stream, columns = self.aggregate(stream, columns)
             for _ in range(choose.randrange(3)):
                 stream, columns = self.verb(stream, columns)
-        stream.write("out", console.sink())
+        stream.write("out", self.sink())
         self.graph = self.pipeline.graph()
+
+    def sink(self) -> SinkDefinition:
+        if not self.careless:
+            return console.sink()
+        return self.choose.choice(
+            [console.sink(), files.sink("/nowhere/out"), files.sink("/nowhere/out", format="csv")]
+        )
 
     def aggregate(self, stream: Stream, columns: list[str]) -> tuple[Stream, list[str]]:
         nodes = Graph("so far", tuple(stream._builder.nodes))
-        if kinds_of(nodes)[stream._node].kind is not Kind.APPEND:
+        if kinds_of(nodes)[stream._node].kind is not Kind.APPEND and not (self.careless and self.choose.random() < 0.3):
             return stream, columns
         keys = self.choose.sample(columns, min(len(columns), self.choose.choice([1, 2])))
         values = {"n": "count(*)", "total": f"sum({self.choose.choice(self.numbers(columns) or ['1'])})"}
@@ -70,6 +83,9 @@ class Author:
     def verb(self, stream: Stream, columns: list[str]) -> tuple[Stream, list[str]]:
         choose, column = self.choose, self.choose.choice(columns)
         numbers = self.numbers(columns)
+        if self.careless and numbers and choose.random() < 0.15:
+            value = choose.choice(["rand()", "unix_timestamp()", "nowhere", "array(1, 2)", "epoch_time()"])
+            return stream.with_columns(**{choose.choice(numbers): value}), columns
         match choose.choice([0, 0, 0, 1, 2, 3, 4, 5, 5, 6, 7]):
             case 0:
                 over = choose.choice(numbers) if numbers else None
@@ -179,6 +195,31 @@ def test_rows_are_what_their_stream_says(spark: SparkSession) -> None:
         kind = kinds_of(graph)[graph.sinks[0].input]
         labels = [getattr(node, "label", None) or node.name for node in graph.nodes]  # type: ignore[union-attr]
         assert_is(kind, epochs, f"seed {seed}: {labels} is {kind}")
+
+
+@pytest.mark.by_turns(2)
+def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession) -> None:
+    """With the same message."""
+    choose = random.Random()
+    seed = choose.randrange(2**32)
+    choose.seed(seed)
+
+    def refusal(check: Callable[[], object]) -> tuple[type[EpochalError], str] | None:
+        try:
+            check()
+        except EpochalError as error:
+            return type(error), error.message
+        return None
+
+    refused = list[bool]()
+    while len(refused) < PIPELINES * 2 or len(set(refused)) < 2:
+        try:
+            graph = Author(spark, choose, careless=True).graph
+        except PipelineError:  # a verb refuses it before there is a graph
+            continue
+        submitted = refusal(partial(analyse, graph, spark, elsewhere=True))
+        assert refusal(partial(Harness.check, graph, spark)) == submitted, f"seed {seed}"
+        refused.append(submitted is not None)
 
 
 @pytest.mark.by_turns(2)

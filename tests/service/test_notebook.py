@@ -6,7 +6,7 @@ import json
 import threading
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -14,13 +14,13 @@ from rich.console import Console
 from epochal import Pipeline, tumbling
 from epochal.cli.developing import Development, saved
 from epochal.cli.directories import held
-from epochal.cli.notebook import QUICK, version_of
+from epochal.cli.notebook import QUICK
 from epochal.cli.output import Output
 from epochal.connectors import console, files, generator
 from epochal.engine.settings import Configuration
 from epochal.errors import Conflict, IncompatibleState, OptionError, PipelineError
+from epochal.pipeline.analysis import analyse
 from epochal.pipeline.runner import RunEpoch
-from epochal.service.catalog.standalone import standalone_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,26 +51,22 @@ def test_run_goes_on_from_its_directory_and_shows_its_epochs(spark: SparkSession
         pipeline.run(configuration={"parallelism": "many"})
 
 
-def test_code_from_before_kinds_of_stream_goes_on_and_other_code_is_refused(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def updates(**columns: str) -> Pipeline:
-        pipeline = Pipeline("updates")
-        rows = pipeline.read("rows", generator.source({"k": "id % 3"}, bound=30))
-        rows.key_by("k").aggregate("totals", **columns).write("out", files.sink(str(tmp_path / "out")))  # type: ignore[arg-type]
+def test_run_and_show_refuse_what_submit_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    def wrong(*, column: str = "k", **sink: Any) -> Pipeline:
+        pipeline = Pipeline("wrong")
+        rows = pipeline.read("rows", generator.source({"k": "id % 3"}, bound=30)).with_columns(v=column)
+        totals = rows.key_by("k").aggregate("totals", total="sum(v)")
+        totals.write("out", files.sink(str(tmp_path / "out"), **sink))
         return pipeline
 
-    before, now = updates(n="count(*)"), updates(n="count(*)", m="max(k)")
-    kept = tmp_path / "kept"
-    with pytest.raises(PipelineError, match=r"files\.sink\(\.\., mode='updates'\)"):
-        before.run(directory=kept, configuration=QUICK)
-    with pytest.raises(PipelineError, match=r"files\.sink\(\.\., mode='updates'\)"):
-        before.show()
-    standalone_catalog(f"sqlite:///{kept / 'catalog.sqlite'}", "updates", version_of(before.graph()))
-    assert before.run(directory=kept, configuration=QUICK).rows_in == 30
-    assert "This version goes on as before" in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(PipelineError, match="Sink 'out' takes append"):
-        now.run(directory=kept, configuration=QUICK)
+    for pipeline in (wrong(), wrong(column="rand()", mode="updates")):
+        with pytest.raises(PipelineError) as submitted:
+            analyse(pipeline.graph(), spark, elsewhere=True)
+        for runs in (lambda of: of.run(directory=tmp_path / "kept", configuration=QUICK), Pipeline.show):
+            with pytest.raises(PipelineError) as refused:
+                runs(pipeline)
+            assert refused.value.message == submitted.value.message
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_authors_session_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:

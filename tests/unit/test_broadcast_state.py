@@ -91,7 +91,7 @@ def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSessi
         assert rows(removed) == [(0, "control", "gin", None, 1, 4)]
         assert rows(test.state("alerts.limits")) == [(0, "tea", 5)]
         for table in test.state_tables:
-            read = read_state(spark, test._store.url, table.id)
+            read = read_state(spark, test.store, table.id)
             assert sorted(map(tuple, read.collect()), key=repr) == rows(test.state(table.id)), "as other readers see it"
 
 

@@ -52,5 +52,5 @@ def test_values_are_collected_over_epochs_and_shown_to_every_reader(spark: Spark
         assert by_key(out) == expected
         assert {row["k"]: row["largest"] for row in out} == {"a": 2 * price, "b": price}
 
-        state = epochal.read_state(spark, test._store.url, "seen").collect()
+        state = epochal.read_state(spark, test.store, "seen").collect()
         assert by_key([row.asDict() for row in state]) == expected

@@ -98,9 +98,9 @@ def test_every_role(spark: SparkSession, tmp_path: Path, parallelism: int) -> No
         assert found["kept"].to_pylist() == [{KEY: "ann", "out.put": 3, "n`o": 2}]
         assert found["again"].to_pylist() == [{"b.b": 5, "n.n": 1}]
         assert {row["n.`ote"] for row in test.state("keep.by_note").to_pylist()} == {"x", "y", "z"}
-        state = epochal.read_state(spark, test._store.url, "keep.kept").collect()
+        state = epochal.read_state(spark, test.store, "keep.kept").collect()
         assert {row[KEY]: (row["last.v`alue"], row[".x"]["p.q"]) for row in state} == {"ann": (5, 5), "bob": (4, 4)}
-        totals = epochal.read_state(spark, test._store.url, "totals").collect()
+        totals = epochal.read_state(spark, test.store, "totals").collect()
         assert {row[KEY]: (row["to.tal"], row["me`an"]) for row in totals} == {"ann": (8, 8.0), "bob": (4, 8.0)}
 
 

@@ -250,12 +250,12 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
         assert lost.exists()
         assert test.counts.late_rows == {"first": 50} and test.counts.rejected_rows == {"ts": 2}
         lost.unlink()
-        spark.conf.set(ALL_ATTEMPTS_OBSERVED, "true")
+        test.spark.conf.set(ALL_ATTEMPTS_OBSERVED, "true")
         try:
             with pytest.raises(EpochAborted, match=r"'first' must give exactly one handle .* 0: 2"):
                 test.epoch(events=rows(30, 31, first=100))
         finally:
-            spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
+            test.spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
 
 
 @pytest.mark.by_turns(3)

@@ -123,7 +123,7 @@ def test_nested_values_go_through_streams_and_every_kind_of_state(spark: SparkSe
         ]
         prices = {row["user"]: row["prices"] for row in test.state("keep.by_city").to_pylist()}
         assert prices["ann"] == [("x", Decimal("123456789012.000000000000000001"))]
-        found = {row.user: row for row in epochal.read_state(spark, test._store.url, "keep.last").collect()}
+        found = {row.user: row for row in epochal.read_state(spark, test.store, "keep.last").collect()}
         assert found["ann"].tags == ["b"] and found["bob"].stay == timedelta(hours=-2.5)
         assert found["ann"].place.city == "Berlin" and found["ann"].extra.toJson() == '{"n":[1,2.50]}'
 

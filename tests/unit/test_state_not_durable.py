@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +13,11 @@ import pytest
 from epochal import KeyedProcess, ListState, MapState, Pipeline, ValueState
 from epochal.backends import boot_folders, cached_state, heap, lmdb, recent
 from epochal.connectors import console, generator
+from epochal.contracts.state import StateBackend
 from epochal.declarations.state import StateDeclaration
-from epochal.engine.assembly import check_cached_state
-from epochal.engine.job import Participants
 from epochal.engine.program import changes_since
 from epochal.errors import NotFound, PipelineError
+from epochal.pipeline import analysis
 from epochal.snapshots.cached_state import MEMBER, began_empty
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.reader import SnapshotReader
@@ -281,11 +280,8 @@ def test_what_others_read_too_has_to_be_durable(kind: type[StateDeclaration], sc
     assert ListState("n bigint", scope="operator", durable=False).durable is False
 
 
-def test_a_backend_that_knows_no_caches_is_refused(tmp_path: Path) -> None:
-    class Plain:
-        kind = "plain"
-        has_cached_state = False
-
-    participants = Participants(sources={}, operators={"seen": Plain()}, sinks={}, tables=(a_table(durable=False),))  # type: ignore[dict-item]
+def test_a_backend_that_knows_no_caches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "find", lambda group, name: StateBackend)
     with pytest.raises(PipelineError, match=r"State 'seen.count' has durable=False, which the state backend 'plain'"):
-        check_cached_state(participants)
+        analysis.check_cached_state([a_table(durable=False)], "plain")
+    analysis.check_cached_state([a_table(durable=True)], "plain")

@@ -15,11 +15,8 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, generator
-from epochal.engine import assembly
-from epochal.engine.pipeline_plan import plan_pipeline
-from epochal.engine.program import going_on
 from epochal.errors import IncompatibleState
-from epochal.testing import Harness, harness
+from epochal.testing import Harness
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 COLUMNS = {"user": "cast(id AS string)", "at": "timestamp_seconds(id)"}
@@ -85,19 +82,8 @@ def visits_of(**time_to_live: Any) -> Pipeline:
     return found
 
 
-def upgraded(test: Harness, pipeline: Pipeline, patched: pytest.MonkeyPatch) -> None:
-    """As a driver does that goes on from a snapshot with another version."""
-    head = test._coordinator.position.snapshot
-    test._graph = pipeline.graph()
-    test._plan = plan_pipeline(test._graph, test._spark, test._sources)
-    patched.setattr(harness, "spark_program", lambda *parts: going_on(assembly.spark_program(*parts), head))
-    test.restart()
-
-
 @pytest.mark.by_turns(3)
-def test_an_aggregate_gets_a_time_to_live_and_later_another(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_aggregate_gets_a_time_to_live_and_later_another(spark: SparkSession) -> None:
     def at(minutes: float, *users: str) -> dict[str, int]:
         shown = test.epoch(at=NOON + timedelta(minutes=minutes), visits=visits(*((user, 0) for user in users)))
         return {row["user"]: row["visits"] for row in shown["out"].to_pylist()}
@@ -105,11 +91,11 @@ def test_an_aggregate_gets_a_time_to_live_and_later_another(
     with Harness(visits_of(), spark) as test:
         at(0, "a", "b", "c")
         at(50, "a")
-        upgraded(test, visits_of(ttl="1 hour"), monkeypatch)
+        test.upgrade(visits_of(ttl="1 hour"))
         assert at(100, "b") == {"b": 2}
         assert at(110, "a", "b") == {"a": 1, "b": 3}, "rows that were there count from the snapshot at 50 minutes"
-        upgraded(test, visits_of(ttl="2 hours"), monkeypatch)
+        test.upgrade(visits_of(ttl="2 hours"))
         assert at(112, "c", "b") == {"b": 4, "c": 1}, "what has expired stays gone"
         assert at(231, "a", "b") == {"a": 1, "b": 5}
         with pytest.raises(IncompatibleState, match=r"cannot be taken away.*or the operator a new name"):
-            upgraded(test, visits_of(), monkeypatch)
+            test.upgrade(visits_of())

@@ -73,23 +73,19 @@ def answer(request: BuildRequest) -> BuildAnswer:
         return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
 
 
-def _submitted(request: BuildRequest) -> Graph:
+def _describe(request: BuildRequest) -> GraphDescription:
     graph = load_graph(request.artifact, request.parameters)
     check_paths(graph)
-    return graph
-
-
-def _describe(request: BuildRequest) -> GraphDescription:
-    return describe(_submitted(request))
+    return describe(graph)
 
 
 def _analyse(request: BuildRequest) -> GraphDescription:
-    graph = _submitted(request)
+    graph = load_graph(request.artifact, request.parameters)
     spark_options = {**request.configuration.spark, **_SHORT_LIVED}
     here = request.configuration.model_copy(update={"master": "local[1]", "spark": spark_options})
     spark = create_session("epochal-analysis", here)
     try:
-        return analyse(graph, spark).description
+        return analyse(graph, spark, request.configuration, elsewhere=True).description
     finally:
         spark.stop()
 

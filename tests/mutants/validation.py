@@ -1,0 +1,58 @@
+"""Pipelines that run although submission refuses them."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from tests.mutants.mutant import change, mutant
+
+HARNESS = "tests/unit/test_harness.py::test_"
+REFUSED = HARNESS + "what_submit_refuses_is_refused_with_the_same_message"
+UPGRADES = HARNESS + "an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service"
+SESSIONS = HARNESS + "a_session_of_another_time_zone_gives_what_a_driver_gives"
+RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_what_submit_refuses"
+
+
+@mutant("harness: it runs what submission refuses", REFUSED)
+def _unchecked_tests() -> None:
+    from epochal.pipeline import analysis
+    from epochal.testing import harness_engine
+
+    def unchecked(analyse: Any) -> Any:
+        def wrong(*arguments: Any, **options: Any) -> Any:
+            with (
+                patch.object(analysis, "check_graph", lambda graph: None),
+                patch.object(analysis, "_check_inputs", lambda graph, frames: None),
+            ):
+                return analyse(*arguments, **options)
+
+        return wrong
+
+    change(harness_engine, "analyse", unchecked)
+
+
+@mutant("harness: an upgrade is not compared with the state that is there", UPGRADES)
+def _upgrades_unchecked() -> None:
+    from epochal.engine import program, reconfiguration
+    from epochal.testing import harness_engine
+
+    def unchecked(check: Any) -> Any:
+        return lambda store, reference, program: ()
+
+    for module in (program, reconfiguration, harness_engine):
+        change(module, "check_continues", unchecked)
+
+
+@mutant("harness: epochs run with the settings of the session that is given", SESSIONS)
+def _session_of_the_test() -> None:
+    from epochal.testing import harness
+
+    change(harness, "derived_session", lambda _: lambda running, configuration: running)
+
+
+@mutant("run: it does not analyse what it runs", RUN)
+def _run_unchecked() -> None:
+    from epochal.cli import local_run
+
+    change(local_run, "analyse", lambda _: lambda *graph, **options: None)
