@@ -16,10 +16,9 @@ def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
     """The names that an upgrade can accept: ``OPERATOR`` or ``OPERATOR.COLUMN`` of each difference."""
     found: dict[str, None] = {}
     for change in changes:
-        operator = change.table.partition(".")[0]
         for meaning in (meaning for meaning in change.changed if meaning.what != "function"):
-            found[operator if meaning.column is None else f"{operator}.{meaning.column}"] = None
-        found |= dict.fromkeys(f"{operator}.{name}" for name in change.partial)
+            found[change.operator if meaning.column is None else f"{change.operator}.{meaning.column}"] = None
+        found |= dict.fromkeys(f"{change.operator}.{name}" for name in change.partial)
     return tuple(found)
 
 
@@ -46,12 +45,11 @@ def accepted_differences(changes: Iterable[TableChange], tables: Iterable[StateT
     by_id = {table.id: table for table in tables}
     found: list[dict[str, Any]] = []
     for change in changes:
-        operator = change.table.partition(".")[0]
         for meaning in (meaning for meaning in change.changed if meaning.accepted):
-            name = operator if meaning.column is None else f"{operator}.{meaning.column}"
+            name = change.operator if meaning.column is None else f"{change.operator}.{meaning.column}"
             found.append({"name": name, "what": meaning.what, "before": meaning.before, "after": meaning.after})
         found += [
-            {"name": f"{operator}.{name}", "what": "partial", "since": by_id[change.table].since(name)}
+            {"name": f"{change.operator}.{name}", "what": "partial", "since": by_id[change.table].since(name)}
             for name in change.partial
         ]
     return found

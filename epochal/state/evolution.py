@@ -29,6 +29,7 @@ class TableChange(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str
+    operator: str
     verdict: Verdict
     added: tuple[Column, ...] = ()
     widened: dict[str, tuple[str, str]] = {}
@@ -66,10 +67,10 @@ def _compared(id: str, versions: Versions, may_drop: Collection[str], acceptance
         there = {table.operator for table in versions.before.values()}
         assert new is not None  # it is in one of the two
         problems = tuple(_unseen_changes(new)) if new.changes_of in there else ()
-        return TableChange(table=id, verdict="added", added=new.value, problems=problems)
+        return TableChange(table=id, operator=new.operator, verdict="added", added=new.value, problems=problems)
     if new is None:
         problem = () if id in may_drop else (_lost(f"State table {id!r}", id),)
-        return TableChange(table=id, verdict="dropped", problems=problem if old.durable else ())
+        return TableChange(table=id, operator=old.operator, verdict="dropped", problems=problem if old.durable else ())
     if old.durable != new.durable:
         return _otherwise_kept(old, new, may_drop)
     return _meaning(_evolved(old, new, may_drop, acceptance), versions, acceptance)
@@ -95,12 +96,13 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
     """Between snapshots and caches nothing is carried over: it begins empty."""
     if new.durable:
         note = f"State table {new.id!r} becomes durable, and begins empty."
-        return TableChange(table=new.id, verdict="evolved", notes=(note,))
+        return TableChange(table=new.id, operator=new.operator, verdict="evolved", notes=(note,))
     lost = (
         f"State table {old.id!r} is not durable any more, and would begin empty. Leave durable=False out, or allow "
         f"that: configuration.allow_dropped_state = [{old.id!r}]."
     )
-    return TableChange(table=new.id, verdict="evolved", problems=() if new.id in may_drop else (lost,))
+    problems = () if new.id in may_drop else (lost,)
+    return TableChange(table=new.id, operator=new.operator, verdict="evolved", problems=problems)
 
 
 def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], acceptance: Acceptance) -> TableChange:
@@ -134,6 +136,7 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
     verdict: Verdict = "evolved" if added or dropped or widened or problems or notes else "same"
     return TableChange(
         table=new.id,
+        operator=new.operator,
         verdict=verdict,
         added=added,
         widened=widened,

@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
 from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime
 from epochal.contracts.source import Slice, SliceLimits
@@ -153,13 +154,16 @@ class Harness:
         *,
         configuration: Configuration | None = None,
         allow_dropped_state: Collection[str] = (),
+        accept_changed: Collection[str] = (),
+        accept_partial: Collection[str] = (),
         schemas: Mapping[str, Schema] | None = None,
         tables: Mapping[str, InputRows] | None = None,
     ) -> Upgrade:
         """Go on with another version of the pipeline from the state of the last epoch, as ``epochal upgrade`` does.
 
         Runs the first epoch of the version without new rows. ``allow_dropped_state``: state tables and columns that
-        this upgrade may drop. ``configuration``, ``schemas`` and ``tables`` stay as they are where none are given.
+        this upgrade may drop. ``accept_changed``, ``accept_partial``: differences that it accepts by
+        name. ``configuration``, ``schemas`` and ``tables`` stay as they are where none are given.
 
         Raises what the class raises, ``IncompatibleState`` where ``epochal upgrade`` refuses the version, and what
         aborts its first epoch; the version before goes on then.
@@ -173,7 +177,8 @@ class Harness:
         chosen = configuration or before.configuration
         version = self._engine.version(graph, chosen, columns, rows, before)
         allowed = chosen.model_copy(update={"allow_dropped_state": tuple(allow_dropped_state)})
-        upgraded = self._engine.upgrade(version, allowed, lambda: self._run_epoch({}, ("command",)))
+        accepted = Acceptance(changed=tuple(accept_changed), partial=tuple(accept_partial))
+        upgraded = self._engine.upgrade(version, allowed, accepted, lambda: self._run_epoch({}, ("command",)))
         self._schemas, self._tables = columns, rows
         return upgraded
 

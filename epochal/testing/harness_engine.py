@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochRecord, EpochTerms, ManifestReference
 from epochal.contracts.conditions import Trigger, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -34,6 +35,7 @@ from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import extend
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.accepted_differences import check_acceptance
 from epochal.state.evolution import TableChange
 from epochal.state.table import StateTable
 from epochal.state.watermarks import observed
@@ -135,7 +137,7 @@ class HarnessEngine:
         commits = CommitQueue(catalog, current)
         position = Recovery(program, catalog, self.store, commits, no_pause, lambda waiting: None).run()
         changes = [] if position.head is None else changes_since(self.store, position.head, program)
-        program = going_on(program, position.snapshot)
+        program = going_on(program, position.snapshot, position.next_epoch)
         current.replace(program)
         bases = PendingBases()
         self.coordinator = Coordinator(
@@ -146,16 +148,22 @@ class HarnessEngine:
         self._catalog, self._commits, self.current = catalog, commits, version
 
     def upgrade(
-        self, version: Version, configuration: Configuration, first_epoch: Callable[[], dict[str, pa.Table]]
+        self,
+        version: Version,
+        configuration: Configuration,
+        acceptance: Acceptance,
+        first_epoch: Callable[[], dict[str, pa.Table]],
     ) -> Upgrade:
         """Put ``version`` in place as a running driver does (``engine/reconfiguration.py``). ``configuration``: that of
         this upgrade alone.
 
-        Raises ``IncompatibleState``, and what aborts the first epoch; the version before is in place again then.
+        Raises ``InvalidInput`` where ``acceptance`` names no difference, ``IncompatibleState``, and what aborts the
+        first epoch; the version before is in place again then.
         """
         before, position = self.current, self.coordinator.position
-        program = self._program(replace(version, configuration=configuration), self._state.attempt)
+        program = self._program(replace(version, configuration=configuration), self._state.attempt, acceptance)
         changes = () if position.head is None else check_continues(self.store, position.head, program)
+        check_acceptance(changes, acceptance)
         outputs: dict[str, pa.Table] = {}
 
         def first() -> None:
@@ -247,13 +255,14 @@ class HarnessEngine:
         tables = [table for table in self.program.participants.tables if table.durable]
         return {f"state table {table.id!r}": self.state(table, chains[table.id]) for table in tables}
 
-    def _program(self, version: Version, attempt: int) -> Program:
+    def _program(self, version: Version, attempt: int, acceptance: Acceptance = NOTHING_ACCEPTED) -> Program:
         orders = ExecutionOrders(
             application=_APPLICATION,
             execution=_APPLICATION,
             attempt=attempt,
             artifact=f"test-{version.number}",
             configuration=version.configuration,
+            acceptance=acceptance,
             version=version.number,
             store=self.store.url,
             cache_directory=f"{self._folder}/cache",

@@ -71,6 +71,7 @@ class StateChange(Answer):
     and what to do; ``notes``: what becomes of rows that are there, and is to be known."""
 
     table: str
+    operator: str
     verdict: Open[Literal["same", "added", "dropped", "evolved", "changed", "refused"]] = Field(
         description="`changed`: an argument, a filter, a key expression or an input means something else than in the "
         "version that computed the state, which has to be accepted by name. `refused`: another merge function or "
