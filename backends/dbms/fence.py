@@ -120,7 +120,7 @@ class Fence:
         """The latest applied epoch of every other branch with a sink of this name."""
         row = self.table.c
         query = sa.select(row.branch, row.epoch).where(row.sink == self._sink, row.branch != epoch.branch)
-        return dict(connection.execute(query).tuples().all())
+        return {str(branch): int(applied) for branch, applied in connection.execute(query).all()}
 
     def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
         """PostgreSQL: the process that holds the row's lock, if any."""

@@ -65,7 +65,7 @@ class Ledger:
         table = sa.table(TABLE, sa.column("branch"), sa.column("sink"), sa.column("epoch"), schema=self._schema)
         latest = sa.select(table.c.branch, sa.func.max(table.c.epoch)).group_by(table.c.branch)
         found = connection.execute(latest.where(table.c.branch != epoch.branch, table.c.sink == sink))
-        return dict(found.tuples().all())
+        return {str(branch): int(committed) for branch, committed in found.all()}
 
     def forget(self, connection: Connection[Any], epoch: EpochScope, sink: str) -> None:
         """Remove the rows of epochs that nobody will ask about again."""
