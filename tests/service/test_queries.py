@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from epochal.contracts.catalog import Change, Failure, QueryCommand
-from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries
+from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries, as_datetime
+from epochal.service.commands import queries
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing.active import ActiveQueries, StandingQuery
@@ -92,6 +94,18 @@ def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> No
     plane.post(PATH, query=COUNT)
     carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [2, 4]
+
+
+def test_a_query_expires_by_the_clock_of_the_database(
+    plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With which epoch time is compared; the clock of a control plane's machine may differ."""
+    moment = datetime(2031, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(queries, "database_now", lambda session: moment)
+    plane.post(PATH, query=COUNT, expires_after="7 days")
+    (directive,) = driver.running()
+    expires_at = QueryCommand.model_validate(directive.arguments).expires_at
+    assert expires_at is not None and as_datetime(expires_at) == moment + timedelta(days=7)
 
 
 def test_a_refusal_says_why_and_where_and_nothing_is_written(plane: Plane, driver: Driver) -> None:
