@@ -144,8 +144,8 @@ def _loses(type: pa.DataType, avro: pa.DataType) -> bool:
     """Whether numbers of a column do not all fit the Avro field, which fastavro would write all the same."""
     if pa.types.is_integer(type):
         narrow = pa.types.is_integer(avro) and avro.bit_width < type.bit_width
-        return narrow or (pa.types.is_floating(avro) and avro.bit_width <= type.bit_width)
-    return pa.types.is_floating(type) and pa.types.is_float32(avro) and type.bit_width > avro.bit_width
+        return bool(narrow or (pa.types.is_floating(avro) and avro.bit_width <= type.bit_width))
+    return bool(pa.types.is_floating(type) and pa.types.is_float32(avro) and type.bit_width > avro.bit_width)
 
 
 def _field(field: dict[str, Any]) -> pa.Field:
