@@ -120,8 +120,6 @@ def test_run_names_the_option_that_drops_an_epoch_with_a_refused_row(alone: Comm
     for part in ("row v=15", "SQLSTATE 23000", f"--directory {tmp_path / 'kept'} --abort-transaction bad:2`"):
         assert part in " ".join(refused.words.split())
     assert len(list((tmp_path / "out").glob("epoch=*"))) == 6
-    wrong = alone.spawn(*arguments, "--abort-transaction", "bad:9")
-    assert wrong.code != 0 and "Epoch 9 is not open in sink 'bad'" in wrong.words
     resolved = alone.spawn(*arguments, "--abort-transaction", "bad:2")
     assert resolved.code == 0, resolved.words
     with sqlite3.connect(database) as connection:
