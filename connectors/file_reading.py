@@ -167,14 +167,16 @@ class _FramesOfPlace:
 
         malformed = () if self.reader.format == "parquet" else (MALFORMED,)
         if self.reader.is_lines:
-            frame = self._json_records.records(self._lines(paths))
-            others = ("_file", *malformed)
-            frame = self.columns.typed(frame, F.col("_file"), others)
-            return self._in_order(frame, others) if with_file else frame
-        frame = self.columns.typed(self._loading.load(list(map(_for_spark, paths))), F.input_file_name(), malformed)
+            frame, others = self._json_records.records(self._lines(paths)), ("_file", *malformed)
+        else:
+            frame, others = self._loading.load(list(map(_for_spark, paths))), malformed
+        if self.columns.keys:  # a column costs calls into the JVM
+            file = F.col("_file") if self.reader.is_lines else F.input_file_name()
+            frame = self.columns.typed(frame, file, others)
         if not with_file:
             return frame
-        return self._in_order(frame.withColumn("_file", F.input_file_name()), ("_file", *malformed))
+        with_name = frame if self.reader.is_lines else frame.withColumn("_file", F.input_file_name())
+        return self._in_order(with_name, ("_file", *malformed))
 
     def _in_order(self, frame: DataFrame, others: Sequence[str]) -> DataFrame:
         return frame.select(*map(quoted, [*self.columns.schema.names, *others]))
