@@ -33,6 +33,7 @@ from epochal.pipeline.graph import (
     TransformNode,
 )
 from epochal.pipeline.kinds import check_kinds
+from epochal.pipeline.row_wise import as_stream, check_row_wise, with_marked_streams
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
             connector.plan(
                 SliceLimits(max_records=1)
             )  # nothing is taken; but is the folder there, does the server answer?
-            return spark.createDataFrame([], schema)
+            return as_stream(spark.createDataFrame([], schema))
 
     def table(node: StaticNode) -> DataFrame:
         with at(f"Table {node.name!r}"):
@@ -86,7 +87,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         check_inputs_of(graph, node, frames)
         plan = plans[node.id] = node.operator.plan(inputs)
         tables.extend(plan.tables)
-        return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
+        return as_stream(plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output))))
 
     def event_time(node: EventTimeNode, frame: DataFrame) -> DataFrame:
         with at(place(graph, node.id)):
@@ -96,13 +97,13 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
     def evaluated() -> None:
         tables.clear()
         evaluate(
-            graph,
+            with_marked_streams(graph),
             source=source,
             table=table,
             operator=operator,
             event_time=event_time,
-            side=lambda node: empty_side(graph, node, frames, plans),
-            loop=lambda node: spark.createDataFrame([], head_columns(node.feedback)),
+            side=lambda node: as_stream(empty_side(graph, node, frames, plans)),
+            loop=lambda node: as_stream(spark.createDataFrame([], head_columns(node.feedback))),
             frames=frames,
         )
 
@@ -110,6 +111,7 @@ def analyse(graph: Graph, spark: SparkSession) -> Analysis:
         calls_epoch_time(spark, evaluated)
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)
+        check_row_wise(graph, frames)
         for node in graph.sinks:
             _check_sink(node, frames[node.id])
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
