@@ -13,6 +13,7 @@ from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
 from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SinkError
+from epochal.state.types import shown_type
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def check(target: Target, writing: Writing, schema: pa.Schema) -> None:
             raise SchemaError(f"{where} computes column {column.name!r} itself. Map the stream's column to None.")
         if not column.type.takes(field.type):
             raise SchemaError(
-                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every {field.type}. "
+                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every {shown_type(field.type)}. "
                 "Cast it in the pipeline, or change the table's column."
             )
     written = set(writing.written(schema).values())

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from epochal.aggregates.merging import Merge, above, greater, merge_columns
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
+from epochal.state.decimals import wider_argument
 from epochal.state.quotients import average_type, quotients
 from epochal.state.table import Column, Quotient, Shown
 from epochal.state.type_names import nested_type
@@ -53,8 +54,8 @@ class MergeableAggregate(ABC):
 
     named_apart: ClassVar[bool] = False
     """Whether a lone partial, too, has its own name appended: it is not what people see."""
-    advice: ClassVar[str] = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
-    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute`."""
+    advice: ClassVar[str] = wider_argument(None)
+    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute` that does not name a type."""
     always_merged: ClassVar[bool] = False
     """Whether :meth:`merge` is to see a key's first rows, too: it may refuse them."""
 
@@ -101,7 +102,8 @@ class Simple(MergeableAggregate):
 
     def resolved(self, type_of: TypeOf) -> Simple:
         if self.kind in (Merge.MIN, Merge.MAX):
-            _check_ordered(type_of(self.expression))
+            argument = self.expression.call.arguments[0]
+            _check_ordered(type_of(argument if isinstance(argument, Expression) else call("col", argument)))
         return self
 
     def partials(self) -> tuple[Partial, ...]:

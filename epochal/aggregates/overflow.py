@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation, AggregationPlan
 from epochal.declarations.expressions import column, to_column
 from epochal.declarations.references import columns_needed
 from epochal.errors import EpochAborted
+from epochal.state.decimals import is_number, wider_argument
 from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
@@ -42,19 +42,21 @@ def located(
     if _fails(frame):
         return EpochAborted(
             f"A number leaves its type in the columns that operator {plan.operator!r} reads. "
-            "Cast what they are computed from to a wider type, decimal(38,s) or double."
+            "Cast what they are computed from: integers to decimal(38,0), decimals to more digits, or both to double."
         )
     for aggregation in aggregations:
-        its_partials = [
-            to_column(kept.computed).alias(name)
+        partials_of = {
+            name: to_column(kept.computed).alias(name)
             for part in plan.parts
             if part.column == aggregation.name
             for kept, name in zip(part.partials, part.state_columns, strict=True)
-        ]
-        if _overflows(plan, frame, its_partials):
+        }
+        if _overflows(plan, frame, list(partials_of.values())):
+            types = {column.name: column.type for column in plan.table.value}
+            numbers = (types[name] for name in partials_of if is_number(types[name]))
             return EpochAborted(
                 f"Operator {plan.operator!r}, column {aggregation.name!r}: within one epoch, a number leaves its type "
-                f"in {aggregation.expression}. {MergeableAggregate.advice}"
+                f"in {aggregation.expression}. {wider_argument(next(numbers, None))}"
             )
     return None
 

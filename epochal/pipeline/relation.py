@@ -15,6 +15,7 @@ from epochal.errors import PipelineError
 from epochal.pipeline import stream_joins, verb_columns, verb_kinds, verbs
 from epochal.pipeline.graph import NodeId, TransformNode, counts_hops
 from epochal.pipeline.maps_batches import MapsBatches
+from epochal.pipeline.other_names import TABLE, NamesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +26,7 @@ JoinKind = Literal["inner", "left", "left_semi", "left_anti"]
 _JOINS = ("inner", "left", "left_semi", "left_anti")
 
 
-class Relation(MapsBatches):
+class Relation(NamesVerbs, MapsBatches):
     """The stateless verbs, which streams and tables share. Each gives a new relation and leaves this one as it is."""
 
     def __init__(self, builder: Builder, node: NodeId) -> None:
@@ -172,3 +173,5 @@ class Relation(MapsBatches):
 
 class StaticTable(Relation):
     """A table that does not stream. It is read once in each attempt, and can be joined with streams."""
+
+    _other_names = TABLE
