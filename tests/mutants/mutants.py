@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    authoring,
     engine,
     event_time,
     events,
@@ -34,5 +35,6 @@ SUBJECTS = (
     events,
     spares,
     look_ups,
+    authoring,
 )
 """Whose mutants are declared by being imported."""

@@ -212,7 +212,9 @@ def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, pa
     [
         ({"bad": "sum(mm)"}, "there is no column mm"),
         ({"bad": "sum(text_)"}, "there is no column text_"),
-        ({"bad": "max(array(n))"}, "max_by(value, column)"),
+        ({"bad": "max(array(n))"}, "max_by(value, struct(one, other))"),
+        ({"bad": "max_by(n, struct(n, array(n)))"}, "cannot be merged by their order"),
+        ({"good": "sum(n)", "bad": "sum(n, n)", "other": "count(*)"}, "column 'bad'"),
         ({"bad": "percentile_approx(text, 0.5)"}, "Cast the argument to double"),
         ({"mean": "avg(n)", "mean_sum": "sum(n)"}, "two columns of its state would be named 'mean_sum'"),
     ],
