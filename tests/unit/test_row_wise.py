@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -226,4 +227,4 @@ def test_event_time_outlasts_a_transform_per_epoch_that_keeps_its_column(spark: 
 
 
 def row(k: str, v: int) -> dict[str, Any]:
-    return {"k": k, "v": v, "a": [1], "at": None}
+    return {"k": k, "v": v, "a": [1], "at": datetime(2020, 1, 1)}
