@@ -186,5 +186,6 @@ def check_columns(where: str, format: str, schema: pa.Schema) -> None:
         unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_duration(field.type)
         if format == "csv" and unfit:
             raise SchemaError(
-                f"{where}: CSV cannot hold column {field.name!r} ({shown_type(field.type)}). Write parquet or json, or cast it."
+                f"{where}: CSV cannot hold column {field.name!r} ({shown_type(field.type)}). "
+                "Write parquet or json, or cast it."
             )

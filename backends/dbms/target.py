@@ -105,8 +105,8 @@ def check(target: Target, writing: Writing, schema: pa.Schema) -> None:
             raise SchemaError(f"{where} computes column {column.name!r} itself. Map the stream's column to None.")
         if not column.type.takes(field.type):
             raise SchemaError(
-                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every {shown_type(field.type)}. "
-                "Cast it in the pipeline, or change the table's column."
+                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every "
+                f"{shown_type(field.type)}. Cast it in the pipeline, or change the table's column."
             )
     written = set(writing.written(schema).values())
     for column in target.columns:

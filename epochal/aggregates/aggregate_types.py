@@ -8,11 +8,13 @@ the column.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.spark_errors import at
+from epochal.errors import PipelineError
 from epochal.state.type_names import type_name
 
 if TYPE_CHECKING:
@@ -81,16 +83,17 @@ class AggregateTypes:
     def _types(
         self, wheres: Sequence[str], expressions: Sequence[Expression], over: Callable[..., DataFrame]
     ) -> list[str]:
+        from pyspark.errors import PySparkException
+
         if not expressions:
             return []
-        try:
+        with suppress(PipelineError, PySparkException):
             return _analysed(expressions, over)
-        except Exception:
-            types: list[str] = []
-            for where, expression in zip(wheres, expressions, strict=True):
-                with at(where):
-                    types += _analysed([expression], over)
-            return types
+        types: list[str] = []
+        for where, expression in zip(wheres, expressions, strict=True):
+            with at(where):
+                types += _analysed([expression], over)
+        return types
 
 
 def _analysed(expressions: Sequence[Expression], over: Callable[..., DataFrame]) -> list[str]:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.aggregates.built_in import OWN_ARGUMENTS
 from epochal.aggregates.aggregate_types import AggregateTypes
+from epochal.aggregates.built_in import OWN_ARGUMENTS
 from epochal.aggregates.decomposition import Decomposed, decompose, part_name
 from epochal.aggregates.mergeable import MergeableAggregate, Partial
 from epochal.aggregates.retraction import ROWS, SignedCount, taking_back

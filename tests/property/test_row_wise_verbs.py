@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -61,9 +62,7 @@ OVER_ROWS: dict[str, Verb] = {
     "distinct": lambda s, t: s.transform(lambda f: f.distinct()),
     "limited": lambda s, t: s.transform(lambda f: f.orderBy("v").limit(2)),
     "itself": lambda s, t: s.transform(lambda f: f.join(f.select("v"), "v", "left_semi")),
-    "averaged": lambda s, t: s.transform(
-        lambda f: f.withColumn("v", SF.max("v").over(Window.partitionBy("k")))
-    ),
+    "averaged": lambda s, t: s.transform(lambda f: f.withColumn("v", SF.max("v").over(Window.partitionBy("k")))),
     "another's rows": lambda s, t: s.transform(
         lambda f: f.union(f.sparkSession.createDataFrame([("9", 9, [9])], SCHEMA))
     ),
@@ -108,7 +107,9 @@ def counted(frame: DataFrame) -> Counter[tuple[object, ...]]:
 @given(st.integers(0, 2**32))
 def test_verbs_that_pass_do_not_depend_on_the_cut(spark: SparkSession, seed: int) -> None:
     choose = random.Random(seed)
-    names = choose.choices([*ROW_WISE, *OVER_ROWS], [1] * len(ROW_WISE) + [0.4] * len(OVER_ROWS), k=choose.randint(1, 4))
+    names = choose.choices(
+        [*ROW_WISE, *OVER_ROWS], [1] * len(ROW_WISE) + [0.4] * len(OVER_ROWS), k=choose.randint(1, 4)
+    )
     graph = made([{**ROW_WISE, **OVER_ROWS}[name] for name in names])
     try:
         analyse(graph, spark)
@@ -117,7 +118,7 @@ def test_verbs_that_pass_do_not_depend_on_the_cut(spark: SparkSession, seed: int
         return
     rows = [(str(choose.randrange(3)), choose.randrange(9), [choose.randrange(3)]) for _ in range(12)]
     cuts = sorted({0, len(rows), *choose.sample(range(1, len(rows)), choose.randint(1, 4))})
-    epochs = [rows[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
+    epochs = [rows[first:last] for first, last in itertools.pairwise(cuts)]
     frames = [result(graph, spark.createDataFrame(epoch, SCHEMA)) for epoch in epochs]
     in_epochs = counted(reduce(lambda one, other: one.unionByName(other), frames))
     assert in_epochs == counted(result(graph, spark.createDataFrame(rows, SCHEMA))), (names, cuts)

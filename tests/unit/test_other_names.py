@@ -72,7 +72,7 @@ def test_copies_and_inspection_go_on(kind: str) -> None:
     assert getattr(stream, "_repr_html_", None) is None and getattr(stream, "groupByy", 3) == 3
     with pytest.raises(AttributeError, match="_nothing"):
         stream._nothing  # noqa: B018
-    error = pickle.loads(pickle.dumps(UnknownVerb("Stream has no zzz.")))  # noqa: S301
+    error = pickle.loads(pickle.dumps(UnknownVerb("Stream has no zzz.")))
     assert error.message == "Stream has no zzz."
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import tomllib
 from pyspark.sql import functions as SF
 from pyspark.sql.window import Window
 
@@ -63,7 +63,9 @@ def test_the_plans_of_the_running_version(spark: SparkSession) -> None:
 
 
 def read(pipeline: Pipeline) -> tuple[Stream, StaticTable]:
-    made = generator.source({"k": "cast(id % 3 as string)", "v": "id", "a": "array(1, 2)", "at": "timestamp_micros(id)"})
+    made = generator.source(
+        {"k": "cast(id % 3 as string)", "v": "id", "a": "array(1, 2)", "at": "timestamp_micros(id)"}
+    )
     names = TableDefinition("made", lambda spark: spark.createDataFrame([("1", 7)], "k string, w bigint"))
     return pipeline.read("rows", made), pipeline.table("names", names)
 
