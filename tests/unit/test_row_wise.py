@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -229,4 +229,4 @@ def test_event_time_outlasts_a_transform_per_epoch_that_keeps_its_column(spark: 
 
 
 def row(k: str, v: int) -> dict[str, Any]:
-    return {"k": k, "v": v, "a": [1], "at": datetime(2020, 1, 1)}
+    return {"k": k, "v": v, "a": [1], "at": datetime(2020, 1, 1, tzinfo=UTC)}
