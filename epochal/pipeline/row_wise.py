@@ -268,11 +268,9 @@ def _may_compute_over_rows(node: TransformNode) -> bool:
 
 
 def _marked(node: Node) -> Node:
-    return replace(node, function=partial(_per_epoch, node.function)) if _is_per_epoch(node) else node
-
-
-def _is_per_epoch(node: Node) -> bool:
-    return isinstance(node, TransformNode) and node.per_epoch
+    if isinstance(node, TransformNode) and node.per_epoch:
+        return replace(node, function=partial(_per_epoch, node.function))
+    return node
 
 
 def _per_epoch(function: Callable[..., DataFrame], *frames: DataFrame) -> DataFrame:

@@ -35,14 +35,9 @@ def wider_argument(type: str | None) -> str:
     precision, scale = decimal
     if precision < 38:
         return f"Cast the argument to decimal(38,{scale}), or to double, which is not exact."
-    if scale:
-        return (
-            f"Spark has no decimal with more digits than {type}: cast the argument to a decimal with fewer places "
-            f"than {scale}, or to double, which is not exact."
-        )
     return (
-        f"Spark has no wider integer than {type}: aggregate the argument divided by a constant, or cast it to double, "
-        "which is not exact."
+        f"Spark has no decimal with more digits than {type}: aggregate the argument divided by a constant, or cast it "
+        "to double, which is not exact."
     )
 
 
