@@ -28,6 +28,7 @@ from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SchemaError, SinkAhead, SinkError
+from epochal.state.types import shown_type
 
 OWNER_FILE = "_epochal.json"
 STAGING = "_staging"
@@ -192,5 +193,6 @@ def check_columns(where: str, format: str, schema: pa.Schema) -> None:
         unfit = pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_duration(field.type)
         if format == "csv" and unfit:
             raise SchemaError(
-                f"{where}: CSV cannot hold column {field.name!r} ({field.type}). Write parquet or json, or cast it."
+                f"{where}: CSV cannot hold column {field.name!r} ({shown_type(field.type)}). "
+                "Write parquet or json, or cast it."
             )

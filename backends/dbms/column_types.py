@@ -14,6 +14,7 @@ from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.types import UserDefinedType
 
 from epochal.errors import SchemaError
+from epochal.state.types import shown_type
 
 Family = Literal[
     "boolean", "integer", "float", "decimal", "text", "binary", "json", "uuid", "date", "timestamp", "instant", "time",
@@ -237,7 +238,7 @@ def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
         return mysql.DATETIME(fsp=6) if dialect == "mysql" else sa.DateTime(timezone=type.tz is not None)
     if pa.types.is_nested(type):
         return postgresql.JSONB() if dialect == "postgresql" else sa.JSON()
-    raise SchemaError(f"type {type} has no counterpart in {dialect}; cast the column.")
+    raise SchemaError(f"type {shown_type(type)} has no counterpart in {dialect}; cast the column.")
 
 
 def _text(longest: int) -> Any:

@@ -13,7 +13,7 @@ from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
 from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError, SinkError
-from epochal.state.types import spark_type
+from epochal.state.types import shown_type
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> 
             raise SchemaError(f"{where} computes column {column.name!r} itself. Map the stream's column to None.")
         if not column.type.takes(field.type):
             raise SchemaError(
-                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every {field.type}. "
-                "Cast it in the pipeline, or change the table's column."
+                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every "
+                f"{shown_type(field.type)}. Cast it in the pipeline, or change the table's column."
             )
     written = set(writing.written(schema).values())
     for column in target.columns:
@@ -142,7 +142,7 @@ def _check_order(writing: Writing, schema: pa.Schema, dialect: str, target: Targ
     type = schema.field(writing.order_by).type
     if not any(ordered(type) for ordered in _ORDERED):
         raise SchemaError(
-            f"Table {writing.table}: order_by names column {writing.order_by!r}, whose type {spark_type(type)} has no "
+            f"Table {writing.table}: order_by names column {writing.order_by!r}, whose type {shown_type(type)} has no "
             "order. Name a number, a date, a timestamp or a string."
         )
     column = None if target is None or writing.guard is None else target.column(writing.guard)

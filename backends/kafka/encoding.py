@@ -10,6 +10,7 @@ import pyarrow as pa
 from epochal.backends import csv_lines, json_lines
 from epochal.backends.text_columns import check_utf8, is_text
 from epochal.errors import SchemaError
+from epochal.state.types import shown_type
 
 FORMATS = ("json", "string", "raw", "avro")
 
@@ -56,7 +57,7 @@ class ColumnEncoder(Encoder):
         fits = is_binary(type) or (is_text(type) or not pa.types.is_nested(type) if self.text else is_text(type))
         if not fits:
             raise SchemaError(
-                f"{sink}: column {schema.names[0]!r} is {type}, which format={format!r} cannot write. "
+                f"{sink}: column {schema.names[0]!r} is {shown_type(type)}, which format={format!r} cannot write. "
                 "Cast it, or use format='json'."
             )
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from epochal.backends.kafka.encoding import Encoder, as_bytes, as_text
 from epochal.errors import SchemaError, SinkError
+from epochal.state.types import shown_type
 
 RECORD = pa.schema(
     [
@@ -52,7 +53,8 @@ class RecordShape:
         for option, (column, fits) in named.items():
             if column is not None and not fits(self._field(sink, schema, option, column).type):
                 raise SchemaError(
-                    f"{sink}: column {column!r} is {schema.field(column).type}, which cannot be {_MEANT[option]}."
+                    f"{sink}: column {column!r} is {shown_type(schema.field(column).type)}, which cannot be "
+                    f"{_MEANT[option]}."
                 )
         for column in self.key:
             self._field(sink, schema, "key", column)

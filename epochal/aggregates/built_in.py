@@ -53,10 +53,19 @@ def _placed(*, largest: bool) -> Make:
     """``first`` and ``last`` by an order that the author names."""
 
     def make(col: Any, ignorenulls: Any = False, *, order_by: Any) -> Extreme:
-        value, order = as_column(col), as_column(order_by)
+        value, order = as_column(col), _order(order_by)
         return Extreme(value, call("when", value.isNotNull(), order) if ignorenulls is True else order, largest)
 
     return make
+
+
+def _order(order_by: Any) -> Expression:
+    """One column, or several, which are compared one after the other."""
+    if not isinstance(order_by, (list, tuple)):
+        return as_column(order_by)
+    if not order_by:
+        raise PipelineError("order_by names no column")
+    return call("struct", *map(as_column, order_by))
 
 
 def _percentile(col: Any, percentage: Any, accuracy: Any = USUAL_ACCURACY) -> Percentile:

@@ -113,10 +113,7 @@ class DistinctSum(CollectedSet):
 
     function = "sum(DISTINCT ..)"
     named_apart = True
-    advice = (
-        "Of too many values, say limit=.. where so many are meant; of too large a sum, cast the argument to a wider "
-        "type, decimal(38,s) or double."
-    )
+    advice = "Say limit=.. if a key may have more values."
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         type = type_of(self.argument)

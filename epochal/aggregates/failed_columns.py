@@ -10,12 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import Aggregation, AggregationPlan
 from epochal.declarations.expressions import column, to_column
 from epochal.declarations.references import columns_needed
 from epochal.declarations.spark_errors import computation_error
 from epochal.errors import ComputationFailed
+from epochal.state.decimals import is_number, wider_argument
 from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:
@@ -39,25 +39,28 @@ def located(
         if _OVERFLOW.search(before):
             return ComputationFailed(
                 f"A number leaves its type in the columns that operator {plan.operator!r} reads. "
-                "Cast what they are computed from to a wider type, decimal(38,s) or double."
+                "Cast what they are computed from: integers to decimal(38,0), decimals to more digits, or both to "
+                "double."
             )
         return ComputationFailed(
             f"The columns that operator {plan.operator!r} reads cannot be computed: {computation_error(before)}"
         )
     for aggregation in aggregations:
-        its_partials = [
-            to_column(kept.computed).alias(name)
+        partials_of = {
+            name: to_column(kept.computed).alias(name)
             for part in plan.parts
             if part.column == aggregation.name
             for kept, name in zip(part.partials, part.state_columns, strict=True)
-        ]
-        found = _failure_by_key(plan, frame, its_partials)
+        }
+        found = _failure_by_key(plan, frame, list(partials_of.values()))
         if found is not None:
             where = f"Operator {plan.operator!r}, column {aggregation.name!r}"
             if _OVERFLOW.search(found):
+                types = {column.name: column.type for column in plan.table.value}
+                numbers = (types[name] for name in partials_of if is_number(types[name]))
                 return ComputationFailed(
                     f"{where}: within one epoch, a number leaves its type in {aggregation.expression}. "
-                    f"{MergeableAggregate.advice}"
+                    f"{wider_argument(next(numbers, None))}"
                 )
             return ComputationFailed(
                 f"{where}: {aggregation.expression} cannot be computed: {computation_error(found)}"

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from epochal.aggregates.merging import Merge, above, greater, merge_columns
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
+from epochal.state.decimals import wider_argument
 from epochal.state.quotients import average_type, quotients
 from epochal.state.table import Column, Quotient, Shown
 from epochal.state.type_names import nested_type
@@ -53,8 +54,8 @@ class MergeableAggregate(ABC):
 
     named_apart: ClassVar[bool] = False
     """Whether a lone partial, too, has its own name appended: it is not what people see."""
-    advice: ClassVar[str] = "Aggregate a wider type: cast the argument to decimal(38,s) or double."
-    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute`."""
+    advice: ClassVar[str] = wider_argument(None)
+    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute` that does not name a type."""
     always_merged: ClassVar[bool] = False
     """Whether :meth:`merge` is to see a key's first rows, too: it may refuse them."""
 
@@ -101,7 +102,8 @@ class Simple(MergeableAggregate):
 
     def resolved(self, type_of: TypeOf) -> Simple:
         if self.kind in (Merge.MIN, Merge.MAX):
-            _check_ordered(type_of(self.expression))
+            argument = self.expression.call.arguments[0]
+            _check_ordered(type_of(argument if isinstance(argument, Expression) else call("col", argument)))
         return self
 
     def partials(self) -> tuple[Partial, ...]:
@@ -170,13 +172,18 @@ class Extreme(MergeableAggregate):
     tie: Expression | None = None
     """The hash. It is kept of every nested value: state from before structs were compared has it."""
     by_hash: bool = False
+    by_fields: bool = False
+    """Whether the order is a struct, whose fields are compared one after the other, null below all."""
 
     def resolved(self, type_of: TypeOf) -> Extreme:
-        _check_ordered(type_of(self.order))
-        type = type_of(self.value)
+        order, type = type_of(self.order), type_of(self.value)
+        by_fields = order.startswith("struct") and _has_order(arrow_type(order))
+        if not by_fields:
+            _check_ordered(order)
         if not type.startswith(_NESTED):
-            return self
-        return replace(self, tie=_hashed(self.value), by_hash=not _has_order(arrow_type(type)))
+            return replace(self, by_fields=by_fields)
+        hashed, by_hash = _hashed(self.value), not _has_order(arrow_type(type))
+        return replace(self, tie=hashed, by_hash=by_hash, by_fields=by_fields)
 
     def partials(self) -> tuple[Partial, ...]:
         """All from one aggregate of Spark's, the extreme place: what it aggregates it also sorts and shuffles.
@@ -214,6 +221,8 @@ class Extreme(MergeableAggregate):
         return self.tie if self.by_hash and self.tie is not None else self.value
 
     def _ahead(self, old: Any, new: Any) -> Any:
+        if self.by_fields:
+            return above(new, old) if self.largest else above(old, new)
         return greater(new, old) if self.largest else greater(old, new)
 
     def _breaks(self, old: Any, new: Any) -> Any:
@@ -241,6 +250,6 @@ def _has_order(type: pa.DataType) -> bool:
 def _check_ordered(type: str) -> None:
     if nested_type(type) is not None:
         raise PipelineError(
-            f"values of {type} cannot be merged by their order. Order by one flat column: max_by(value, column) keeps "
-            "the value that belongs to the largest, and the value may be of any type."
+            f"values of {type} cannot be merged by their order. Order by a flat column, or by several: max_by(value, "
+            "struct(one, other)) keeps the value that belongs to the largest, and the value may be of any type."
         )

@@ -13,6 +13,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.state.decimals import BeyondType
+from epochal.state.types import shown_type
+
 AnyArray: TypeAlias = Any
 """``pyarrow.Array`` or ``ChunkedArray``."""
 
@@ -44,7 +47,7 @@ def add_wider(old: AnyArray, new: AnyArray) -> AnyArray:
     try:
         return total.cast(old.type)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"the sum does not fit into {old.type}") from error
+        raise BeyondType("the sum", shown_type(old.type)) from error
 
 
 def greater(left: AnyArray, right: AnyArray) -> AnyArray:
@@ -76,7 +79,7 @@ def _sum(old: AnyArray, new: AnyArray) -> AnyArray:
     try:
         return _or_either(_added(old, new), old, new)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"the sum does not fit into {old.type}") from error
+        raise BeyondType("the sum", shown_type(old.type)) from error
 
 
 def _added(old: AnyArray, new: AnyArray) -> AnyArray:

@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from epochal.aggregates.aggregate_types import AggregateTypes
 from epochal.aggregates.built_in import OWN_ARGUMENTS
-from epochal.aggregates.decomposition import decompose, part_name
+from epochal.aggregates.decomposition import Decomposed, decompose, part_name
 from epochal.aggregates.mergeable import MergeableAggregate, Partial
 from epochal.aggregates.retraction import ROWS, SignedCount, taking_back
 from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
 from epochal.errors import ComputationFailed, PipelineError
+from epochal.state.decimals import BeyondType, wider_argument
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
 from epochal.state.type_names import nested_type, type_name
 from epochal.state.types import check_column
@@ -153,9 +155,8 @@ class AggregationPlan:
         try:
             yield
         except OverflowError as error:
-            raise ComputationFailed(
-                f"Operator {self.operator!r}, column {part.column!r}: {error}. {part.aggregate.advice}"
-            ) from error
+            advice = wider_argument(error.type) if isinstance(error, BeyondType) else part.aggregate.advice
+            raise ComputationFailed(f"Operator {self.operator!r}, column {part.column!r}: {error}. {advice}") from error
 
     def unmerged(self, frame: DataFrame) -> DataFrame:
         """The columns of the task's output over the operator's input, for their types: nothing is merged."""
@@ -197,17 +198,27 @@ def plan_aggregation(
 
     Raises ``PipelineError`` or ``SchemaError`` naming operator, column and fix.
     """
-    parts: list[Part] = []
-    columns: list[OutputColumn] = []
+    taken_apart: list[Decomposed] = []
     for aggregation in aggregations:
-        where = f"Operator {operator!r}, column {aggregation.name!r}"
-        with at(where):
-            taken_apart = decompose(where, aggregation.expression, first=len(parts))
-            aggregates = list(map(taking_back, taken_apart.aggregates)) if over_changes else taken_apart.aggregates
-            aggregates = [aggregate.resolved(partial(_type_of, frame)) for aggregate in aggregates]
-            type = _batch_type(aggregation, frame)
-            columns.append(OutputColumn(name=aggregation.name, type=type, remainder=taken_apart.remainder))
-            parts += _parts(aggregation.name, aggregates, taken_apart.calls)
+        with at(_where(operator, aggregation.name)):
+            first = sum(len(each.aggregates) for each in taken_apart)
+            apart = decompose(_where(operator, aggregation.name), aggregation.expression, first)
+            taken_back = tuple(map(taking_back, apart.aggregates)) if over_changes else apart.aggregates
+            taken_apart.append(replace(apart, aggregates=taken_back))
+    types = AggregateTypes(frame)
+    wheres = [_where(operator, aggregation.name) for aggregation in aggregations]
+    resolved = types.resolved(wheres, [apart.aggregates for apart in taken_apart])
+    parts = [
+        part
+        for each, own, apart in zip(aggregations, resolved, taken_apart, strict=True)
+        for part in _parts(each.name, own, apart.calls)
+    ]
+    columns = [
+        OutputColumn(aggregation.name, type, apart.remainder)
+        for aggregation, apart, type in zip(
+            aggregations, taken_apart, types.of_aggregates(wheres, list(map(_as_batch, aggregations))), strict=True
+        )
+    ]
     if over_changes:
         parts += _parts(ROWS, [SignedCount()])
     table = StateTable(
@@ -215,7 +226,7 @@ def plan_aggregation(
         operator=operator,
         kind=StateKind.AGGREGATE,
         key=key,
-        value=_state_columns(operator, key, parts, frame),
+        value=_state_columns(operator, key, parts, types),
         shown=tuple(_shown(parts, columns)),
         queryable=queryable,
     )
@@ -270,17 +281,25 @@ def _shown(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Q
                 yield shown
 
 
+def _where(operator: str, column: str) -> str:
+    return f"Operator {operator!r}, column {column!r}"
+
+
 def _state_columns(
-    operator: str, key: tuple[Column, ...], parts: Sequence[Part], frame: DataFrame
+    operator: str, key: tuple[Column, ...], parts: Sequence[Part], types: AggregateTypes
 ) -> tuple[Column, ...]:
+    kept = [
+        (_where(operator, part.column), name, partial.expression)
+        for part in parts
+        for partial, name in zip(part.partials, part.state_columns, strict=True)
+    ]
+    found = types.of_aggregates([where for where, _, _ in kept], [expression for _, _, expression in kept])
     columns: list[Column] = []
-    for part in parts:
-        where = f"Operator {operator!r}, column {part.column!r}"
+    for (where, name, _), type in zip(kept, found, strict=True):
+        assert type is not None
         with at(where):
-            for kept, name in zip(part.partials, part.state_columns, strict=True):
-                column = Column(name=name, type=_aggregate_type(kept.expression, frame))
-                check_column(operator, column.name, column.type, key=False)
-                columns.append(column)
+            check_column(operator, name, type, key=False)
+            columns.append(Column(name=name, type=type))
     seen = {column.name.casefold() for column in key}
     for column in columns:
         if column.name.casefold() in seen:
@@ -291,11 +310,11 @@ def _state_columns(
     return tuple(columns)
 
 
-def _batch_type(aggregation: Aggregation, frame: DataFrame) -> str | None:
-    """The type that the same aggregate has in a Spark batch query; an author's own aggregate has what it computes."""
+def _as_batch(aggregation: Aggregation) -> Expression | None:
+    """The same aggregate in a Spark batch query, for its type; an author's own aggregate has what it computes."""
     if isinstance(aggregation.expression, MergeableAggregate):
         return None
-    return _aggregate_type(rebuilt(aggregation.expression, _as_sparks), frame)
+    return rebuilt(aggregation.expression, _as_sparks)
 
 
 def _as_sparks(expression: Expression) -> Expression | None:
@@ -305,11 +324,3 @@ def _as_sparks(expression: Expression) -> Expression | None:
         return None
     named = {name: value for name, value in call.named.items() if name not in OWN_ARGUMENTS}
     return Expression(Call(call.name, call.arguments, named))
-
-
-def _aggregate_type(expression: Expression, frame: DataFrame) -> str:
-    return type_name(frame.agg(to_column(expression).alias("value")).schema["value"].dataType)
-
-
-def _type_of(frame: DataFrame, expression: Expression) -> str:
-    return type_name(frame.select(to_column(expression).alias("value")).schema["value"].dataType)

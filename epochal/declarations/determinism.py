@@ -61,13 +61,18 @@ def check_function(function: Any, inputs: list[DataFrame]) -> None:
     spark = inputs[0].sparkSession
     with with_spark():
         frame = function(*(spark.createDataFrame([], input.schema) for input in inputs))
-    shown = io.StringIO()
-    with redirect_stdout(shown):
-        frame.explain(extended=True)
-    plan = shown.getvalue()
+    plan = explained_plan(frame)
     called = _CALLED.search(plan)
     if called is not None or _SAMPLE.search(plan):
         raise PipelineError(_message("the function", f"{called[1].lower()}()" if called else "sample()"))
+
+
+def explained_plan(frame: DataFrame) -> str:
+    """What ``explain(extended=True)`` prints: the DataFrame API has no other way to a plan."""
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        frame.explain(extended=True)
+    return shown.getvalue()
 
 
 def varying_names(expression: Expression, columns: Collection[str] = ()) -> Iterator[str]:

@@ -7,11 +7,36 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Final
 
 from epochal.errors import EpochalError, PipelineError
 
+STREAM: Final = "_epochal_stream"
+"""The alias that a stream's rows have in plans while a pipeline is analysed; messages do not show it."""
+_STREAM = re.compile(rf"`?{STREAM}`?\.")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+
+
+_OVER_ROWS = {
+    "MISSING_GROUP_BY": (
+        "an aggregate stands beside columns of single rows. Aggregate with key_by(..).aggregate(..), which keeps "
+        "its values over all epochs, and join the rows with what it gives."
+    ),
+    "INVALID_WHERE_CONDITION": (
+        "the condition holds an aggregate, a window function or a generator such as explode(), and where() looks at "
+        "one row. Aggregate with key_by(..).aggregate(..), or generate rows in select(), and filter what they give."
+    ),
+    "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": (
+        "a window function such as row_number() needs rows that it is over, and a verb looks at one row. Use "
+        "key_by(..).top(..) for ranks, and key_by(..).process(..) with state for what depends on earlier rows."
+    ),
+    "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE": (
+        "the condition holds a window function, and where() looks at one row. Use key_by(..).top(..) for the first "
+        "rows of each key, and key_by(..).process(..) with state for what depends on earlier rows."
+    ),
+}
+"""What Spark says of computations over several rows, which would lead to others that are refused as well."""
 
 
 @contextmanager
@@ -92,9 +117,11 @@ def explained(error: Exception) -> str:
 
     if isinstance(error, AnalysisException) and not isinstance(error, ParseException):
         condition = error.getCondition() or ""
+        if condition in _OVER_ROWS:
+            return _OVER_ROWS[condition]
         parameters = error.getMessageParameters() or {}
         if condition.startswith("UNRESOLVED_COLUMN"):
-            proposal = parameters.get("proposal")
+            proposal = _STREAM.sub("", parameters.get("proposal") or "")
             there = f"; near it are {proposal.replace('`', '')}" if proposal else ""
             return f"there is no column {parameters.get('objectName', '').replace('`', '') or 'of this name'}{there}."
     if isinstance(error, PySparkException):
@@ -104,6 +131,6 @@ def explained(error: Exception) -> str:
 
 def tidy(text: str) -> str:
     """Spark's message without its condition, SQL state and logical plan."""
-    text = _CONDITION.sub("", _SQLSTATE.sub("", text.strip()))
+    text = _STREAM.sub("", _CONDITION.sub("", _SQLSTATE.sub("", text.strip())))
     line = " ".join(text.split())
     return line if line.endswith((".", "!", "?")) else f"{line}."

@@ -12,6 +12,7 @@ The zone is always the author's, never that of a session or a machine: the same 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from math import gcd
 from typing import Any, Final
@@ -206,11 +207,29 @@ def _length(what: str, text: str, zone: str | None) -> Interval:
     if interval.microseconds or bool(interval.days) == bool(interval.months):
         raise PipelineError(
             f"{what} is {text!r}: with a zone it is whole days (weeks), or whole months (years), and not both. For "
-            "hours and less leave the zone out: they are the same in every zone."
+            f"hours and less leave the zone out{_offset_for(interval, zone)}"
         )
     if interval.days < 0 or interval.months < 0:
         raise PipelineError(f"{what} is {text!r}: it must be longer than zero.")
     return interval
+
+
+def _offset_for(interval: Interval, zone: str) -> str:
+    """The end of a sentence: how windows of hours or less begin with the clocks of a zone."""
+    size = interval.microseconds
+    if size <= 0 or interval.days or interval.months:
+        return ", and give offset= where the clocks of the zone are not whole windows from UTC."
+    year = datetime.now(UTC).year
+    ahead = {datetime(year, month, 1, tzinfo=ZoneInfo(zone)).utcoffset() or timedelta() for month in range(1, 13)}
+    offsets = {-(each // timedelta(microseconds=1)) % size for each in ahead}
+    if offsets == {0}:
+        return f": they are the same in UTC and in {zone}."
+    if len(offsets) == 1:
+        return f" and give offset={written_interval(offsets.pop())!r}, with which they begin by the clocks of {zone}."
+    return (
+        f", and give offset= to begin them later than in UTC. The clocks of {zone} change within a year, so that no "
+        "offset follows them: choose a size that divides one hour, or whole days."
+    )
 
 
 def _check_zone(where: str, zone: object) -> None:

@@ -39,6 +39,7 @@ from epochal.pipeline.graph import (
 )
 from epochal.pipeline.kinds import check_kinds
 from epochal.pipeline.meanings import with_definitions
+from epochal.pipeline.row_wise import as_stream, check_row_wise, with_marked_streams
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def analyse(
             if connected:
                 connector.restore(None, ())
                 connector.plan(SliceLimits(max_records=1))  # takes nothing; raises where the place does not answer
-            return spark.createDataFrame([], schema)
+            return as_stream(spark.createDataFrame([], schema))
 
     def table(node: StaticNode) -> DataFrame:
         with at(f"Table {node.name!r}"):
@@ -113,7 +114,7 @@ def analyse(
     def operator(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         check_inputs_of(graph, node, frames)
         plan = plans[node.id] = node.operator.plan(inputs)
-        return plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output)))
+        return as_stream(plan.finished(spark.createDataFrame([], from_arrow_schema(plan.output))))
 
     def event_time(node: EventTimeNode, frame: DataFrame) -> DataFrame:
         with at(place(graph, node.id)):
@@ -123,13 +124,13 @@ def analyse(
     def evaluated() -> None:
         plans.clear()
         evaluate(
-            graph,
+            with_marked_streams(graph),
             source=source,
             table=table,
             operator=operator,
             event_time=event_time,
-            side=lambda node: empty_side(graph, node, frames, plans),
-            loop=lambda node: spark.createDataFrame([], head_columns(node.feedback)),
+            side=lambda node: as_stream(empty_side(graph, node, frames, plans)),
+            loop=lambda node: as_stream(spark.createDataFrame([], head_columns(node.feedback))),
             frames=frames,
         )
 
@@ -138,6 +139,7 @@ def analyse(
         calls = calls_epoch_time(spark, evaluated)
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)
+        check_row_wise(graph, frames)
         sinks = {node.name: _checked_sink(node, frames[node.id], connected) for node in graph.sinks}
     tables = with_definitions(graph, frames, plans)
     check_cached_state(tables, configuration.state_backend)

@@ -8,11 +8,14 @@ from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.keyed import with_settings
 from epochal.operators.process_broadcast import ProcessBroadcastOperator
 from epochal.pipeline.keyed_stream import KeyedStream
+from epochal.pipeline.other_names import CONNECTED, NamesVerbs
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
 
 
-class ConnectedStreams:
+class ConnectedStreams(NamesVerbs):
     """A stream and its control stream."""
+
+    _other_names = CONNECTED
 
     def __init__(self, stream: Stream, control: Stream, order_by: tuple[str, ...]) -> None:
         self._stream = stream
@@ -24,8 +27,10 @@ class ConnectedStreams:
         return ConnectedKeyedStreams(self._stream.key_by(*columns), self._control, self._order_by)
 
 
-class ConnectedKeyedStreams:
+class ConnectedKeyedStreams(NamesVerbs):
     """A keyed stream and its control stream."""
+
+    _other_names = CONNECTED
 
     def __init__(self, stream: KeyedStream, control: Stream, order_by: tuple[str, ...]) -> None:
         self._stream = stream

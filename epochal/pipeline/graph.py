@@ -71,6 +71,8 @@ class TransformNode:
     """As ``function``, of a verb that gives rows of its first input, each with its column ``source.PARTITION``."""
     columns_of: ColumnsOf | None = None
     """Which columns it needs of its streams; ``None``: all."""
+    per_epoch: bool = False
+    """Whether ``function`` may compute over all rows of an epoch, so that its result depends on the cut into epochs."""
 
 
 @dataclass(frozen=True)

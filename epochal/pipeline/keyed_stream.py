@@ -34,6 +34,7 @@ from epochal.pipeline import event_time_verbs, row_verbs
 from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
 from epochal.pipeline.graph import Graph, NodeId, counts_hops
 from epochal.pipeline.kinds import kinds_of
+from epochal.pipeline.other_names import KEYED, NamesVerbs
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
 from epochal.pipeline.windowed import WindowedStream, windowed_stream
 
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
     from epochal.pipeline.pipeline import Builder
 
 
-class KeyedStream:
+class KeyedStream(NamesVerbs):
     """A stream grouped by key columns. Each of its verbs is an operator with state of its own."""
+
+    _other_names = KEYED
 
     def __init__(self, builder: Builder, node: NodeId, keys: tuple[str, ...]) -> None:
         self._builder = builder

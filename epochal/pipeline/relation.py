@@ -15,6 +15,7 @@ from epochal.errors import PipelineError
 from epochal.pipeline import stream_joins, verb_columns, verb_kinds, verbs
 from epochal.pipeline.graph import NodeId, TransformNode, counts_hops
 from epochal.pipeline.maps_batches import MapsBatches
+from epochal.pipeline.other_names import TABLE, NamesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +26,7 @@ JoinKind = Literal["inner", "left", "left_semi", "left_anti"]
 _JOINS = ("inner", "left", "left_semi", "left_anti")
 
 
-class Relation(MapsBatches):
+class Relation(NamesVerbs, MapsBatches):
     """The stateless verbs, which streams and tables share. Each gives a new relation and leaves this one as it is."""
 
     def __init__(self, builder: Builder, node: NodeId) -> None:
@@ -89,12 +90,23 @@ class Relation(MapsBatches):
         label, columns_of = f"drop({', '.join(columns)})", verb_columns.handed_on
         return self._transformed(label, function, kind_of, carrying=function, columns_of=columns_of)
 
-    def transform(self, function: Callable[[DataFrame], DataFrame], label: str | None = None) -> Self:
-        """Any function from DataFrame to DataFrame, called with the rows of one epoch. It keeps nothing from before."""
+    def transform(
+        self, function: Callable[[DataFrame], DataFrame], label: str | None = None, *, per_epoch: bool = False
+    ) -> Self:
+        """Any function from DataFrame to DataFrame that computes row by row, called with the rows of one epoch.
+
+        It keeps nothing from before. A function that aggregates, ranks, limits or joins the rows of a stream among
+        themselves is refused by the analysis. ``per_epoch=True`` allows it: the function then sees the rows of one
+        epoch at a time, and its results depend on where epochs are cut, which changes with the load, with the
+        configuration and after a failure.
+        """
         if not callable(function):
             raise PipelineError(f"transform() takes a function from DataFrame to DataFrame, not {function!r}.")
+        if not isinstance(per_epoch, bool):
+            raise PipelineError(f"transform(): per_epoch is True or False, not {per_epoch!r}.")
         name = label or getattr(function, "__name__", type(function).__name__)
-        return self._transformed(f"transform({name})", function, verb_kinds.by_author, by_author=True)
+        written = f"transform({name}, per_epoch=True)" if per_epoch else f"transform({name})"
+        return self._transformed(written, function, verb_kinds.by_author, by_author=True, per_epoch=per_epoch)
 
     def union(self, *others: Self) -> Self:
         """All rows of these relations; columns are matched by name."""
@@ -138,10 +150,13 @@ class Relation(MapsBatches):
         by_author: bool = False,
         carrying: Callable[..., DataFrame] | None = None,
         columns_of: verb_columns.ColumnsOf | None = None,
+        per_epoch: bool = False,
     ) -> Self:
         inputs = (self._node, *others)
         node = self._builder.add(
-            lambda id: TransformNode(id, label, inputs, function, kind_of, expressions, by_author, carrying, columns_of)
+            lambda id: TransformNode(
+                id, label, inputs, function, kind_of, expressions, by_author, carrying, columns_of, per_epoch
+            )
         )
         return self._of(node)
 
@@ -158,3 +173,5 @@ class Relation(MapsBatches):
 
 class StaticTable(Relation):
     """A table that does not stream. It is read once in each attempt, and can be joined with streams."""
+
+    _other_names = TABLE

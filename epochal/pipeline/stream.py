@@ -27,6 +27,7 @@ from epochal.operators.standing_queries import standing_queries
 from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode
+from epochal.pipeline.other_names import STREAM
 from epochal.pipeline.relation import Relation, StaticTable
 from epochal.pipeline.stream_joins import LatestVersions
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 class Stream(Relation):
     """Rows that come epoch by epoch."""
+
+    _other_names = STREAM
 
     @property
     def event_time(self) -> str | None:

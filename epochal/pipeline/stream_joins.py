@@ -117,13 +117,32 @@ def interval_join(
     """Raises ``PipelineError`` that names the argument, or the stream without event time, with the fix."""
     for kind in get_args(IntervalJoinKind):
         if how == kind:
-            if within is not None:
-                _bounds(within)  # what is wrong with it is said before what is missing
+            _check_complete(left, right, within)
             times = (event_time_of(left, "the left stream"), event_time_of(right, "the right stream"))
             columns, (low, high) = _how_near(on, within, times)
             chosen = check_name("an operator", name or DEFAULT_NAME)
             return IntervalJoinOperator(chosen, columns, low, high, kind, times, queryable)
     raise PipelineError(f"join() of two streams cannot be {how!r}: how is one of {listed(get_args(IntervalJoinKind))}.")
+
+
+_EXAMPLE = '("-5 minutes", "10 minutes"): the least and the greatest time of the right row less that of the left row'
+
+
+def _check_complete(left: Stream, right: Stream, within: object) -> None:
+    """Raises ``PipelineError`` with everything that is missing at the same time."""
+    if within is not None:
+        _bounds(within)
+    without = [name for name, stream in (("left", left), ("right", right)) if stream.event_time is None]
+    if (within is not None and len(without) < 2) or not without:
+        return
+    streams = f"the {' and the '.join(without)} stream {'have' if len(without) > 1 else 'has'} no event time"
+    needed = "" if within is not None else ", and within= is missing"
+    bounds = "" if within is not None else f", and give within={_EXAMPLE}"
+    raise PipelineError(
+        f"join() of two streams: {streams}{needed}. Without them it is not known how long a row has to wait for its "
+        f'partner. Call with_watermark("ts", "10 seconds") on each stream first, after everything that renames or '
+        f"computes the column{bounds}."
+    )
 
 
 def _how_near(on: Sequence[str], within: object, times: tuple[str, str]) -> tuple[tuple[str, ...], tuple[int, int]]:

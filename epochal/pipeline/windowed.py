@@ -19,17 +19,20 @@ from epochal.operators.window_aggregate import WindowAggregateOperator
 from epochal.operators.window_process import WindowProcessOperator
 from epochal.pipeline import row_verbs
 from epochal.pipeline.aggregations import declared_aggregations
+from epochal.pipeline.other_names import WINDOWED, NamesVerbs
 from epochal.pipeline.stream import Stream, of_operator, operator_name
 
 _FIX = 'Say first when a row happened: stream.with_watermark("ts", "10 seconds").key_by(..).window(..)'
 
 
-class WindowedStream:
+class WindowedStream(NamesVerbs):
     """A stream grouped by key columns and windows. Each of its verbs is an operator with state of its own.
 
     What they give has columns ``window_start`` and ``window_end`` (its end is the first instant that is not in it), and
     ``window_time``, one microsecond before the end: the event time of the stream that they give.
     """
+
+    _other_names = WINDOWED
 
     def __init__(
         self, add: Callable[[Operator], Stream], keys: tuple[str, ...], event_time: str, windowing: Windowing

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.state.decimals import BeyondType
 from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
@@ -48,4 +49,4 @@ def totals(lists: AnyArray, type: str) -> AnyArray:
     try:
         return sums[f"{ELEMENT}_sum"].take(places).cast(summed)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"the sum does not fit into {type}") from error
+        raise BeyondType("the sum", type) from error

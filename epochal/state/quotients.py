@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.state.decimals import decimal_of
+from epochal.state.decimals import BeyondType, decimal_of
 from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
@@ -43,7 +43,7 @@ def quotients(dividend: AnyArray, divisor: AnyArray, type: str) -> AnyArray:
     try:
         return pc.round(exact, decimal[1], "half_towards_infinity").cast(arrow_type(type))
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"the average does not fit into {type}") from error
+        raise BeyondType("the average", type) from error
 
 
 def quotient(dividend: Any, divisor: int | None, type: str) -> Any:

@@ -7,6 +7,7 @@ columns, and its hash is Spark's.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import pyarrow as pa
 
@@ -108,6 +109,55 @@ def spark_type(arrow: pa.DataType) -> str:
         return _SPARK[arrow]
     except KeyError:
         raise SchemaError(_refusal(str(arrow))) from None
+
+
+_ARROW_ONLY: Final = {
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date64(): "date",
+    pa.null(): "void",
+}
+_NAMES: Final = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "large_string": "string",
+    "large_binary": "binary",
+    "utf8": "string",
+}
+_NAMED = re.compile(
+    r"(?<![\w'])(?:(?P<name>"
+    + "|".join(map(re.escape, _NAMES))
+    + r")|(?P<time>timestamp)\[\w+(?P<zone>, tz=[^\]]+)?\]|decimal\d*\((?P<precision>\d+), (?P<scale>-?\d+)\))(?![\w'])"
+)
+
+
+def shown_type(arrow: pa.DataType) -> str:
+    """The name of any Arrow type in a message: Spark's, and Arrow's own where Spark has no such type."""
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    try:
+        return spark_type(arrow)
+    except SchemaError:
+        return _ARROW_ONLY.get(arrow, str(arrow))
+
+
+def with_spark_types(error: object) -> str:
+    """What Arrow says of a failed conversion, with Spark's names of types in place of its own."""
+
+    def name(match: re.Match[str]) -> str:
+        if match["name"] is not None:
+            return _NAMES[match["name"]]
+        if match["time"] is not None:
+            return "timestamp_ntz" if match["zone"] is None else "timestamp"
+        return f"decimal({match['precision']},{match['scale']})"
+
+    return _NAMED.sub(name, str(error)).rstrip(" .")
 
 
 def is_variant(arrow: pa.DataType) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.errors import SchemaError
+from epochal.state.types import with_spark_types
 from epochal.tasks.output import fitted, schema_text, shortened
 from epochal.tasks.reporting import AuthorCall, Reporting
 from epochal.tasks.worker import prepare_worker
@@ -60,7 +61,7 @@ class AuthorMap:
                 arrays.append(pa.Array.from_pandas(frame.iloc[:, position], type=type))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise SchemaError(
-                    f"its function gave column {name!r} as {frame.dtypes.iloc[position]}: {str(error).rstrip(' .')}. "
+                    f"its function gave column {name!r} as {frame.dtypes.iloc[position]}: {with_spark_types(error)}. "
                     f"Its schema is declared as: {schema_text(self.schema)}."
                 ) from None
         return pa.Table.from_arrays(arrays, names=names)

@@ -15,6 +15,7 @@ from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
 from epochal.state.keygroups import key_groups, subtask_of
 from epochal.state.table import StateTable
+from epochal.state.types import with_spark_types
 from epochal.tasks.keys import key_text
 from epochal.tasks.operator import Ownership
 from epochal.tasks.output import schema_text
@@ -130,5 +131,5 @@ class SubtaskBatchState:
         try:
             arrays = [rows.column(each.name).cast(each.type) for each in schema]
         except pa.ArrowException as error:
-            raise SchemaError(f"{what}; it was given {schema_text(rows.schema)}: {error}.") from None
+            raise SchemaError(f"{what}; it was given {schema_text(rows.schema)}: {with_spark_types(error)}.") from None
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -17,6 +17,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.in_flight import files_of, payload_of
 from epochal.snapshots.manifest import FileInFlight, FileReference
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.types import with_spark_types
 
 FILE_BYTES = 64 << 20
 """About how much a task holds before it writes a file."""
@@ -142,7 +143,7 @@ def _with_columns(loop: str, rows: pa.Table, record: pa.Schema) -> pa.Table:
         return pa.Table.from_arrays(columns, names=record.names).cast(record)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"Loop {loop!r}: its records in flight are of other types than its columns: {error}."
+            f"Loop {loop!r}: its records in flight are of other types than its columns: {with_spark_types(error)}."
         ) from None
 
 

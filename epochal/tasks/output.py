@@ -12,6 +12,7 @@ import pyarrow as pa
 from epochal.declarations.names import closest, listed
 from epochal.declarations.sides import To
 from epochal.errors import SchemaError
+from epochal.state.types import shown_type, with_spark_types
 from epochal.tasks.sides import OutputBatch, SideRows
 from epochal.tasks.values import Unconvertible, arrow_values
 
@@ -122,7 +123,7 @@ class OutputRows:
         except Unconvertible as wrong:
             raise SchemaError(
                 f"{self._who()} gave {wrong.shown} ({wrong.found}) for {self._what} column {field.name!r}, which is "
-                f"{field.type}: {wrong}. {self._declared()}"
+                f"{shown_type(field.type)}: {wrong}. {self._declared()}"
             ) from None
 
     def _who(self) -> str:
@@ -142,8 +143,8 @@ def given_in_parts(result: Iterable[Any] | None, rows: int) -> Iterator[Iterable
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """``origin string, streak int32``: the columns of a schema in a message."""
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    """``origin string, streak int``: the columns of a schema in a message."""
+    return ", ".join(f"{field.name} {shown_type(field.type)}" for field in schema)
 
 
 def checked_tables(
@@ -191,7 +192,8 @@ def fitted(who: str, result: pa.Table, schema: pa.Schema, declared: str) -> pa.T
             columns.append(result.column(field.name).cast(field.type))
         except pa.ArrowException as error:
             raise SchemaError(
-                f"{who} returned column {field.name!r} as {result.column(field.name).type}: {error}. {declared}"
+                f"{who} returned column {field.name!r} as {shown_type(result.column(field.name).type)}: "
+                f"{with_spark_types(error)}. {declared}"
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.state.column_bytes import elements
-from epochal.state.types import is_variant
+from epochal.state.types import is_variant, with_spark_types
 
 _DURATIONS = (timedelta, np.timedelta64, NoneType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ def arrow_values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
         try:
             convert([value], type)
         except _UNCONVERTIBLE as error:
-            raise Unconvertible(position, value, str(error)) from None
+            raise Unconvertible(position, value, with_spark_types(error)) from None
     return convert(values, type)
 
 

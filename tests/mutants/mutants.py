@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    authoring,
     clock,
     engine,
     event_time,
@@ -42,5 +43,6 @@ SUBJECTS = (
     look_ups,
     meanings,
     validation,
+    authoring,
 )
 """Whose mutants are declared by being imported."""

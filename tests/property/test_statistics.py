@@ -78,6 +78,27 @@ def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> N
     assert_equal_to_batch(rows(spark, choose), some(mine, choose), sparks)
 
 
+@pytest.mark.slow
+@few
+@given(st.integers(0, 2**32))
+@pytest.mark.by_turns(2)
+def test_an_order_of_several_columns(spark: SparkSession, seed: int) -> None:
+    mine: dict[str, Any] = {
+        "latest": "max_by(text, struct(day, flag, x))",
+        "first_of": F.first("n", order_by=["day", "text"]),
+        "nested": "min_by(flag, struct(struct(x, text) AS inner, day))",
+        "known": F.last("n", ignorenulls=True, order_by=("flag", "x")),
+    }
+    sparks = {
+        "latest": "max_by(text, struct(day, flag, x, text))",
+        "first_of": "min_by(n, struct(day, text, n))",
+        "nested": "min_by(flag, struct(struct(x, text), day, flag))",
+        "known": "max_by(n, CASE WHEN n IS NOT NULL THEN struct(flag, x, n) END)",
+    }
+    choose = random.Random(seed)
+    assert_equal_to_batch(rows(spark, choose), mine, sparks)
+
+
 @pytest.mark.by_turns(2)
 def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:
     number = SF.col("id")

@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_told() -> None:
 
     returned = failure(lambda batches: BATCH)
     assert returned.startswith("invalid-schema: map_arrow(f): its function must yield pyarrow.RecordBatch, any number;")
-    declared = "Its schema is declared as: name string, n int64."
+    declared = "Its schema is declared as: name string, n bigint."
     assert f"its function returned the columns n. {declared}" in failure(lambda batches: batches)
     wrong = pa.record_batch({"name": ["x"], "n": ["y"]})
     assert "its function returned column 'n' as string" in failure(lambda batches: [wrong])

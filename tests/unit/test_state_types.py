@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 
 from epochal.errors import InvalidInput, InvalidKey, SchemaError
+from epochal.state.decimals import wider_argument
 from epochal.state.json_form import from_json, key_from_json, key_from_path, key_to_path, to_json
 from epochal.state.table import Column
-from epochal.state.types import arrow_type, check_column, is_key_type, spark_type
+from epochal.state.types import arrow_type, check_column, is_key_type, shown_type, spark_type, with_spark_types
 
 NAMES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]
 NAMES += ["timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(38,38)"]
@@ -226,3 +227,40 @@ def test_keys_in_bodies() -> None:
     ):
         with pytest.raises(InvalidKey, match=said):
             key_from_json(wrong, ROUTE)
+
+
+@pytest.mark.parametrize(
+    ("arrow", "name"),
+    [
+        (pa.int64(), "bigint"),
+        (pa.decimal256(40, 2), "decimal(40,2)"),
+        (pa.large_string(), "string"),
+        (pa.timestamp("us", tz="UTC"), "timestamp"),
+        (pa.list_(pa.struct([("a", pa.int32()), ("b", pa.date32())])), "array<struct<a:int,b:date>>"),
+        (pa.uint8(), "uint8"),
+    ],
+)
+def test_messages_name_types_as_spark_does(arrow: pa.DataType, name: str) -> None:
+    assert shown_type(arrow) == name
+
+
+def test_arrow_s_own_messages_name_types_as_spark_does() -> None:
+    with pytest.raises(pa.ArrowInvalid) as failed:
+        pa.array(["x"]).cast(pa.int64())
+    assert with_spark_types(failed.value).endswith("as a scalar of type bigint")
+    text = "timestamp[us, tz=UTC] to timestamp[ns], decimal128(38, 2), int32, int32s and 'int64'."
+    assert with_spark_types(text) == "timestamp to timestamp_ntz, decimal(38,2), int, int32s and 'int64'"
+
+
+@pytest.mark.parametrize(
+    ("type", "advice"),
+    [
+        ("bigint", "Cast the argument to decimal(38,0),"),
+        ("decimal(20,2)", "Cast the argument to decimal(38,2),"),
+        ("decimal(38,0)", "no decimal with more digits than decimal(38,0)"),
+        ("decimal(38,2)", "no decimal with more digits than decimal(38,2)"),
+        (None, "Cast the argument to a decimal with more digits,"),
+    ],
+)
+def test_the_advice_for_an_overflow_is_never_the_type_that_it_has(type: str | None, advice: str) -> None:
+    assert advice in wider_argument(type)

@@ -77,6 +77,27 @@ def test_what_cannot_be_joined_is_refused_with_the_fix(build: Callable[[Stream, 
 
 
 @pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (False, False, "the left and the right stream have no event time, and within= is missing"),
+        (True, False, "the right stream has no event time, and within= is missing"),
+        (False, True, "the left stream has no event time, and within= is missing"),
+    ],
+)
+def test_everything_that_a_join_lacks_is_told_together(left: bool, right: bool, said: str) -> None:
+    pipeline = Pipeline("p")
+    both = [pipeline.read(name, generator.source({"ad": "id", name: "timestamp_micros(id)"})) for name in ("l", "r")]
+    one, other = (
+        stream.with_watermark(name, "1 second") if timed else stream
+        for stream, name, timed in zip(both, ("l", "r"), (left, right), strict=True)
+    )
+    with pytest.raises(PipelineError) as refused:
+        one.join(other, on="ad")
+    assert said in refused.value.message
+    assert "with_watermark(" in refused.value.message and "within=(" in refused.value.message
+
+
+@pytest.mark.parametrize(
     ("build", "said"),
     [
         (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="ad"), "Say as_of='shown_at'"),

@@ -117,7 +117,7 @@ def test_output_that_does_not_fit_is_refused_with_the_declared_schema(
     assert complaint in found.message
     assert found.message.count("Operator 'operator'") == 1
     if "must yield" not in complaint:
-        assert "Its output is declared as: plane string, total int64." in found.message
+        assert "Its output is declared as: plane string, total bigint." in found.message
 
 
 STATE_MISUSE: dict[str, tuple[Callable[[Any], Any], str]] = {

@@ -155,7 +155,7 @@ def test_work_sees_one_instance_before_it_is_written(world: World) -> None:
 def test_what_does_not_merge_is_named(world: World) -> None:
     most = 2**63 - 1
     epoch(world, 2, {subtask: {SUMS.id: [[{"_group": subtask, "word": "w", "n": most}]]} for subtask in range(2)})
-    message = r"Operator 'counts', state 'counts.sums', reconciling instances 0 and 1: the sum does not fit into int64"
+    message = r"Operator 'counts', state 'counts.sums', reconciling instances 0 and 1: the sum does not fit into bigint"
     world.parallelism = 1
     with pytest.raises(AuthorError, match=message):
         reconciling(world.start(0), TABLES, 0, 1, GROUPS, FUNCTIONS)
