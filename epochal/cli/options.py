@@ -126,10 +126,10 @@ def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Paramet
 
 def acceptance(changed: Sequence[str] | None, partial: Sequence[str] | None) -> dict[str, Any]:
     """``--accept-changed`` and ``--accept-partial``, each repeated or with commas, as arguments of the client."""
-    given = {"accept_changed": changed, "accept_partial": partial}
+    options = {"accept_changed": changed, "accept_partial": partial}
     return {
         argument: [name for text in texts or () for name in map(str.strip, text.split(",")) if name]
-        for argument, texts in given.items()
+        for argument, texts in options.items()
     }
 
 

@@ -196,9 +196,9 @@ def relative_paths(graph: Graph) -> Iterator[str]:
 
 def check_cached_state(tables: Iterable[StateTable], backend: str) -> None:
     """Raises ``PipelineError`` where a state table is not durable and the state backend keeps only durable ones."""
-    made: type[StateBackend] = find(STATE_BACKENDS, backend)
+    backend_class: type[StateBackend] = find(STATE_BACKENDS, backend)
     for table in tables:
-        if not table.durable and not made.has_cached_state:
+        if not table.durable and not backend_class.has_cached_state:
             raise PipelineError(
                 f"State {table.id!r} has durable=False, which the state backend {backend!r} cannot do. Leave it "
                 "out, or choose another state_backend."

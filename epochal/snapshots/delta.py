@@ -47,8 +47,8 @@ class SortedChanges:
 
 def select_changes(table: StateTable, changes: pa.Table) -> pa.Table:
     """The columns of a delta, in their order. Raises ``SchemaError`` when one is missing."""
-    names, given = table.delta_schema.names, set(changes.column_names)
-    missing = [name for name in names if name not in given]
+    names, present = table.delta_schema.names, set(changes.column_names)
+    missing = [name for name in names if name not in present]
     if missing:
         raise SchemaError(f"Changes of state {table.id!r} lack the columns {', '.join(missing)}.")
     return changes.select(names)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import sqlglot
 from sqlglot import exp
@@ -67,6 +67,8 @@ class Meaning:
 
     tag: str
     parts: tuple[Meaning | str, ...] = ()
+    source: tuple[exp.Expression, Columns] | None = None
+    """What it was made of, for people: a parsed text and the columns that it is over."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -82,7 +84,7 @@ class Meaning:
         return hash(self.digest)
 
 
-Columns = Mapping[str, Meaning]
+Columns: TypeAlias = "Mapping[str, Meaning]"
 """By name, in small letters, what each column means."""
 
 
@@ -96,7 +98,7 @@ def meaning_of(column: Written, columns: Columns) -> Meaning:
     if parsed is None:
         read = Meaning("rows", tuple(Meaning(name, (meaning,)) for name, meaning in sorted(columns.items())))
         return Meaning("text", (text_of(column), read))
-    return _canonical(parsed, columns, frozenset())
+    return _with_source(parsed, columns, frozenset())
 
 
 def conjuncts(condition: Written, columns: Columns) -> frozenset[Meaning]:
@@ -258,6 +260,11 @@ def _parsed(text: str | None) -> exp.Expression | None:
     return parsed if isinstance(parsed, exp.Expression) else None
 
 
+def _with_source(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meaning:
+    meaning = _canonical(node, columns, bound)
+    return meaning if isinstance(node, exp.Column) else replace(meaning, source=(node, columns))
+
+
 def _canonical(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meaning:
     """``bound``: the parameters of lambdas around it, which are no columns."""
     match node:
@@ -327,7 +334,7 @@ def _flat(
         yield from _flat(node.args["this"], kind, columns, bound)
         yield from _flat(node.args["expression"], kind, columns, bound)
     else:
-        yield _canonical(node, columns, bound)
+        yield _with_source(node, columns, bound)
 
 
 def _column(node: exp.Column, columns: Columns, bound: frozenset[str]) -> Meaning:
@@ -355,27 +362,30 @@ def described(meaning: Meaning | str, most: int = 160) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-_SIGNS: Final = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "EQ": "=", "NEQ": "<>", "LT": "<"}
-_MORE_SIGNS: Final = {"LTE": "<=", "GT": ">", "GTE": ">=", "And": "AND", "Or": "OR", "Dot": "."}
-
-
 def _described(meaning: Meaning | str) -> str:
     if isinstance(meaning, str):
-        return "" if meaning.endswith("=") else meaning
-    parts = [text for part in meaning.parts if (text := _described(part))]
-    sign = _SIGNS.get(meaning.tag) or _MORE_SIGNS.get(meaning.tag)
+        return meaning
+    if meaning.source is not None:
+        node, columns = meaning.source
+        return " ".join(node.transform(_shown_over, columns).sql(_DIALECT).split())
     match meaning.tag:
         case "leaf":
             return f"{meaning.parts[1]}.{meaning.parts[2]}"
-        case "Literal":
-            return f"'{meaning.parts[1]}'" if meaning.parts[0] == "text" else str(meaning.parts[1])
-        case "Star":
-            return "*"
-        case "text":
-            return str(meaning.parts[0])
         case "rows":
-            return ""
-        case _ if sign is not None:
-            return f" {sign} ".join(p if re.fullmatch(r"[\w.'`]+", p) else f"({p})" for p in parts)
+            return "all columns"
         case _:
-            return f"{meaning.tag.lower()}({', '.join(parts)})"
+            parts = ", ".join(text for part in meaning.parts if (text := _described(part)))
+            return f"{meaning.tag}({parts})" if parts else meaning.tag
+
+
+def _shown_over(node: exp.Expr, columns: Columns) -> exp.Expr:
+    """A column, where it is computed, as what it is computed of."""
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        return node
+    name, *fields = [part.name for part in node.parts]
+    meaning = columns.get(name.casefold())
+    if meaning is None:
+        return node
+    text = _described(meaning)
+    text = text if _PLAIN.fullmatch(text) else f"({text})"
+    return exp.Var(this=".".join([text, *fields]))

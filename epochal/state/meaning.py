@@ -118,14 +118,14 @@ class Definitions:
                 return branch.with_columns({name: each for name, each in columns.items() if name not in gone})
             case With():
                 computed = {name.casefold(): meaning_of(text, columns) for name, text in relation.columns.items()}
-                made = branch.with_columns({**columns, **computed})
-                return made.with_filters(_generated(computed.values())) if relation.multiplies else made
+                extended = branch.with_columns({**columns, **computed})
+                return extended.with_filters(_generated(computed.values())) if relation.multiplies else extended
             case Select():
                 computed = {}
                 for name, text in relation.columns:
                     computed |= columns if name == "*" else {name.casefold(): meaning_of(text, columns)}
-                made = branch.with_columns(computed)
-                return made.with_filters(_generated(computed.values())) if relation.multiplies else made
+                selected = branch.with_columns(computed)
+                return selected.with_filters(_generated(computed.values())) if relation.multiplies else selected
             case Timed(column=column):
                 time = columns.get(column.casefold()) or Meaning("name", (column.casefold(),))
                 return branch.with_filters([Meaning("has an event time", (time,))])
@@ -316,10 +316,10 @@ def _multiplies(meaning: Meaning) -> bool:
 def _opaque(relation: Opaque, inputs: list[Branch]) -> Branch:
     label = relation.label if relation.code is None else relation.code.identity
     rows = in_order(branch.rows for branch in inputs)
-    made = {name.casefold(): Meaning("code", (label, name.casefold(), *rows)) for name in relation.columns}
+    columns = {name.casefold(): Meaning("code", (label, name.casefold(), *rows)) for name in relation.columns}
     origin = Meaning("by code", in_order(branch.origin for branch in inputs))
     filters = {each for branch in inputs for each in branch.filters}
-    return Branch(origin, made, frozenset({Meaning("rows of code", (label, *rows)), *filters}))
+    return Branch(origin, columns, frozenset({Meaning("rows of code", (label, *rows)), *filters}))
 
 
 def _same_all(before: Counter[Meaning], after: Counter[Meaning]) -> bool:

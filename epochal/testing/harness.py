@@ -195,8 +195,8 @@ class Harness:
         self._check_goes_on()
         if at is not None:
             self._set_clock(at)
-        given = {name: self._frame(name, rows) for name, rows in inputs.items()}
-        for name, frame in given.items():
+        frames = {name: self._frame(name, rows) for name, rows in inputs.items()}
+        for name, frame in frames.items():
             self._source(name).frames.append(frame)
         return self._run(retried)
 
@@ -385,8 +385,8 @@ def _graph(pipeline: Pipeline | Graph) -> Graph:
     return pipeline if isinstance(pipeline, Graph) else pipeline.graph()
 
 
-def _still(given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: each for name, each in given.items() if name in names}
+def _still(declared: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: each for name, each in declared.items() if name in names}
 
 
 def _with_zone(what: str, time: datetime) -> datetime:

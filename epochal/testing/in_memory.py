@@ -256,17 +256,17 @@ def within(frame: DataFrame, spark: SparkSession) -> DataFrame:
 def _source(
     node: SourceNode, spark: SparkSession, calls: CallsOfTest, declared: Schema | None, before: Mapping[str, Source]
 ) -> Source:
-    made = node.make()
-    if node.name == ENTRIES and isinstance(made, EntrySource):
-        made.connect(calls)
-        return made
+    source = node.make()
+    if node.name == ENTRIES and isinstance(source, EntrySource):
+        source.connect(calls)
+        return source
     earlier = before.get(node.name)
     frames = earlier.frames if isinstance(earlier, InMemorySource) else None
     with at(f"Source {node.name!r}"):
         if declared is not None:
             return InMemorySource(node.name, _struct(declared), frames)
         try:
-            return InMemorySource(node.name, made.schema(spark), frames)
+            return InMemorySource(node.name, source.schema(spark), frames)
         except SourceError as error:
             raise SourceError(
                 f"{error.message} A test need not reach the source: give its columns, "
@@ -281,8 +281,8 @@ def _struct(schema: Schema) -> StructType:
     return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
 
-def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    for name in given:
+def _check_names(what: str, declared: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in declared:
         if name not in names:
             raise InvalidInput(f"There is no {what} {name!r}; there are: {', '.join(names) or 'none'}.")
 
