@@ -109,36 +109,36 @@ def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list
     return found
 
 
-def _is_readable(there: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_readable(there: pa.DataType, declared: pa.DataType) -> bool:
     """Whether every value of one type is a value of the other."""
     types = pa.types
     if types.is_dictionary(there):
-        return _is_readable(there.value_type, wanted)
-    if there.equals(wanted):
+        return _is_readable(there.value_type, declared)
+    if there.equals(declared):
         return True
     if types.is_integer(there):
         bits = there.bit_width + types.is_unsigned_integer(there)
-        if types.is_decimal(wanted):
-            return bool(wanted.precision - wanted.scale >= len(str(2 ** (bits - 1))))
-        floats = types.is_float64(wanted) and bits <= 32
-        return floats or bool(types.is_signed_integer(wanted) and bits <= wanted.bit_width)
-    if types.is_decimal(there) and types.is_decimal(wanted):
-        digits = wanted.precision - wanted.scale >= there.precision - there.scale
-        return bool(digits and wanted.scale >= there.scale)
-    if types.is_timestamp(there) and types.is_timestamp(wanted):
-        return (there.tz is None) == (wanted.tz is None)
-    if types.is_list(wanted) and (types.is_list(there) or types.is_large_list(there)):
-        return _is_readable(there.value_type, wanted.value_type)
-    if types.is_map(there) and types.is_map(wanted):
-        return _is_readable(there.key_type, wanted.key_type) and _is_readable(there.item_type, wanted.item_type)
-    if types.is_struct(there) and types.is_struct(wanted):
+        if types.is_decimal(declared):
+            return bool(declared.precision - declared.scale >= len(str(2 ** (bits - 1))))
+        floats = types.is_float64(declared) and bits <= 32
+        return floats or bool(types.is_signed_integer(declared) and bits <= declared.bit_width)
+    if types.is_decimal(there) and types.is_decimal(declared):
+        digits = declared.precision - declared.scale >= there.precision - there.scale
+        return bool(digits and declared.scale >= there.scale)
+    if types.is_timestamp(there) and types.is_timestamp(declared):
+        return (there.tz is None) == (declared.tz is None)
+    if types.is_list(declared) and (types.is_list(there) or types.is_large_list(there)):
+        return _is_readable(there.value_type, declared.value_type)
+    if types.is_map(there) and types.is_map(declared):
+        return _is_readable(there.key_type, declared.key_type) and _is_readable(there.item_type, declared.item_type)
+    if types.is_struct(there) and types.is_struct(declared):
         inside = {field.name: field.type for field in there}
-        return all(field.name not in inside or _is_readable(inside[field.name], field.type) for field in wanted)
-    return any(is_kind(there) and is_same(wanted) for is_kind, is_same in _SAME)
+        return all(field.name not in inside or _is_readable(inside[field.name], field.type) for field in declared)
+    return any(is_kind(there) and is_same(declared) for is_kind, is_same in _SAME)
 
 
 _SAME = (
-    (pa.types.is_null, lambda wanted: True),
+    (pa.types.is_null, lambda declared: True),
     (pa.types.is_float32, pa.types.is_float64),
     (pa.types.is_large_string, pa.types.is_string),
     (pa.types.is_large_binary, pa.types.is_binary),
