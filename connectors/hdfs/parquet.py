@@ -12,7 +12,6 @@ from epochal.backends.hdfs.client import WebHdfs
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import check_distinct
 from epochal.errors import SchemaError, SourceError
-from epochal.state.types import shown_type, with_spark_types
 
 BATCH_ROWS = 50_000
 
@@ -110,36 +109,36 @@ def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list
     return found
 
 
-def _is_readable(there: pa.DataType, target: pa.DataType) -> bool:
+def _is_readable(there: pa.DataType, declared: pa.DataType) -> bool:
     """Whether every value of one type is a value of the other."""
     types = pa.types
     if types.is_dictionary(there):
-        return _is_readable(there.value_type, target)
-    if there.equals(target):
+        return _is_readable(there.value_type, declared)
+    if there.equals(declared):
         return True
     if types.is_integer(there):
         bits = there.bit_width + types.is_unsigned_integer(there)
-        if types.is_decimal(target):
-            return bool(target.precision - target.scale >= len(str(2 ** (bits - 1))))
-        floats = types.is_float64(target) and bits <= 32
-        return floats or bool(types.is_signed_integer(target) and bits <= target.bit_width)
-    if types.is_decimal(there) and types.is_decimal(target):
-        digits = target.precision - target.scale >= there.precision - there.scale
-        return bool(digits and target.scale >= there.scale)
-    if types.is_timestamp(there) and types.is_timestamp(target):
-        return (there.tz is None) == (target.tz is None)
-    if types.is_list(target) and (types.is_list(there) or types.is_large_list(there)):
-        return _is_readable(there.value_type, target.value_type)
-    if types.is_map(there) and types.is_map(target):
-        return _is_readable(there.key_type, target.key_type) and _is_readable(there.item_type, target.item_type)
-    if types.is_struct(there) and types.is_struct(target):
+        if types.is_decimal(declared):
+            return bool(declared.precision - declared.scale >= len(str(2 ** (bits - 1))))
+        floats = types.is_float64(declared) and bits <= 32
+        return floats or bool(types.is_signed_integer(declared) and bits <= declared.bit_width)
+    if types.is_decimal(there) and types.is_decimal(declared):
+        digits = declared.precision - declared.scale >= there.precision - there.scale
+        return bool(digits and declared.scale >= there.scale)
+    if types.is_timestamp(there) and types.is_timestamp(declared):
+        return (there.tz is None) == (declared.tz is None)
+    if types.is_list(declared) and (types.is_list(there) or types.is_large_list(there)):
+        return _is_readable(there.value_type, declared.value_type)
+    if types.is_map(there) and types.is_map(declared):
+        return _is_readable(there.key_type, declared.key_type) and _is_readable(there.item_type, declared.item_type)
+    if types.is_struct(there) and types.is_struct(declared):
         inside = {field.name: field.type for field in there}
-        return all(field.name not in inside or _is_readable(inside[field.name], field.type) for field in target)
-    return any(is_kind(there) and is_same(target) for is_kind, is_same in _SAME)
+        return all(field.name not in inside or _is_readable(inside[field.name], field.type) for field in declared)
+    return any(is_kind(there) and is_same(declared) for is_kind, is_same in _SAME)
 
 
 _SAME = (
-    (pa.types.is_null, lambda target: True),
+    (pa.types.is_null, lambda declared: True),
     (pa.types.is_float32, pa.types.is_float64),
     (pa.types.is_large_string, pa.types.is_string),
     (pa.types.is_large_binary, pa.types.is_binary),
@@ -157,8 +156,7 @@ def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, row
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise SourceError(
-            f"Column {field.name!r} of {record.path} is {shown_type(column.type)}, which cannot be read as "
-            f"{shown_type(field.type)}: {with_spark_types(error)}. "
+            f"Column {field.name!r} of {record.path} is {column.type}, which cannot be read as {field.type}: {error}. "
             "Declare the type that the files have, and cast in the pipeline."
         ) from error
 
