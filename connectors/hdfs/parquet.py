@@ -12,6 +12,7 @@ from epochal.backends.hdfs.client import WebHdfs
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import check_distinct
 from epochal.errors import SchemaError, SourceError
+from epochal.state.types import shown_type, with_spark_types
 
 BATCH_ROWS = 50_000
 
@@ -156,7 +157,8 @@ def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, row
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise SourceError(
-            f"Column {field.name!r} of {record.path} is {column.type}, which cannot be read as {field.type}: {error}. "
+            f"Column {field.name!r} of {record.path} is {shown_type(column.type)}, which cannot be read as "
+            f"{shown_type(field.type)}: {with_spark_types(error)}. "
             "Declare the type that the files have, and cast in the pipeline."
         ) from error
 
