@@ -69,7 +69,8 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         with output.busy("Starting Spark"):
             spark = stack.enter_context(starting(graph.name, configuration))
         # The attempt asks sources and sinks itself, and waits for sinks that are down.
-        analyse(graph, spark, configuration, connected=False)
+        with output.busy("Checking the pipeline"):
+            analyse(graph, spark, configuration, connected=False)
         catalog = standalone_catalog(
             f"sqlite:///{folder.absolute() / 'catalog.sqlite'}",
             graph.name,
@@ -95,7 +96,7 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         if output.as_json:
             # Console sinks print to standard output, which is to hold one document.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        progress = _Progress(output)
+        progress = _Progress(output, stack.enter_context(contextlib.ExitStack()))
         # After Spark's start, which installs a handler of its own.
         interruption = stack.enter_context(_interruptible(output))
         hooks = Hooks(
@@ -107,6 +108,8 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
         )
         output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
         stack.enter_context(_log_shown(output))
+        if not output.animated:  # on a terminal a spinner would stand between the lines of a console sink
+            progress.waiting.enter_context(output.busy("Waiting for the first epoch"))
         with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
         return RunOutcome(
@@ -144,11 +147,14 @@ class _Progress:
     """Prints each epoch once it is decided, and keeps its counts."""
 
     output: Output
+    waiting: contextlib.ExitStack
+    """Left when the first epoch is decided."""
     epochs: list[RunEpoch] = field(default_factory=list)
     drained: bool = False
     _last: float = field(default_factory=time.monotonic)
 
     def show(self, manifest: Manifest) -> None:
+        self.waiting.close()
         counts = manifest.counts
         self.drained = manifest.drained
         now = time.monotonic()

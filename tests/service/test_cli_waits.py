@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler
 from io import StringIO
 from pathlib import Path
@@ -16,8 +16,10 @@ import pytest
 import typer.main
 
 from epochal.cli import output
+from epochal.cli.local_run import _Progress
 from epochal.cli.main import app, main
 from epochal.cli.output import Output
+from tests.manifests import plain_manifest
 from tests.service.scripted_answers import Script, answer, problem, scripted
 
 NOW = "2026-01-01T00:00:00Z"
@@ -189,3 +191,18 @@ def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stderr.splitlines()[0] == "Starting Spark .."
+
+
+def test_a_run_prints_that_it_waits_until_its_first_epoch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
+    notes = Output.make(as_json=False)
+    with ExitStack() as waiting:
+        progress = _Progress(notes, waiting)
+        waiting.enter_context(notes.busy("Waiting for the first epoch"))
+        time.sleep(0.2)
+        progress.show(plain_manifest(1))
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Waiting for the first epoch .." and "epoch 1" in lines[-1]
