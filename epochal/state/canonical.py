@@ -151,7 +151,7 @@ def _function(call: Call) -> str | None:
 def _method(call: Call) -> str | None:
     assert call.on is not None  # of a method
     target = _operand(call.on)
-    arguments = [_argument(each) for each in call.arguments] + [_argument(each) for each in call.named.values()]
+    arguments = [_operand_of(each) for each in (*call.arguments, *call.named.values())]
     known = [each for each in arguments if each is not None]
     if target is None or len(known) < len(arguments):
         return None
@@ -213,17 +213,22 @@ def _members(arguments: Sequence[Argument]) -> Iterator[str]:
 
 def _operand(column: Written) -> str | None:
     text = sql_of(column)
-    if text is None or _PLAIN.fullmatch(text) or text.startswith("CAST("):
+    is_cast = isinstance(column, Call) and column.call in ("cast", "astype", "try_cast")
+    if text is None or is_cast or _PLAIN.fullmatch(text):
         return text
     return f"({text}\n)"
+
+
+def _operand_of(value: Argument) -> str | None:
+    return _operand(value) if isinstance(value, (str, Call)) else _argument(value)
 
 
 def _argument(value: Argument) -> str | None:
     match value:
         case str():
-            return value if _PLAIN.fullmatch(value) else f"({value}\n)"
+            return f"{value}\n" if "--" in value else value
         case Call():
-            return _operand(value)
+            return sql_of(value)
         case Value(value=literal):
             return _literal(literal)
         case Group(group=members):

@@ -128,8 +128,9 @@ def _problems(table: StateTable, changed: Iterable[MeaningChange]) -> Iterator[s
         where = f"State table {table.id!r}" if change.column is None else f"State table {table.id!r}: {_what(change)}"
         now = f"{where} was computed from {change.before}, and would continue with {change.after}."
         if change.column is None:
-            rows = "the rows that reach it" if change.what == "input" else "the conditions on its rows"
-            now = f"{where}: {rows} were {change.before}, and would be {change.after}."
+            now = f"{where}: the rows that reach it were {change.before}, and would be {change.after}."
+            if change.what == "filter":
+                now = f"{where}: its rows have passed {change.before}, and would pass {change.after}."
         if change.what == "function":
             yield (
                 f"{now} Partial values of one function cannot be continued by another. {_instead(table)} to compute "

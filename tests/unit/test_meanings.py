@@ -17,6 +17,7 @@ from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load
 from epochal.pipeline.definitions import TableDefinition
 from epochal.state.canonical import meaning_of
+from epochal.state.definition import Call, Written
 from epochal.state.evolution import TableChange, compare
 from epochal.state.table import StateTable
 
@@ -414,8 +415,12 @@ def test_a_snapshot_without_definitions_is_noted(tables: Callable[[Build], tuple
         ("a div b", "a / b"),
         ("a NOT IN (1)", "a IN (1)"),
         ("cast(v AS decimal(10,2))", "cast(v AS decimal(10,3))"),
+        (
+            Call(call="__mul__", on="CAST(a AS int) + 1", arguments=("b",)),
+            "CAST(a AS int) + 1 * b",
+        ),
         ("no sql at all (", "no sql at all ["),
     ],
 )
-def test_functions_that_differ_are_told_apart(one: str, other: str) -> None:
+def test_functions_that_differ_are_told_apart(one: Written, other: Written) -> None:
     assert meaning_of(one, {}) != meaning_of(other, {})
