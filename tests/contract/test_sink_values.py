@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from epochal.backends.dbms import DbmsBackend
 from epochal.backends.file_formats import WRITERS
 from epochal.connectors.dbms.reading import Reading
+from epochal.connectors.file_partitions import Partitioning
 from epochal.connectors.file_reading import Frames, checked_reader
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
@@ -140,7 +141,9 @@ def test_files_are_read_back_as_they_were_written(spark: SparkSession, tmp_path:
     by_spark = spark.read.schema(schema).options(**options).format(format).load(str(path))
     check_equal(rows, by_spark.orderBy("id").toArrow())
     reader = checked_reader("files.source", format, schema, "fail", options, ())  # type: ignore[arg-type]
-    found = Frames(reader, spark, spark.createDataFrame([], schema).schema).of([str(path)])
+    columns = spark.createDataFrame([], schema).schema
+    frames = Frames(reader, spark, columns, Partitioning.of(str(path), reader.declared))
+    found = frames.of([str(path)])
     check_equal(rows, found.orderBy("id").toArrow())
 
 

@@ -127,7 +127,7 @@ def test_a_folder_has_one_owner(folder: Path, backend: FilesBackend, tmp_path: P
     FilesBackend(str(folder)).recover(scope(0, attempt=2))
     with pytest.raises(SinkError, match=r"belongs to application 'delays', branch main\. Name another folder"):
         FilesBackend(str(folder)).recover(scope(0, application="other"))
-    with pytest.raises(SinkError, match="Name another folder"):
+    with pytest.raises(SinkError, match=r"another run wrote it.*delete the folder; to keep it, name another one"):
         FilesBackend(str(folder)).recover(scope(0, branch="second"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("x")
@@ -225,20 +225,20 @@ def test_spark_reads_the_same_rows_and_types_back(spark: SparkSession, tmp_path:
     backend.check(TYPES)
     backend.recover(scope(0))
     transaction = backend.start(TaskScope(scope(12), "out", 0))
-    transaction.write(pa.RecordBatch.from_pylist(ROWS, schema=TYPES))
+    rows = ROWS
+    if format == "csv":  # has no form for a line break that Spark reads by default
+        rows = [{**row, "text": row["text"] and row["text"].replace("\n", " ")} for row in ROWS]
+    transaction.write(pa.RecordBatch.from_pylist(rows, schema=TYPES))
     backend.commit(scope(12), [transaction.pre_commit()])
     reader = spark.read.format(format)
     if format != "parquet":
         reader = reader.schema(DDL + ", epoch int")
     if format == "csv":
-        reader = reader.options(header=True, multiLine=True, escape='"', emptyValue="", positiveInf="inf")
+        reader = reader.options(header=True, nullValue="\ue000")
     frame = reader.load(str(folder))
     assert {row.epoch for row in frame.collect()} == {12}
     got = frame.drop("epoch").toArrow().cast(TYPES)
-    if format == "csv":  # whose reader in Spark cannot tell an empty string from a null
-        assert got.to_pylist() == [{**row, "text": row["text"] or None} for row in ROWS]
-    else:
-        assert got.to_pylist() == ROWS
+    assert got.to_pylist() == rows
     if format == "parquet":
         assert frame.drop("epoch").schema.simpleString() == f"struct<{DDL.replace(', ', ',').replace(' ', ':')}>"
 
