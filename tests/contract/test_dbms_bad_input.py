@@ -96,9 +96,7 @@ def test_tables_that_fit(new_database: NewDatabase, table: str) -> None:
 
 def test_a_column_that_no_table_can_have(new_database: NewDatabase) -> None:
     database = new_database(create=True)
-    with pytest.raises(
-        SchemaError, match=r"column 'took': type interval day to second has no counterpart"
-    ):
+    with pytest.raises(SchemaError, match=r"column 'took': type interval day to second has no counterpart"):
         database.make().check(SCHEMA.append(pa.field("took", pa.duration("us"))))
 
 
