@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -69,7 +70,7 @@ class CommandLine:
                 code = 0
             except SystemExit as ended:
                 code = int(ended.code or 0)
-        return Answer(code, output.getvalue(), words.getvalue())
+        return Answer(code, output.getvalue(), _without_waits(words.getvalue()))
 
     def spawn(self, *arguments: str | Path, **environment: str) -> Answer:
         """As a process, for what starts servers or Spark."""
@@ -81,7 +82,12 @@ class CommandLine:
             text=True,
             check=False,
         )
-        return Answer(ended.returncode, ended.stdout, ended.stderr)
+        return Answer(ended.returncode, ended.stdout, _without_waits(ended.stderr))
+
+
+def _without_waits(words: str) -> str:
+    """Without lines such as ``Starting Spark ..``, which a command prints only where it has to wait."""
+    return "".join(line for line in words.splitlines(keepends=True) if not re.search(r"\S \.\.( |$)", line.rstrip()))
 
 
 @pytest.fixture(scope="session")
