@@ -59,7 +59,7 @@ def test_a_program_without_it_defines_nothing(spark: SparkSession) -> None:
     pipeline.read("events", generator.source(ROWS)).select("id AS epoch_time").write("out", console.sink())
     with Harness(pipeline, spark) as test:
         test.epoch(events=[(1, NOON)])
-        assert not spark.catalog.functionExists("epoch_time")
+        assert not test.spark.catalog.functionExists("epoch_time")
 
 
 @pytest.mark.parametrize("clock", ["current_timestamp()", "now()", "current_date()", "CURRENT_TIMESTAMP"])
