@@ -15,7 +15,7 @@ from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.feedback import head_columns
 from epochal.pipeline.analysis import Analysis
-from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
+from epochal.pipeline.epoch_time import calls_epoch_time, temporary_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode
 from epochal.pipeline.meanings import with_definitions
@@ -74,8 +74,8 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
             frames=frames,
         )
 
-    remove_epoch_time(spark)  # of another program of the session
-    calls = calls_epoch_time(spark, evaluated)
+    with temporary_epoch_time(spark):
+        calls = calls_epoch_time(spark, evaluated)
     sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
     return PipelinePlan(
         {node.name: plans[node.id] for node in graph.operators},

@@ -23,7 +23,7 @@ from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
 from epochal.operators.feedback import head_columns
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.pipeline.epoch_time import calls_epoch_time, remove_epoch_time
+from epochal.pipeline.epoch_time import calls_epoch_time, temporary_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place
 from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of
 from epochal.pipeline.graph import (
@@ -134,8 +134,7 @@ def analyse(
             frames=frames,
         )
 
-    with without_query_log():
-        remove_epoch_time(spark)  # of another pipeline of the session
+    with without_query_log(), temporary_epoch_time(spark):
         calls = calls_epoch_time(spark, evaluated)
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)

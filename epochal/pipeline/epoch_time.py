@@ -7,6 +7,7 @@ a frame is made, and every epoch makes its own; columns that are kept between ep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from epochal.declarations.spark_errors import without_query_log
@@ -22,8 +23,17 @@ def define_epoch_time(spark: SparkSession, time: int) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {FUNCTION}() RETURNS TIMESTAMP RETURN timestamp_micros({time}L)")
 
 
-def remove_epoch_time(spark: SparkSession) -> None:
-    spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {FUNCTION}")
+@contextmanager
+def temporary_epoch_time(spark: SparkSession) -> Iterator[None]:
+    """The function is not defined at the beginning, and what the body defines is removed: the session may be a user's.
+
+    A query that the user writes in the session would otherwise read the time of an analysis.
+    """
+    _remove(spark)  # of another pipeline that runs in the session
+    try:
+        yield
+    finally:
+        _remove(spark)
 
 
 def calls_epoch_time(spark: SparkSession, evaluate: Callable[[], object]) -> bool:
@@ -41,6 +51,10 @@ def calls_epoch_time(spark: SparkSession, evaluate: Callable[[], object]) -> boo
         evaluate()
         return True
     return False
+
+
+def _remove(spark: SparkSession) -> None:
+    spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {FUNCTION}")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

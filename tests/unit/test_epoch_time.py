@@ -38,6 +38,7 @@ def test_it_is_the_time_of_each_epoch_wherever_it_is_written(spark: SparkSession
         "ages", console.sink()
     )
     analyse(pipeline.graph(), spark)
+    assert not spark.catalog.functionExists("epoch_time")  # the session is the author's
 
     with Harness(pipeline, spark) as test:
         for hour in (0, 1):  # the second time over columns and plans that were kept
