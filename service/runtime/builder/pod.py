@@ -62,9 +62,13 @@ def main() -> int:
 
 
 def _leave_behind(reason: str) -> None:
-    """In the pod's status, where the control plane reads why there is no answer."""
-    with suppress(OSError):
-        _TERMINATION_MESSAGE.write_text(reason)
+    """In the pod's status, where the control plane reads why there is no answer.
+
+    The node creates the file. Outside a pod there is none, and none is left behind.
+    """
+    with suppress(OSError), _TERMINATION_MESSAGE.open("r+") as message:
+        message.truncate()
+        message.write(reason)
 
 
 def _work(keeper: Keeper, builder: SubprocessBuilder, warm: int) -> bytes:
