@@ -125,7 +125,9 @@ def since_notes(since: Mapping[str, int] | None) -> list[Text]:
     since = since or {}
     names = {epoch: [name for name, first in since.items() if first == epoch] for epoch in sorted({*since.values()})}
     return [
-        Text(f"{', '.join(each)}: rows from epoch {epoch} on; incomplete for keys created before.", style="dim")
+        Text(
+            f"{', '.join(each)}: rows from epoch {epoch} on; incomplete for keys and windows of earlier epochs.", "dim"
+        )
         for epoch, each in names.items()
     ]
 

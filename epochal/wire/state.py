@@ -24,9 +24,9 @@ Since = Annotated[
     Field(
         exclude_if=lambda since: since is None,
         description="By column: the aggregates that an upgrade added to existing keys, with the first epoch that they "
-        "count rows of, as the snapshot that answers has them. A key that was created in this epoch or later is "
-        "complete; the answer does not say which keys are, since a row does not store when its key was created. Left "
-        "out where all columns count all rows.",
+        "count rows of, as the snapshot that answers has them. Keys that were created, and windows that opened, in "
+        "this epoch or later are complete. The answer does not say which keys these are: a row does not store when its "
+        "key was created. Left out where all columns count all rows.",
     ),
 ]
 
