@@ -32,20 +32,24 @@ class Shown:
 
     def lookup(self, answer: StateValue) -> StateValue:
         entries = answer.entries and tuple(self._visible(entry) or {} for entry in answer.entries)
-        return answer.model_copy(update={"value": self._visible(answer.value), "entries": entries})
+        update = {"value": self._visible(answer.value), "entries": entries, "since": self._visible(answer.since)}
+        return answer.model_copy(update=update)
 
     def scan(self, page: Scan) -> Scan:
         items = tuple(row.model_copy(update={"value": self._visible(row.value)}) for row in page.items)
-        return page.model_copy(update={"items": items})
+        return page.model_copy(update={"items": items, "since": self._visible(page.since)})
 
     def history(self, history: KeyHistory) -> KeyHistory:
-        return history.model_copy(update={"items": tuple(map(self._change, history.items))})
+        return history.model_copy(update={"items": tuple(map(self._of_epoch, history.items))})
 
     def blame(self, blame: Blame) -> Blame:
-        return blame.model_copy(update={"change": self._change(blame.change)})
+        return blame.model_copy(update={"change": self._of_epoch(blame.change)})
 
     def rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:
         return [self._change(row) for row in rows]
+
+    def _of_epoch(self, change: KeyChange) -> KeyChange:
+        return self._change(change).model_copy(update={"since": self._visible(change.since)})
 
     def _change(self, change: Change) -> Change:
         """One that only internal columns have (an average that stayed the same) is shown by them."""

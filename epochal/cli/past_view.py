@@ -24,6 +24,7 @@ def history_view(history: KeyHistory) -> RenderableType:
         parts.append(_changes(history.items, names_keys=any(item.key != history.key for item in history.items)))
     else:
         parts.append(Text("Nothing has changed it.", style="dim"))
+    parts += since_notes(next((item.since for item in history.items if item.since), None))
     if history.note is not None:
         parts.append(Text(history.note, style="dim"))
     if history.next_cursor is not None:
@@ -52,7 +53,7 @@ def blame_view(blame: Blame) -> RenderableType:
             grid.add_row(name, Text(said))
     for name, slice in blame.slices.items():
         grid.add_row(f"read of {name}", Text(_slice(slice)))
-    return Group(_heading(blame.key, blame.table, blame.branch, blame.epoch), grid)
+    return Group(_heading(blame.key, blame.table, blame.branch, blame.epoch), grid, *since_notes(change.since))
 
 
 def scan_view(scan: Scan, name: str) -> RenderableType:
@@ -68,7 +69,7 @@ def scan_view(scan: Scan, name: str) -> RenderableType:
         "" if scan.next_cursor is None else f"\nMore: epochal scan {name} {scan.table} .. --cursor {scan.next_cursor}"
     )
     note = "" if scan.note is None else f"\n{scan.note}"
-    return Group(table, Text(ends + note + more, style="dim"))
+    return Group(table, *since_notes(scan.since), Text(ends + note + more, style="dim"))
 
 
 def diff_view(diff: SnapshotDiff) -> RenderableType:
@@ -117,6 +118,18 @@ def diff_rows_view(rows: Sequence[DiffRow]) -> RenderableType:
         key = Text(", ".join(map(text_of, row.key.values())), style="bold")
         table.add(Text(row.kind, style=_KINDS[row.kind]), key, difference(row.old, row.new, row.kind == "expired"))
     return table
+
+
+def since_notes(since: Mapping[str, int] | None) -> list[Text]:
+    """A line for each epoch from which some columns count rows."""
+    since = since or {}
+    names = {epoch: [name for name, first in since.items() if first == epoch] for epoch in sorted({*since.values()})}
+    return [
+        Text(
+            f"{', '.join(each)}: rows from epoch {epoch} on; incomplete for keys and windows of earlier epochs.", "dim"
+        )
+        for epoch, each in names.items()
+    ]
 
 
 def difference(old: Values | None, new: Values | None, expired: bool = False) -> str:

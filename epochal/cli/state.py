@@ -16,7 +16,7 @@ from epochal.cli.internal_columns import Shown
 from epochal.cli.key_command import KeyCommand, key_columns
 from epochal.cli.listing import Column, Listing
 from epochal.cli.options import At, Json, Name, Tag, Url, moment
-from epochal.cli.past_view import blame_view, history_view
+from epochal.cli.past_view import blame_view, history_view, since_notes
 from epochal.cli.session import Session, connected
 from epochal.client import StateValue
 from epochal.errors import NotFound
@@ -136,16 +136,17 @@ def value_view(answer: StateValue) -> RenderableType:
     key = ", ".join(_text(value) for value in answer.key.values())
     source = f"{answer.table} · epoch {answer.epoch} of {answer.branch}"
     title = Text.assemble((key, "bold"), ("  " + source, "dim"))
+    notes = since_notes(answer.since)
     if answer.entries is not None:
-        return Group(title, _entries(answer.entries))
+        return Group(title, _entries(answer.entries), *notes)
     if answer.instances is not None:
-        return Group(title, _instances(answer))
+        return Group(title, _instances(answer), *notes)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     for name, value in (answer.value or {}).items():
         grid.add_row(name, Text(_text(value)))
-    return Group(title, grid)
+    return Group(title, grid, *notes)
 
 
 def _instances(answer: StateValue) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
@@ -12,7 +13,7 @@ from epochal.client.models import Blame, KeyHistory, Scan, StateLookup, StateVal
 from epochal.client.paths import key_segment, path, survives_in_path
 from epochal.errors import EnvironmentProblem, InvalidInput
 from epochal.wire.bodies import read
-from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR
+from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -87,7 +88,8 @@ class StateExchanges:
         isolation: Isolation | None = None,
     ) -> Exchange[Any]:
         """As :meth:`lookup`, as a ``pyarrow.Table``: a row for each key, in order, with ``_found`` and the value's
-        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``.
+        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``,
+        and, as JSON text, ``since`` where :meth:`lookup` has it.
 
         Raises ``EnvironmentProblem`` where pyarrow is not installed; ``InvalidInput`` of windows that overlap, and of
         all instances of partial state, which have JSON alone.
@@ -99,10 +101,10 @@ class StateExchanges:
 
     def lookup_frame(self, /, keys: Sequence[Mapping[str, Any]], **options: Any) -> Exchange[Any]:
         """As :meth:`lookup_table`, with its options, as a pandas ``DataFrame`` with columns of Arrow's types, so that
-        integers with nulls stay integers."""
+        integers with nulls stay integers. ``frame.attrs`` has ``since`` where :meth:`lookup` has it."""
         pandas = _installed("pandas")
         found = yield from self.lookup_table(keys, **options)
-        return found.to_pandas(types_mapper=pandas.ArrowDtype)
+        return _frame(pandas, found, found)
 
     def scan(
         self,
@@ -137,8 +139,9 @@ class StateExchanges:
         isolation: Isolation | None = None,
     ) -> Exchange[Any]:
         """As :meth:`scan`, as a ``pyarrow.Table``: a row for each, with the columns of its key and of its value in
-        their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``, and unless
-        it is the last page the ``next_cursor``. Raises ``EnvironmentProblem`` where pyarrow is not installed.
+        their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``, as JSON text
+        ``since`` where :meth:`scan` has it, and unless it is the last page the ``next_cursor``. Raises
+        ``EnvironmentProblem`` where pyarrow is not installed.
         """
         ipc = _installed("pyarrow.ipc")
         query = _scanned(prefix, begins_with, limit, cursor, isolation, _moment(epoch, savepoint, tag, at))
@@ -147,15 +150,15 @@ class StateExchanges:
 
     def scan_frame(self, *prefix: Any, **options: Any) -> Exchange[Any]:
         """All rows of a scan as a pandas ``DataFrame`` with columns of Arrow's types; ``options`` as those of
-        :meth:`scan`."""
+        :meth:`scan`. ``frame.attrs`` has ``since`` where :meth:`scan` has it."""
         pyarrow, pandas = _installed("pyarrow"), _installed("pandas")
         pages: list[Any] = []
         more: dict[str, Any] | None = options
         while more is not None:
             page = yield from self.scan_table(*prefix, **more)
-            pages.append(page.replace_schema_metadata(None))
+            pages.append(page)
             more = following(more, cursor_of(page))
-        return pyarrow.concat_tables(pages).to_pandas(types_mapper=pandas.ArrowDtype)
+        return _frame(pandas, pyarrow.concat_tables([page.replace_schema_metadata(None) for page in pages]), pages[0])
 
     def history(
         self,
@@ -206,6 +209,15 @@ def cursor_of(page: Any) -> str | None:
     """Of a page as a ``pyarrow.Table``."""
     cursor: bytes | None = page.schema.metadata.get(NEXT_CURSOR.encode())
     return None if cursor is None else cursor.decode()
+
+
+def _frame(pandas: Any, rows: Any, answer: Any) -> Any:
+    """``answer``: the table whose metadata say ``since``; all pages of a scan are of one snapshot."""
+    frame = rows.to_pandas(types_mapper=pandas.ArrowDtype)
+    since = answer.schema.metadata.get(SINCE.encode())
+    if since is not None:
+        frame.attrs[SINCE] = json.loads(since)
+    return frame
 
 
 def _installed(module: str) -> Any:

@@ -65,6 +65,9 @@ def read_state(
       store does not know whether it was decided: ask the control plane where that matters. A store with one branch
       needs no ``branch``.
 
+    The field of an aggregate that an upgrade added to existing keys has ``since`` in its metadata: it counts rows from
+    this epoch on.
+
     Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``; ``FileMissing`` when a manifest is gone.
     """
     files = SnapshotStore(store)
@@ -212,7 +215,17 @@ def _shown(state: DataFrame, table: StateTable) -> DataFrame:
         else:  # Spark's own division of decimals, for one, keeps fewer digits than its average.
             value = _computed(shown)
         state = state.withColumn(shown.name, value)
-    return state
+    return _with_since(state, table)
+
+
+def _with_since(state: DataFrame, table: StateTable) -> DataFrame:
+    """With ``since`` in the metadata of the columns that do not count all rows."""
+    since = table.partial_since
+    if not since:
+        return state
+    columns = {name: F.col(quoted(name)) for name in state.columns}
+    partial = {name: columns[name].alias(name, metadata={"since": epoch}) for name, epoch in since.items()}
+    return state.select(*(columns | partial).values())
 
 
 def _computed(shown: Quotient | Shown) -> SparkColumn:

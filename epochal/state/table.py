@@ -315,6 +315,14 @@ class StateTable(BaseModel):
         return max((each.since for each in self.value if each.name in kept and each.since is not None), default=None)
 
     @cached_property
+    def partial_since(self) -> Mapping[str, int]:
+        """The columns that look-ups show and that do not count all rows, each with its :meth:`since`; usually none."""
+        if all(column.since is None for column in self.value):
+            return {}
+        counted = {column.name: self.since(column.name) for column in (*self.visible, *self.shown)}
+        return {name: since for name, since in counted.items() if since is not None}
+
+    @cached_property
     def key_schema(self) -> pa.Schema:
         """The columns of the full key."""
         return pa.schema([*self.time_schema, *self.owner_schema, *self.sub_key_schema])

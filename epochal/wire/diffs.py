@@ -11,6 +11,7 @@ from epochal.contracts.catalog import Change
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Open
+from epochal.wire.state import Since
 
 
 class _FromTo(Answer):
@@ -44,7 +45,8 @@ class TableDiff(Answer):
     deleted them, but their time is over), or with other values.
 
     ``compared``: the value columns that both snapshots have; ``not_compared``: those that only one has. ``note`` says
-    what else there is to know. The counts are null where the rows cannot be compared.
+    what else there is to know, ``since`` is that of the second snapshot. The counts are null where the rows cannot be
+    compared.
     """
 
     table: str
@@ -54,6 +56,7 @@ class TableDiff(Answer):
     expired: int | None
     compared: list[str]
     not_compared: list[str]
+    since: Since = None
     note: str | None
 
 
@@ -112,7 +115,7 @@ class DiffRow(Answer):
 
 
 class DiffRows(_FromTo):
-    """Rows of one state table that are different, in key order."""
+    """Rows of one state table that are different, in key order. ``since``: of the second snapshot."""
 
     table: str
     source: EpochKey = Field(alias="from")
@@ -120,6 +123,7 @@ class DiffRows(_FromTo):
     compared: list[str]
     items: list[DiffRow]
     next_cursor: str | None
+    since: Since = None
     note: str | None = Field(
         default=None,
         description="What the rows are where they do not stand for themselves: panes of windows that overlap.",

@@ -13,6 +13,7 @@ from epochal.contracts.parameters import Parameters
 from epochal.contracts.source import Slice
 from epochal.wire.bodies import Answer, Open
 from epochal.wire.reading import Isolation
+from epochal.wire.state import Since
 
 
 class ScannedRow(Answer):
@@ -31,6 +32,7 @@ class Scan(Answer):
     isolation: Open[Isolation]
     items: list[ScannedRow]
     next_cursor: str | None
+    since: Since = None
     note: str | None = Field(
         default=None,
         description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
@@ -39,7 +41,8 @@ class Scan(Answer):
 
 class HistoryItem(Answer):
     """One change of one full key. ``old``, ``new``: null where there was no row. ``at``: when the epoch was committed;
-    of one that is only prepared, when it was made. ``expired``: nobody deleted the row, its time to live is over."""
+    of one that is only prepared, when it was made. ``expired``: nobody deleted the row, its time to live is over.
+    ``since``: of the columns of ``new``, as the epoch of the change has them."""
 
     branch: str
     epoch: int
@@ -49,6 +52,7 @@ class HistoryItem(Answer):
     old: dict[str, Any] | None
     new: dict[str, Any] | None
     expired: bool
+    since: Since = None
 
 
 class KeyHistory(Answer):

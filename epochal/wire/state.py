@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -16,6 +16,19 @@ FOUND = "_found"
 """The first column of a look-up's answer in Arrow: whether there is a row with the key."""
 NEXT_CURSOR = "next_cursor"
 """In the metadata of a scan's schema in Arrow, unless the page is the last one."""
+
+SINCE: Final = "since"
+"""In the metadata of an Arrow schema, as JSON text, where the answer in JSON has the field."""
+Since = Annotated[
+    dict[str, int] | None,
+    Field(
+        exclude_if=lambda since: since is None,
+        description="By column: the aggregates that an upgrade added to existing keys, with the first epoch that they "
+        "count rows of, as the snapshot that answers has them. Keys that were created, and windows that opened, in "
+        "this epoch or later are complete. The answer does not say which keys these are: a row does not store when its "
+        "key was created. Left out where all columns count all rows.",
+    ),
+]
 
 
 class StateKind(StrEnum):
@@ -118,6 +131,7 @@ class PointLookup(Answer):
     branch: str
     epoch: int
     isolation: Open[Isolation]
+    since: Since = None
 
 
 class LookupRequest(Body):
@@ -140,4 +154,5 @@ class BatchLookup(Answer):
     branch: str
     epoch: int
     isolation: Open[Isolation]
+    since: Since = None
     values: list[dict[str, Any] | None]

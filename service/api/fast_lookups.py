@@ -12,17 +12,18 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from epochal.contracts.identity import EpochKey
 from epochal.service.api.lookup_bodies import point_body, point_headers
 from epochal.service.api.transport import REQUEST_ID, SAFE_REQUEST_ID
-from epochal.service.queries.state.lookups import PointAnswer, etag
+from epochal.service.queries.state.lookups import PointAnswer, etag, partial_etag
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.follower import FollowedTable
 from epochal.service.runtime.replicas.serving import ServedReplicas
+from epochal.state.table import StateTable
 from epochal.wire.projects import full_name, project_of
 
 log = logging.getLogger("epochal.requests")
@@ -65,14 +66,15 @@ class _Form(NamedTuple):
     at: EpochKey
     head: tuple[bytes, bytes]
     body: tuple[bytes, bytes, bytes]
+    since: Mapping[str, int]
 
     @classmethod
-    def of(cls, table: str, at: EpochKey) -> _Form:
-        answer = PointAnswer(b"\0", at, b"\0", False, "\0")
+    def of(cls, table: StateTable, at: EpochKey) -> _Form:
+        answer = PointAnswer(b"\0", at, b"\0", False, "\0", since=table.partial_since)
         head = b"".join(b"%b: %b\r\n" % header for header in point_headers(answer))
         before, after = head.split(b"\0")
-        beginning, between, end = point_body(table, answer, "read_committed").split(b"\0")
-        return cls(at, (before, after), (beginning, between, end))
+        beginning, between, end = point_body(table.id, answer, "read_committed").split(b"\0")
+        return cls(at, (before, after), (beginning, between, end), answer.since)
 
 
 class FastLookups:
@@ -186,15 +188,17 @@ class FastLookups:
         if form is None or form.at is not at:
             if len(self._forms) >= _KEPT:
                 self._forms.clear()
-            form = self._forms[place] = _Form.of(followed.table.id, at)
+            form = self._forms[place] = _Form.of(followed.table, at)
         before, after = form.head
         beginning, between, end = form.body
         body = b"".join((beginning, key[1], between, followed.format.value_json(row), end))
         if request is None:
             request = b"%s%08x" % (self._requests, next(self._numbers))
-        tag = etag(row).encode()
+        tag = etag(row)
+        if form.since:
+            tag = partial_etag(tag, form.since)
         length = b"content-length: %d\r\nx-request-id: " % len(body)
-        content = b"".join((before, tag, after, length, request, b"\r\n\r\n", body))
+        content = b"".join((before, tag.encode(), after, length, request, b"\r\n\r\n", body))
         return FastAnswer(content, request, application)
 
 

@@ -54,7 +54,8 @@ async def scan(
 
     With `Accept: application/vnd.apache.arrow.stream` the page is an Arrow stream: a row for each, with the columns of
     its key and of its value in their own types. The schema's metadata say `table`, `branch`, `epoch` and `isolation`,
-    where there is one the `note`, and unless it is the last page the `next_cursor`."""
+    where there is one the `note`, where the JSON answer has it `since` as JSON text, and unless it is the last page the
+    `next_cursor`."""
     if takes_arrow(request):
         found = await scans.columns(name, table, prefix, read, page)
         return arrow(await asyncio.to_thread(scan_stream, table, found, read.isolation))

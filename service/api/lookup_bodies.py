@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from epochal.contracts.identity import EpochKey
-from epochal.service.queries.state.lookups import BatchAnswer, PointAnswer
+from epochal.service.queries.state.lookups import BatchAnswer, BatchColumns, PointAnswer
 from epochal.service.queries.state.scans import ScannedColumns
 from epochal.wire.reading import Isolation
-from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR
+from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -27,22 +28,23 @@ ARROW_ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 def point_body(table: str, answer: PointAnswer, isolation: Isolation) -> bytes:
-    """``{table, key, value | entries, instances, branch, epoch, isolation}``."""
+    """``{table, key, value | entries, instances, branch, epoch, isolation, since}``."""
     member = b"entries" if answer.is_list else b"value"
     what = (b'{"table":', _quoted(table), b',"key":', answer.key, b',"', member, b'":', answer.content)
     each = () if answer.instances is None else (b',"instances":', answer.instances)
-    return b"".join((*what, *each, b",", _origin(answer.at, isolation), b"}"))
+    return b"".join((*what, *each, b",", _origin(answer.at, isolation), _since(answer.since), b"}"))
 
 
 def batch_body(table: str, answer: BatchAnswer, isolation: Isolation) -> bytes:
-    """``{table, branch, epoch, isolation, values}``."""
+    """``{table, branch, epoch, isolation, since, values}``."""
     values = b",".join(answer.values)
-    return b"".join((b'{"table":', _quoted(table), b",", _origin(answer.at, isolation), b',"values":[', values, b"]}"))
+    origin = _origin(answer.at, isolation) + _since(answer.since)
+    return b"".join((b'{"table":', _quoted(table), b",", origin, b',"values":[', values, b"]}"))
 
 
-def batch_stream(table: str, at: EpochKey, rows: pa.Table, isolation: Isolation) -> bytes:
+def batch_stream(table: str, answer: BatchColumns, isolation: Isolation) -> bytes:
     """An Arrow stream of the rows; its schema's metadata has what ``batch_body`` has beside the values."""
-    return _stream(rows, _said(table, at, isolation))
+    return _stream(answer.rows, _said(table, answer.at, isolation, answer.since))
 
 
 def scan_stream(table: str, found: ScannedColumns, isolation: Isolation) -> bytes:
@@ -50,11 +52,12 @@ def scan_stream(table: str, found: ScannedColumns, isolation: Isolation) -> byte
     not null."""
     beside = {NEXT_CURSOR: found.next_cursor, "note": found.note}
     further = {name: text for name, text in beside.items() if text is not None}
-    return _stream(found.rows, _said(table, found.at, isolation) | further)
+    return _stream(found.rows, _said(table, found.at, isolation, found.since) | further)
 
 
-def _said(table: str, at: EpochKey, isolation: Isolation) -> dict[str, str]:
-    return {"table": table, "branch": at.branch, "epoch": str(at.epoch), "isolation": isolation}
+def _said(table: str, at: EpochKey, isolation: Isolation, since: Mapping[str, int]) -> dict[str, str]:
+    partial = {SINCE: orjson.dumps(since).decode()} if since else {}
+    return {"table": table, "branch": at.branch, "epoch": str(at.epoch), "isolation": isolation} | partial
 
 
 def _stream(rows: pa.Table, metadata: dict[str, str]) -> bytes:
@@ -99,6 +102,10 @@ def matches(if_none_match: str | None, etag: str) -> bool:
         return False
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
     return "*" in known or etag.removeprefix("W/") in known
+
+
+def _since(since: Mapping[str, int]) -> bytes:
+    return b',"since":' + orjson.dumps(since) if since else b""
 
 
 @lru_cache(maxsize=1024)

@@ -156,13 +156,13 @@ async def _point(
 async def batch(request: Request, name: FullName, table: str, lookups: Looking) -> Response:
     """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their
     order, first whether there is one (`_found`), then the value's columns in their own types, null where there is none.
-    The schema's metadata say `table`, `branch`, `epoch` and `isolation`. Of windows that overlap, and of all instances
-    of partial state, there is JSON alone."""
+    The schema's metadata say `table`, `branch`, `epoch` and `isolation`, and, where the JSON answer has it, `since` as
+    JSON text. Of windows that overlap, and of all instances of partial state, there is JSON alone."""
     # Ten thousand keys take milliseconds to parse: not here, where other look-ups would wait for it.
     body = await asyncio.to_thread(_parsed, await request.body())
     if takes_arrow(request):
-        at, rows = await lookups.batch_columns(name, table, body.keys, _read_from(body))
-        stream = await asyncio.to_thread(batch_stream, table, at, rows, body.isolation)
+        found = await lookups.batch_columns(name, table, body.keys, _read_from(body))
+        stream = await asyncio.to_thread(batch_stream, table, found, body.isolation)
         return arrow(stream)
     answer = await lookups.batch(name, table, body.keys, _read_from(body))
     return raw(batch_body(table, answer, body.isolation), [(b"content-type", JSON)])

@@ -95,6 +95,7 @@ class DiffService:
                 compared=list(found.compared),
                 items=rows_of(found, first, end),
                 next_cursor=None if last is None else encode(last),
+                since=_since(found),
                 note=_pane_note(found),
             )
 
@@ -193,8 +194,14 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
         expired=found.gone,
         compared=list(found.compared),
         not_compared=sorted(one_sided),
+        since=_since(found),
         note="; ".join(said for said in (note, of_panes) if said) or None,
     )
+
+
+def _since(found: TableDifference) -> dict[str, int] | None:
+    """Of the second snapshot."""
+    return None if found.after is None else dict(found.after.partial_since) or None
 
 
 def _pane_note(found: TableDifference) -> str | None:

@@ -1,4 +1,4 @@
-"""Wrong ways to answer look-ups the short way."""
+"""Wrong ways to answer look-ups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.mutants.mutant import change, mutant
 
 SHORT = "tests/service/test_lookups_short_way.py"
 LOOKUPS = "tests/service/test_lookups.py"
+SINCE = "tests/service/test_acceptance.py"
 
 
 @mutant("look-ups: a token that was deleted can still read", SHORT)
@@ -47,3 +48,34 @@ def _out_of_turn() -> None:
         return hasty
 
     change(LookupProtocol, "_answer_here", wrong)
+
+
+@mutant("look-ups: since is that of the latest committed epoch, not of the snapshot that answers", SINCE)
+def _since_of_the_head() -> None:
+    from epochal.service.queries.state.lookups import Lookups
+
+    def wrong(past: Any) -> Any:
+        def of_the_head(self: Lookups, application: str, table: str, reference: Any) -> Any:
+            format, reader = past(self, application, table, reference)
+            followed = self._replicas.table(application, table)
+            assert followed is not None
+            reader.since = lambda at: followed.table.partial_since
+            return format, reader
+
+        return of_the_head
+
+    change(Lookups, "past", wrong)
+
+
+@mutant("look-ups: the short way leaves since out", SHORT)
+def _no_since_the_short_way() -> None:
+    from epochal.service.api.fast_lookups import _Form
+
+    def wrong(of: Any) -> Any:
+        def complete(table: Any, at: Any) -> Any:
+            value = tuple(column.model_copy(update={"since": None}) for column in table.value)
+            return of(table.model_copy(update={"value": value}), at)
+
+        return complete
+
+    change(_Form, "of", wrong)

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epochal.cli.main import app
+from epochal.client import Client
 from epochal.contracts.acceptance import Acceptance
 from epochal.state.definition import ColumnDefinition, Definition, InputDefinition, Leaf, OperatorDefinition
 from epochal.state.table import Column, StateKind, StateTable
@@ -199,6 +200,113 @@ def test_tables_say_since_when_a_column_counts(plane: Plane) -> None:
     (answer,) = plane.get(f"{FLIGHTS}/state")["items"]
     assert [column.get("since") for column in answer["value"]] == [None, 6]
     assert "since" not in answer["value"][0], "a column that counts all rows"
+
+
+def counting(**since: int | None) -> StateTable:
+    """``totals`` with these columns, and from which epoch each counts."""
+    table = StateTable.model_validate(totals())
+    value = tuple(Column(name=name, type="bigint", since=epoch) for name, epoch in {"lo": None, **since}.items())
+    return table.model_copy(update={"value": value})
+
+
+BEFORE, ADDED, AGAIN, PREPARED = counting(), counting(hi=2), counting(hi=4), counting(hi=5)
+"""Without the column; added by the second epoch; dropped, and added again by the fourth, and by the fifth."""
+
+
+@pytest.fixture
+def upgraded(plane: Plane) -> Plane:
+    """Four committed epochs, and a fifth that is only prepared."""
+    plane.application()
+    driver = StateDriver(plane, tables=(BEFORE,))
+    driver.epoch((BEFORE, [{"k": "a", "lo": 1}, {"k": "b", "lo": 2}]))
+    driver.epoch((ADDED, [{"k": "b", "lo": 2, "hi": 7}]), tables=(ADDED,))
+    driver.epoch(tables=(ADDED,))
+    driver.epoch(tables=(AGAIN,))
+    plane.get(f"{FLIGHTS}/state/totals/keys/a", min_epoch=4)
+    driver.prepare((PREPARED, [{"k": "b", "lo": 2, "hi": 9}]), tables=(PREPARED,))
+    return plane
+
+
+MOMENTS: list[tuple[dict[str, Any], dict[str, int] | None]] = [
+    ({}, {"hi": 4}),
+    ({"epoch": 1}, None),
+    ({"epoch": 2}, {"hi": 2}),
+    ({"epoch": 3}, {"hi": 2}),
+    ({"epoch": 4}, {"hi": 4}),
+    ({"isolation": "read_uncommitted"}, {"hi": 5}),
+]
+"""Which snapshot answers, and the ``since`` that it has."""
+
+
+def test_look_ups_have_the_since_of_the_snapshot_that_answers(upgraded: Plane) -> None:
+    state = f"{FLIGHTS}/state/totals"
+    keys = [{"k": "a"}, {"k": "x"}, {"k": "b"}]
+    with Client(upgraded.settings.url, upgraded.settings.admin_token_file.read_text().strip()) as client:
+        table = client.application("flights").state("totals")
+        for moment, since in MOMENTS:
+            answers = [
+                upgraded.get(f"{state}/keys/a", **moment),
+                upgraded.get(f"{state}/keys", key="b", **moment),
+                upgraded.post(f"{state}/lookup", 200, keys=keys, **moment),
+                upgraded.get(f"{state}/scan", limit=1, **moment),
+            ]
+            answers.append(upgraded.get(f"{state}/scan", limit=1, cursor=answers[-1]["next_cursor"], **moment))
+            for answer in answers:
+                assert ("since" in answer, answer.get("since")) == (since is not None, since), answer
+                assert answer["epoch"] == moment.get("epoch", 5 if moment else 4)
+            read = table.get("a", **moment), table.lookup(keys, **moment), table.scan(**moment)
+            assert [answer.since for answer in read] == [since] * 3, moment
+            for columns in (table.lookup_table(keys, **moment), table.scan_table(limit=1, **moment)):
+                found = columns.schema.metadata.get(b"since")
+                assert (None if found is None else json.loads(found)) == since, moment
+            frames = table.lookup_frame(keys, **moment), table.scan_frame(limit=1, **moment)
+            assert [frame.attrs.get("since") for frame in frames] == [since] * 2, moment
+
+
+def test_the_tag_of_a_value_is_another_one_where_since_is(upgraded: Plane) -> None:
+    """The value of ``a`` is the same in the second and the fourth epoch."""
+    path = f"{FLIGHTS}/state/totals/keys/a"
+    answers = {epoch: upgraded.client.get(path, params={"epoch": epoch}) for epoch in (2, 3, 4)}
+    assert len({json.dumps(answer.json()["value"]) for answer in answers.values()}) == 1
+    tags = {epoch: answer.headers["etag"] for epoch, answer in answers.items()}
+    assert tags[2] == tags[3] != tags[4]
+    newest = upgraded.client.get(path)
+    assert (newest.headers["etag"], newest.json()["since"]) == (tags[4], {"hi": 4})
+    for tag, status in ((tags[2], 200), (tags[4], 304)):
+        assert upgraded.client.get(path, headers={"If-None-Match": tag}).status_code == status
+
+
+def test_each_change_of_a_history_has_the_since_of_its_epoch(upgraded: Plane) -> None:
+    query = {"key": "b", "isolation": "read_uncommitted"}
+    items = upgraded.get(f"{FLIGHTS}/state/totals/history", **query)["items"]
+    assert [(item["epoch"], item["new"], item.get("since")) for item in items] == [
+        (5, {"lo": 2, "hi": 9}, {"hi": 5}),
+        (1, {"lo": 2}, None),
+    ]
+    assert "since" not in items[1]
+    assert upgraded.get(f"{FLIGHTS}/state/totals/blame", **query)["change"]["since"] == {"hi": 5}
+    for before, after, since in ((1, 2, {"hi": 2}), (2, 1, None), (3, 4, {"hi": 4})):
+        path = f"{FLIGHTS}/snapshots/{before}/diff"
+        (table,) = upgraded.get(path, to=after)["tables"]
+        assert table.get("since") == upgraded.get(f"{path}/totals", to=after).get("since") == since
+
+
+def test_commands_say_from_which_epoch_a_column_counts(upgraded: Plane) -> None:
+    token = upgraded.settings.admin_token_file.read_text().strip()
+    environment = {"EPOCHAL_URL": upgraded.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+
+    def shown(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments], env=environment)
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    said = "hi: rows from epoch {} on; incomplete for keys and windows of earlier epochs."
+    for command in (("get", "flights", "totals", "a"), ("scan", "flights", "totals")):
+        assert said.format(4) in shown(*command)
+        assert said.format(2) in shown(*command, "--epoch", "3")
+        assert "incomplete" not in shown(*command, "--epoch", "1")
+        assert json.loads(shown(*command, "--json"))["since"] == {"hi": 4}
+        assert "since" not in json.loads(shown(*command, "--epoch", "1", "--json"))
 
 
 def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -> None:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 NUMBERS = table("numbers", StateKind.VALUE, "small int, big bigint", "value double, flag boolean, name string")
+PARTIAL = table("partial", StateKind.AGGREGATE, "city string", "flights bigint, worst bigint")
+PARTIAL = PARTIAL.model_copy(
+    update={
+        "value": tuple(each.model_copy(update={"since": 1 if each.name == "worst" else None}) for each in PARTIAL.value)
+    }
+)
 NUMBER_KEYS = "/v1/applications/flights/state/numbers/keys/"
 VISIT_KEYS = "/v1/applications/flights/state/visits.places/keys/"
 ID = "x-request-id: mine"
@@ -34,6 +40,7 @@ SHORT = [
     (NUMBER_KEYS + "1,-9223372036854775808", [ID]),
     (NUMBER_KEYS + "-2,0", [ID]),
     (VISIT_KEYS + "N1,JFK", [ID]),
+    ("/v1/applications/flights/state/partial/keys/JFK", [ID]),
 ]
 """Paths, and headers beside host and token; these are answered the short way."""
 ORDINARY = [
@@ -77,13 +84,15 @@ CLOSING = [
 @pytest.fixture
 def there(plane: Plane) -> Plane:
     plane.application()
-    driver = StateDriver(plane, tables=(DELAYS, VISITS, NUMBERS))
+    driver = StateDriver(plane, tables=(DELAYS, VISITS, NUMBERS, PARTIAL))
     delays = [route("JFK", "LAX", 1, 2.5), route("a/b", "ü,%", 2, None), route("~a:b@c.d-e_f", "LAX", 3, 0.5)]
     numbers = [
         {"small": 1, "big": -(1 << 63), "value": float("inf"), "flag": True, "name": "§"},
         {"small": -2, "big": 0, "value": None, "flag": None, "name": None},
     ]
-    driver.epoch((DELAYS, [*delays, route("+", "*", 4, 1.0)]), (VISITS, [place("N1", "JFK", 1)]), (NUMBERS, numbers))
+    delays.append(route("+", "*", 4, 1.0))
+    partial = [{"city": "JFK", "flights": 3, "worst": 2}]
+    driver.epoch((DELAYS, delays), (VISITS, [place("N1", "JFK", 1)]), (NUMBERS, numbers), (PARTIAL, partial))
     get(plane, "JFK,LAX", min_epoch=1)
     return plane
 
@@ -189,6 +198,7 @@ def test_both_answer_the_same_bytes(there: Plane, monkeypatch: pytest.MonkeyPatc
             sent = [request(there, path, headers), last(there)]
             short, ordinary, given = both_ways(there, sent, monkeypatch)
             assert (short, given) == (ordinary, expected), (path, headers)
+            assert (b'"since":{"worst":1}' in short) == ("partial" in path)
     for headers, method, version in CLOSING:
         sent = [request(there, KEYS + "JFK,LAX", headers, method, version)]
         short, ordinary, given = both_ways(there, sent, monkeypatch)

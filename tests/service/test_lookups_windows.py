@@ -146,6 +146,18 @@ def test_of_cumulative_windows_all_that_begin_together_are_listed(plane: Plane, 
     assert (value["window_end"], value["flights"]) == (shown(30), 3)
 
 
+def test_windows_say_from_which_epoch_a_column_counts(plane: Plane, driver: StateDriver) -> None:
+    value = tuple(each.model_copy(update={"since": 4} if each.name == "total" else {}) for each in SLIDING.value)
+    number = driver.epoch(tables=(SLIDING.model_copy(update={"value": value}),))
+    one = f"{STATE}sliding/keys/JFK,{shown(20)}"
+    keys = [{"city": "JFK", "window_start": shown(20)}]
+    for when, since in (({"min_epoch": number}, {"total": 4, "mean": 4}), ({"epoch": 2}, None)):
+        answers = [plane.get(STATE + "sliding/keys/JFK", **when), plane.get(one, **when)]
+        answers.append(plane.client.post(STATE + "sliding/lookup", json={"keys": keys, **when}).json())
+        answers += [] if since is None else [scan_of(plane, "sliding")]
+        assert [answer.get("since") for answer in answers] == [since] * len(answers)
+
+
 def test_what_is_wrong_with_keys_is_said(plane: Plane, driver: StateDriver) -> None:
     assert refused(plane, STATE + "sliding/keys/JFK,noon")[1] == "invalid-key"
     for key in ({"city": "JFK", "pane_start": shown(0)}, {"city": "JFK", "window_start": None}):

@@ -130,6 +130,16 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     assert node.get(min_epoch=number).json()["value"]["flights"] == 99
     assert node.processes()["query_applier"] != before["query_applier"]
 
+    # A column that an upgrade adds has its epoch in the answers of each worker.
+    partial = DELAYS.value[1].model_copy(update={"name": "added", "since": number + 1})
+    upgraded = DELAYS.model_copy(update={"value": (*DELAYS.value, partial)})
+    assert "since" not in node.get().json()
+    driver.tables = (upgraded,)
+    number = driver.epoch((upgraded, [route("JFK", "LAX", 99, 1.0)]))
+    for _ in range(4):
+        assert node.get(min_epoch=number, wait_seconds=20).json()["since"] == {"added": number}
+    assert "since" not in node.get(epoch=number - 1).json()
+
     # What else it answers, and what it does not.
     token = plane.token("viewer")
     with Client(node.said["url"], token) as client:

@@ -107,6 +107,7 @@ def test_an_added_mean_counts_from_the_upgrade_on(spark: SparkSession, tmp_path:
     head = application.run(with_mean, partial=["totals.mean"])
     (table,) = head.tables
     assert (table.since("n"), table.since("lo"), table.since("mean")) == (None, None, head.epoch)
+    assert table.partial_since == dict.fromkeys(("mean_sum", "mean_count", "mean"), head.epoch)
     state = application.state()
     assert (state["a"]["n"], state["a"]["lo"], state["a"]["mean"]) == (3, 10, 60.0), "the truth is 30"
     assert (state["b"]["n"], state["b"]["mean"]) == (2, 1.5), "a key of a later epoch is complete"

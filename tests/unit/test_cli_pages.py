@@ -264,3 +264,7 @@ def test_columns_that_others_are_computed_from_are_not_shown() -> None:
     assert kept.new == hidden["new"]
     value = StateValue(table="t", key={"k": 1}, value=new, branch="b", epoch=3, isolation="read_committed")
     assert shown.lookup(value).value == {"n": 2, "mean": 3.0}
+    since = {"since": dict.fromkeys(("mean_sum", "mean_count", "mean"), 3)}
+    assert shown.lookup(value.model_copy(update=since)).since == {"mean": 3}
+    assert shown.scan(page.model_copy(update=since)).since == {"mean": 3}
+    assert (shown.lookup(value).since, shown.scan(page).since) == (None, None)

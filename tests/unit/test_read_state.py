@@ -89,6 +89,24 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
     ]
 
 
+def test_a_column_that_does_not_count_all_rows_says_so_in_its_field(spark: SparkSession, tmp_path: Path) -> None:
+    branch = Branch(SnapshotStore(str(tmp_path)), tables=(TOTALS,))
+    branch.epoch((TOTALS, ("JFK", 1), {"count": 4, "worst": 2.0}))
+    value = (*TOTALS.value, Column(name="a.b", type="bigint", since=2))
+    mean = Quotient(name="mean", dividend="worst", divisor="a.b")
+    added = TOTALS.model_copy(update={"value": value, "shown": (mean,)})
+    branch.tables = (added,)
+    branch.epoch((added, ("LAX", 1), {"count": 1, "worst": 6.0, "a.b": 3}))
+    fields = {}
+    for epoch in (1, 2):
+        state = epochal.read_state(spark, branch.store.url, "totals", epoch=epoch)
+        fields[epoch] = {field.name: field.metadata for field in state.schema}
+    names = ["city", "day", "count", "worst", "a.b", "mean"]
+    assert fields[1] == {name: {} for name in names[:4]}
+    assert fields[2] == fields[1] | {name: {"since": 2} for name in names[4:]}
+    assert sorted(map(tuple, state.collect())) == [("JFK", 1, 4, 2.0, None, None), ("LAX", 1, 1, 6.0, 3, 2.0)]
+
+
 @pytest.mark.by_turns(2)
 def test_what_has_expired_is_left_out_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     # Around a night in which the clocks of the session's zone are put back.

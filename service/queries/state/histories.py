@@ -159,6 +159,7 @@ def _item(change: KeyChange, making: Making | None) -> HistoryItem:
         old=None if before is None else value_object(before.table, before.values),
         new=value_object(after.table, after.values),
         expired=change.expired,
+        since=None if after.values is None else dict(after.table.partial_since) or None,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class PointAnswer(NamedTuple):
     """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone.
 
     ``instances``, JSON too, of a key of partial state: what each instance has; ``content`` is then what they have
-    together, or ``null``.
+    together, or ``null``. ``since``: the table's ``partial_since`` at the snapshot that answers; the tag includes it.
     """
 
     key: bytes
@@ -57,6 +57,7 @@ class PointAnswer(NamedTuple):
     is_list: bool
     etag: str
     instances: bytes | None = None
+    since: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,16 @@ class BatchAnswer:
 
     at: EpochKey
     values: list[bytes]
+    since: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """``rows``: a row for each key, as :meth:`RowFormat.shown_rows`."""
+
+    at: EpochKey
+    rows: pa.Table
+    since: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,13 @@ class Lookups:
     async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
         """One key, as it stands percent-encoded in the URL path."""
         format, reader = await self.reader(application, table, read)
+        answer = await self._point(application, table, path_key, format, reader)
+        since = reader.since(answer.at)
+        return answer._replace(since=since, etag=partial_etag(answer.etag, since)) if since else answer
+
+    async def _point(
+        self, application: str, table: str, path_key: str, format: RowFormat, reader: Reader
+    ) -> PointAnswer:
         windows = window_format(format.table)
         if windows is not None:
             return await asyncio.to_thread(self._windows, application, windows, reader, path_key)
@@ -193,6 +211,11 @@ class Lookups:
     async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
         """Many keys, each an object by column name; all values are of one epoch."""
         format, reader = await self.reader(application, table, read)
+        answer = await self._batch(format, reader, keys)
+        since = reader.since(answer.at)
+        return replace(answer, since=since) if since else answer
+
+    async def _batch(self, format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
         windows = window_format(format.table)
         if windows is not None:
             return await asyncio.to_thread(self._batch_of_windows, windows, reader, keys)
@@ -203,7 +226,7 @@ class Lookups:
 
     async def batch_columns(
         self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom
-    ) -> tuple[EpochKey, pa.Table]:
+    ) -> BatchColumns:
         """As :meth:`batch`, as columns (:meth:`RowFormat.shown_rows`). Raises ``InvalidInput``, too: what is merged of
         several rows, windows and all instances of partial state, has objects alone."""
         format, reader = await self.reader(application, table, read)
@@ -330,6 +353,11 @@ def etag(content: bytes) -> str:
     return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
 
 
+def partial_etag(etag_of_value: str, since: Mapping[str, int]) -> str:
+    """The tag of a value with ``since``: an upgrade can change that while the value stays."""
+    return etag(etag_of_value.encode() + orjson.dumps(since))
+
+
 def _encoded(format: RowFormat, keys: Sequence[dict[str, Any]]) -> list[bytes]:
     encoded: list[bytes] = []
     for start in range(0, len(keys), _KEYS_AT_ONCE):
@@ -337,9 +365,9 @@ def _encoded(format: RowFormat, keys: Sequence[dict[str, Any]]) -> list[bytes]:
     return encoded
 
 
-def _batch_columns(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> tuple[EpochKey, pa.Table]:
+def _batch_columns(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchColumns:
     found = reader.get_many(_encoded(format, keys))
-    return found.at, format.shown_rows(found.values)
+    return BatchColumns(found.at, format.shown_rows(found.values), reader.since(found.at))
 
 
 def _batch(format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from epochal.contracts.catalog import ManifestReference
@@ -55,6 +55,10 @@ class Reader(ABC):
     def page(self, section: Section) -> Scanned:
         """A section of the rows, in key order."""
 
+    @abstractmethod
+    def since(self, at: EpochKey) -> Mapping[str, int]:
+        """``StateTable.partial_since`` of the snapshot ``at``, which an answer of this reader is from."""
+
 
 class CommittedReader(Reader):
     """The latest committed epoch that the replica has reached."""
@@ -73,6 +77,9 @@ class CommittedReader(Reader):
 
     def page(self, section: Section) -> Scanned:
         return self._built(self._followed.replica.page(section.prefix, section.after, section.limit))
+
+    def since(self, at: EpochKey) -> Mapping[str, int]:
+        return self._followed.table.partial_since  # a replica holds rows of one declaration
 
     def _built(self, found: tuple[EpochKey | None, list[tuple[bytes, bytes]]]) -> Scanned:
         at, rows = found
@@ -129,6 +136,16 @@ class UncommittedReader(Reader):
             if whole or len(rows) >= section.limit:
                 return Scanned(at, rows[: section.limit])
             most *= 2
+
+    def since(self, at: EpochKey) -> Mapping[str, int]:
+        """The columns are those of the committed declaration; an upgrade above it may have added one of them again."""
+        table = self._followed.table
+        if at != self._latest.key:
+            return table.partial_since
+        declared = self._store.read_manifest(self._latest).tables
+        latest = next((each for each in declared if each.id == table.id), table)
+        names = {column.name for column in (*table.visible, *table.shown)} if latest.partial_since else ()
+        return {name: epoch for name, epoch in latest.partial_since.items() if name in names}
 
     def _shown(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Without those that are gone at the latest epoch: the replica has only dropped what the committed one has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ class ScannedColumns:
     rows: pa.Table
     next_cursor: str | None
     note: str | None
+    since: Mapping[str, int]
 
 
 class Scans:
@@ -49,20 +51,20 @@ class Scans:
 
         The first page is of the epoch that ``read`` means; those after it are of the same one.
         """
-        format, found = await self._found(application, table, prefix, read, page)
-        return await asyncio.to_thread(_objects, table, format, found, read, page.limit)
+        format, found, since = await self._found(application, table, prefix, read, page)
+        return await asyncio.to_thread(_objects, table, format, found, since, read, page.limit)
 
     async def columns(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
     ) -> ScannedColumns:
         """As :meth:`scan`, as columns (:meth:`RowFormat.row_columns`)."""
-        format, found = await self._found(application, table, prefix, read, page)
-        return await asyncio.to_thread(_columns, format, found, page.limit)
+        format, found, since = await self._found(application, table, prefix, read, page)
+        return await asyncio.to_thread(_columns, format, found, since, page.limit)
 
     async def _found(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
-    ) -> tuple[RowFormat, Scanned]:
-        """One row more than the page has, if there is one."""
+    ) -> tuple[RowFormat, Scanned, Mapping[str, int]]:
+        """One row more than the page has, if there is one; and ``partial_since`` of the snapshot that they are from."""
         after = _position(page)
         key: bytes | None = None
         if after is None:
@@ -76,7 +78,7 @@ class Scans:
             # The replica has moved on: that epoch is of the past now.
             format, reader = await self._past(application, table, EpochKey(after[0], after[1]), read)
             found = await asyncio.to_thread(reader.page, section)
-        return format, found
+        return format, found, reader.since(found.at)
 
     async def _again(self, application: str, table: str, at: EpochKey, read: ReadFrom) -> tuple[RowFormat, Reader]:
         seen = self._replicas.application(application)
@@ -104,7 +106,9 @@ def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) ->
     return Section(encoded, after, limit, owner)
 
 
-def _objects(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limit: int) -> Scan:
+def _objects(
+    table: str, format: RowFormat, found: Scanned, since: Mapping[str, int], read: ReadFrom, limit: int
+) -> Scan:
     return Scan(
         table=table,
         branch=found.at.branch,
@@ -112,13 +116,14 @@ def _objects(table: str, format: RowFormat, found: Scanned, read: ReadFrom, limi
         isolation=read.isolation,
         items=[ScannedRow(**row) for row in format.row_objects(found.rows[:limit])],
         next_cursor=_cursor(found, limit),
+        since=dict(since) or None,
         note=pane_note(format.table),
     )
 
 
-def _columns(format: RowFormat, found: Scanned, limit: int) -> ScannedColumns:
+def _columns(format: RowFormat, found: Scanned, since: Mapping[str, int], limit: int) -> ScannedColumns:
     rows = format.row_columns(found.rows[:limit])
-    return ScannedColumns(found.at, rows, _cursor(found, limit), pane_note(format.table))
+    return ScannedColumns(found.at, rows, _cursor(found, limit), pane_note(format.table), since)
 
 
 def _cursor(found: Scanned, limit: int) -> str | None:

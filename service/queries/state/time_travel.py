@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -56,6 +56,9 @@ class PastReader(Reader):
             found = scan(self._snapshot, self._table.id, section.prefix, section.after, section.limit, groups)
         values = RowCodec(self._table.value_schema).encode(found.rows)
         return Scanned(self._at, list(zip(found.keys, values, strict=True)))
+
+    def since(self, at: EpochKey) -> Mapping[str, int]:
+        return self._table.partial_since
 
     def _encoded_values(self, rows: Sequence[Row]) -> list[bytes]:
         schema = self._table.value_schema
