@@ -29,7 +29,13 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name, driver_name
+from epochal.service.runtime.launchers.spare_process import (
+    SpareFiles,
+    SpareKey,
+    SpareProcess,
+    claimed_name,
+    driver_name,
+)
 from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
