@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
 
 ANSWER_SECONDS = 5.0
@@ -25,8 +26,11 @@ _PIECE = 1 << 16
 
 
 class IssuerDocuments:
-    """``authority``: a file with the certificates to trust, if there is one; the system's otherwise. ``token``: a file
-    with the bearer token to show. Both are read each time, since they are replaced."""
+    """``authority``: a file with the only certificates to trust; without it, the system's are. ``token``: a file with
+    the bearer token to show. Both are read for each document, since they are replaced.
+
+    Raises ``OptionError`` where ``authority`` cannot be read or holds no certificate.
+    """
 
     def __init__(
         self, authority: Path | None = None, token: Path | None = None, seconds: float = ANSWER_SECONDS
@@ -34,6 +38,13 @@ class IssuerDocuments:
         self._authority = authority
         self._token = token
         self._seconds = seconds
+        try:
+            self._trust()
+        except OSError as error:  # ssl.SSLError is one
+            raise OptionError(
+                f"The certificates of `authority` cannot be read from {authority}: {error.strerror or error}. Name a "
+                "file in PEM that holds the certificates to trust, or leave `authority` out to trust the system's."
+            ) from None
 
     def documents(self) -> Callable[[str], dict[str, Any]]:
         """:meth:`document` of several URLs, which together take no longer than one."""
@@ -66,10 +77,11 @@ class IssuerDocuments:
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
         if scheme == "http":
             return HTTPConnection(host, port, timeout=self._seconds)
-        authority = self._authority
-        there = authority is not None and authority.exists()
-        trust = ssl.create_default_context(cafile=str(authority) if there else None)
-        return HTTPSConnection(host, port, timeout=self._seconds, context=trust)
+        return HTTPSConnection(host, port, timeout=self._seconds, context=self._trust())
+
+    def _trust(self) -> ssl.SSLContext:
+        """Raises ``OSError``: a file that is gone never means the system's certificates."""
+        return ssl.create_default_context(cafile=None if self._authority is None else str(self._authority))
 
     def _authorization(self) -> Mapping[str, str]:
         if self._token is None or not self._token.exists():

@@ -17,7 +17,10 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 class PersonTokens:
-    """Safe from any thread; the first call, and some later ones, ask the provider."""
+    """Safe from any thread; the first call, and some later ones, ask the provider.
+
+    Raises ``OptionError`` where the configured authority cannot be read.
+    """
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings

@@ -8,6 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from epochal.addresses import METADATA
 from epochal.cli.desired import read_desired
 from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
@@ -326,6 +328,32 @@ def test_drivers_and_executors_are_reached_by_one_another_alone() -> None:
     assert [each["podSelector"]["matchLabels"] for each in to_executor["from"]] == [EXECUTORS, DRIVERS]
     builder = next(each for each in policies if each["metadata"]["name"] == "epochal-builder")
     assert builder["spec"]["ingress"] == []
+
+
+def test_pods_that_run_code_of_authors_reach_no_metadata_service_by_default() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(rendered("kubernetes"), "NetworkPolicy")}
+    metadata = {
+        *METADATA,
+        *map(ip_address, ("169.254.169.254", "169.254.170.23", "fd00:ec2::23", "fd20:ce::254", "fe80::1")),
+    }
+    for name in ("epochal-driver", "epochal-executor", "epochal-builder"):
+        assert policies[name]["policyTypes"] == ["Ingress", "Egress"], name
+        blocks = [to["ipBlock"] for rule in policies[name]["egress"] for to in rule.get("to", ()) if "ipBlock" in to]
+        reached = [
+            address
+            for address in metadata
+            for block in blocks
+            if address in ip_network(block["cidr"])
+            and not any(address in ip_network(excepted) for excepted in block["except"])
+        ]
+        assert not reached, name
+        assert any(ip_address("10.1.2.3") in ip_network(block["cidr"]) for block in blocks), name
+        open_to_all = [rule for rule in policies[name]["egress"] if "to" not in rule]
+        assert [port["port"] for rule in open_to_all for port in rule["ports"]] == [53, 53], name
+    opened = render({**values_of("kubernetes"), "networkPolicy": {"egress": {"linkLocal": True}}})
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(opened, "NetworkPolicy")}
+    for name in ("epochal-driver", "epochal-executor", "epochal-builder"):
+        assert policies[name]["policyTypes"] == ["Ingress"] and "egress" not in policies[name], name
 
 
 def test_a_closed_network_lets_pods_call_what_they_have_to() -> None:

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import certifi
 import pytest
 
 from epochal.errors import LauncherUnavailable, OptionError
+from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
+from epochal.service.runtime.person_tokens import PersonTokens
 from epochal.service.runtime.pod_tokens import PodTokens
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -130,3 +133,21 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
         with pytest.raises(TimeoutError):
             document(url)
         assert time.monotonic() - began < 1.2
+
+
+def test_an_authority_that_is_gone_never_means_the_certificates_of_the_system(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    issuer = TokenIssuer(issuer="https://localhost:1", keys="https://localhost:1/keys", authority=authority, token=None)
+    people = OidcSettings(issuer="https://localhost:1", audience="epochal", roles={}, authority=authority)
+    for refused in (lambda: PodTokens(issuer), lambda: PersonTokens(people)):
+        authority.unlink(missing_ok=True)
+        with pytest.raises(OptionError, match=r"`authority` cannot be read from .*ca\.crt: No such file"):
+            refused()
+        authority.write_text("no certificate")
+        with pytest.raises(OptionError, match=r"`authority` cannot be read from .*ca\.crt"):
+            refused()
+    authority.write_text(Path(certifi.where()).read_text())
+    documents = IssuerDocuments(authority)
+    authority.unlink()
+    with pytest.raises(FileNotFoundError):
+        documents.document("https://localhost:1/keys")

@@ -335,5 +335,8 @@ def test_no_driver_runs_beside_the_control_plane() -> None:
     settings.check_apart("epochal-system")
     with pytest.raises(OptionError, match=r"'billing'.*'epochal'"):
         settings.check_apart("epochal")
+    shared = SETTINGS.model_copy(update={"namespaces": {"default": "team-a", "billing": "b", "ads": "team-a"}})
+    with pytest.raises(OptionError, match=r"'default' and 'ads' have the same namespace, 'team-a'"):
+        shared.check_apart("epochal-system")
     with pytest.raises(OptionError, match="'sales' has no namespace"):
         settings.namespace("sales")

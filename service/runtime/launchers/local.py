@@ -29,7 +29,13 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name
+from epochal.service.runtime.launchers.spare_process import (
+    SpareFiles,
+    SpareKey,
+    SpareProcess,
+    claimed_name,
+    driver_name,
+)
 from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
@@ -96,28 +102,24 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
         take_folder(folder, user)
 
 
-def _name_of(arguments: tuple[str, ...]) -> DriverName | None:
-    """Whose driver a process is, by what its command says; ``None``: nobody's."""
-    match arguments:
-        case (name,):
-            execution, _, attempt = name.rpartition("-")
-            return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
-        case (option, claim) if option == SPARE:
-            return claimed_name(Path(claim))
-    return None
-
-
 class LocalLauncher(Launcher):
     """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests).
+    ``spares`` is the folder of spare drivers' files, also of those that an earlier control plane started.
 
     The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
     whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts. Of one
     that was a spare it is in the file that the last argument names, before it has any orders.
     """
 
-    def __init__(self, logs: Path, command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver")) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver"),
+        spares: Path | None = None,
+    ) -> None:
         self._logs = logs
         self._command = command
+        self._spares_folder = spares
         # Children of this process have to be waited for, or their entries (and ids) stay; adopted ones are not ours.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
@@ -128,13 +130,14 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.logs_directory)
+        return cls(settings.logs_directory, spares=settings.spares_directory)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home
         return True
 
     def keep_spares(self, number: int, folder: Path, times: SpareTimes = SpareTimes()) -> bool:
+        self._spares_folder = folder
         self._spares = SparePool(
             number, folder, self._start_spare, lambda: self._key(Configuration()), times, Idleness().is_quiet
         )
@@ -248,10 +251,19 @@ class LocalLauncher(Launcher):
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
         found = {}
         for process, arguments in self._processes():
-            name = _name_of(arguments)
+            name = self._name_of(arguments)
             if name is not None:
                 found[name] = ProcessReference(identity=str(process), machine=this_machine())
         return found
+
+    def _name_of(self, arguments: tuple[str, ...]) -> DriverName | None:
+        """The attempt that a process drives, by its command; ``None``: none."""
+        match arguments:
+            case (name,):
+                return driver_name(name)
+            case (option, claim) if option == SPARE and self._spares_folder is not None:
+                return claimed_name(claim, self._spares_folder)
+        return None
 
     def alive(self, reference: ProcessReference) -> bool:
         child, process = self._children.get(reference.identity), LocalProcess.parse(reference.identity)

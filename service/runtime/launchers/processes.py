@@ -18,6 +18,8 @@ _BEHIND, _AS_OTHERS = "10", "0"
 """How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 _COMMAND_SECONDS = 1.0
+_MOST_COMMAND_BYTES = 1 << 14
+_LISTED = re.compile(r"\s*(?P<uid>[0-9]{1,10})\s+(?P<pid>[0-9]{1,10})\s+(?P<group>[0-9]{1,10})\s+(?P<arguments>.*)")
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,17 @@ def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]
         yield from _session_leaders_from_proc(user)
         return
     command = ["ps", "-ww", "-axo", "uid=,pid=,pgid=,args="]
-    for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
-        uid, pid, group, *arguments = line.split()
-        if int(uid) == user and pid == group and (process := LocalProcess.find(int(pid))) is not None:
-            yield process, tuple(arguments)
+    listing = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
+    for line in listing.split("\n"):
+        found = _LISTED.fullmatch(line)  # an argument may hold line breaks
+        if found is None or int(found["uid"]) != user or found["pid"] != found["group"]:
+            continue
+        if (process := LocalProcess.find(int(found["pid"]))) is not None:
+            yield process, tuple(found["arguments"].split())
 
 
 def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
+    until = time.monotonic() + _COMMAND_SECONDS
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -90,19 +96,20 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
             if entry.stat().st_uid != user or os.getsid(pid) != pid:
                 continue
             process = LocalProcess.find(pid)
-            if process is not None and (arguments := _arguments_from_proc(process)):
+            if process is not None and (arguments := _arguments_from_proc(process, until)):
                 yield process, arguments
 
 
-def _arguments_from_proc(process: LocalProcess) -> tuple[str, ...]:
+def _arguments_from_proc(process: LocalProcess, until: float) -> tuple[str, ...]:
     """None where its command cannot be seen.
 
     execve(2) closes what is closed on exec, so that the parent goes on, before the kernel has laid out the command:
-    until then a process that has been started shows none.
+    until then a process that has been started shows none. A process may also erase its command, and an author may start
+    many: ``until`` bounds the wait for all of them together.
     """
-    until = time.monotonic() + _COMMAND_SECONDS
     while True:
-        text = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace")
+        with Path(f"/proc/{process.pid}/cmdline").open("rb", buffering=0) as command:
+            text = command.read(_MOST_COMMAND_BYTES).decode(errors="replace")
         if text or not process.exists() or time.monotonic() > until:
             return tuple(text.split("\0")[:-1])
         time.sleep(0.001)
@@ -112,14 +119,14 @@ def _start_time(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         return _start_time_from_proc(pid)
     command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
-    listing = subprocess.run(command, capture_output=True, text=True, check=False)
+    listing = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     state, _, started = listing.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip().replace(" ", "-")
 
 
 def _start_time_from_proc(pid: int) -> str | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a process names itself with any bytes
     except OSError:
         return None
     # The command may hold spaces and parentheses itself; nothing after its last parenthesis can.

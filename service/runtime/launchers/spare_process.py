@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import threading
 from contextlib import suppress
@@ -24,6 +26,9 @@ CLAIMED = declare("W2.claimed", "a spare has the name of an attempt, and no orde
 HANDED_OVER = declare("W3.handed-over", "a spare has its orders; nobody has written down where the driver is")
 
 SEND_SECONDS = 5.0
+_CLAIM = ".claim"
+_MOST_CLAIM_BYTES = 100
+_NAME = re.compile(r"([!-~]{1,80})-([0-9]{1,10})")
 END_SECONDS = 30.0
 """So long a spare may take to stop Spark, which removes Spark's temporary files."""
 
@@ -61,13 +66,34 @@ class SpareFiles:
             path.unlink(missing_ok=True)
 
 
-def claimed_name(claim: Path) -> DriverName | None:
-    """Whose driver the spare with this file has become; ``None``: nobody's."""
+def claimed_name(claim: str, folder: Path) -> DriverName | None:
+    """The attempt that the spare with this claim file drives; ``None``: none yet, or ``claim`` is no file of a spare.
+
+    ``claim`` comes from the command line of a process that an author may have started: only a file directly in
+    ``folder`` is opened, without following a link, without waiting for a writer, and only a small regular file is read.
+    """
+    path = Path(claim)
+    if path.parent != folder or path.suffix != _CLAIM:
+        return None
     try:
-        execution, _, attempt = claim.read_text().rpartition("-")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_CLAIM_BYTES:
+            return None
+        return driver_name(os.read(descriptor, _MOST_CLAIM_BYTES).decode(errors="replace"))
     except OSError:
         return None
-    return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
+    finally:
+        os.close(descriptor)
+
+
+def driver_name(text: str) -> DriverName | None:
+    """An attempt's name as a command line or a claim has it; ``None`` where it is not one."""
+    found = _NAME.fullmatch(text)
+    return None if found is None else DriverName(found[1], int(found[2]))
 
 
 @dataclass(eq=False)
