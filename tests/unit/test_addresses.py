@@ -158,24 +158,29 @@ _EMBEDDED: list[Callable[[int], int]] = [
     lambda value: 0xFFFF << 32 | value,
     lambda value: 0xFFFF << 48 | value,
     lambda value: 0x64FF9B << 96 | value,
+    lambda value: 0x2002 << 112 | value << 80 | 1,
+    lambda value: 0x20010000 << 96 | 0x41000000 << 64 | value ^ 0xFFFF_FFFF,
+]
+_LOCAL_NAT64: list[Callable[[int], int]] = [
     lambda value: 0x64FF9B0001 << 80 | value >> 16 << 64 | (value & 0xFFFF) << 40,
     lambda value: 0x64FF9B0001 << 80 | value >> 24 << 64 | (value & 0xFFFFFF) << 32,
     lambda value: 0x64FF9B0001 << 80 | value << 24,
     lambda value: 0x64FF9B0001 << 80 | value,
-    lambda value: 0x2002 << 112 | value << 80 | 1,
-    lambda value: 0x20010000 << 96 | 0x41000000 << 64 | value ^ 0xFFFF_FFFF,
 ]
+"""By length of the prefix: an address has several readings, of which a refused one is enough."""
 
 
 @st.composite
-def _spelled(draw: Callable[..., Any], values: st.SearchStrategy[int]) -> tuple[ipaddress.IPv4Address, str]:
+def _spelled(
+    draw: Callable[..., Any], values: st.SearchStrategy[int], nat64: bool = True
+) -> tuple[ipaddress.IPv4Address, str]:
     """An IPv4 address, and a host that denotes it."""
     value = draw(values)
     if draw(st.booleans()):
         parts = draw(st.integers(1, 4))
         text = _short(value, parts, tuple(draw(st.lists(st.sampled_from([8, 10, 16]), min_size=4, max_size=4))))
     else:
-        text = str(ipaddress.IPv6Address(draw(st.sampled_from(_EMBEDDED))(value)))
+        text = str(ipaddress.IPv6Address(draw(st.sampled_from(_EMBEDDED + _LOCAL_NAT64 * nat64))(value)))
     for position in range(len(text) - 1, -1, -1):
         change = draw(st.integers(0, 11))
         table = {0: _WIDE, 1: _CIRCLED, 2: {ord("."): "。"}, 3: {ord("."): "｡"}}.get(change)
@@ -203,7 +208,7 @@ def test_no_encoding_of_a_refused_address_is_accepted(spelled: tuple[ipaddress.I
         check_host(spelled[1])
 
 
-@given(_spelled(st.integers(0x01000000, 0xDFFFFFFF)))
+@given(_spelled(st.integers(0x01000000, 0xDFFFFFFF), nat64=False))
 def test_an_encoding_changes_nothing_for_other_addresses(spelled: tuple[ipaddress.IPv4Address, str]) -> None:
     plain, host = spelled
     digits = host.translate({ord("。"): ".", ord("｡"): "."})
