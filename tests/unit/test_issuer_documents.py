@@ -15,6 +15,7 @@ import pytest
 from epochal.errors import LauncherUnavailable, OptionError
 from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
+from epochal.service.runtime.person_tokens import _discovered
 from epochal.service.runtime.pod_tokens import PodTokens
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -130,3 +131,13 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
         with pytest.raises(TimeoutError):
             document(url)
         assert time.monotonic() - began < 1.2
+
+
+@pytest.mark.parametrize("keys", ["http://127.0.0.1:8080/internal", "http://[::1]/keys", "HTTP://localhost/keys"])
+def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
+    """Otherwise the control plane sends requests to services of its machine, at a path that the provider chooses."""
+    issuer = "https://idp.example"
+    with pytest.raises(ValueError, match="names keys on this machine"):
+        _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
+    local = "http://localhost:8080"
+    assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys
