@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FIGURES := $(VENV)/.figures
+AUDIT := .venv-audit
 TESTS ?=
 WORKERS ?= auto
 SEEDS ?= 30
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock clean
+.PHONY: help demo test test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,8 +98,14 @@ lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--output-file requirements-figures.lock
 
+# pip-audit has an environment of its own: its requirements are not those of the project.
+audit: ## Known vulnerabilities of the locked packages (needs pypi.org, or api.osv.dev with AUDIT_SERVICE=osv)
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
+		$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
+	@$(AUDIT)/bin/python -m tools.audit $(AUDIT)/bin/pip-audit requirements.lock requirements-figures.lock
+
 clean: ## Remove the environment and everything that was built or cached
-	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) $(AUDIT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Every package at the version and with the hash that the lock file names; then the checkout itself.

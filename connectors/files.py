@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.addresses import check_location
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, current, list_files, list_first
@@ -266,6 +267,7 @@ def _reader(
 ) -> Reader:
     if not path.strip():
         raise OptionError(f"{what} needs a path: a file, a folder or a glob such as 'data/*.json'.")
+    check_location(what, path)
     others = ("path", "format", "schema", "malformed", "recursive")
     return checked_reader(what, format, schema, malformed, options, others, recursive=recursive)
 

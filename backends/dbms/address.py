@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 
-from epochal.addresses import check_server
+from epochal.addresses import check_servers
 from epochal.declarations.names import closest
 from epochal.errors import OptionError
 from epochal.secrets import Secret
@@ -54,7 +54,7 @@ class DatabaseAddress:
         if password is not None and not isinstance(password, Secret):
             raise OptionError(f"{what}: password is given as a secret: password=secret('env:NAME').")
         if parsed.host:
-            check_server(what, parsed.host)
+            check_servers(what, parsed.host)
         dialect = _dialect(what, parsed)
         _check_options(what, dialect, {**parsed.query, **options})
         arguments = tuple(sorted({**parsed.query, **options}.items()))

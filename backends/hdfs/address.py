@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hdfs.client import Client, InsecureClient, TokenClient, _Request
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
 
 from epochal.addresses import check_server
 from epochal.errors import EnvironmentProblem, OptionError
@@ -47,11 +49,23 @@ class HdfsAddress:
         if package.level == logging.NOTSET:
             package.setLevel(logging.WARNING)  # it says every request, which is many times an epoch
         options: dict[str, Any] = {"url": ";".join(self.urls), "timeout": (CONNECT_SECONDS, self.timeout_seconds)}
+        options["session"] = session = Session()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _CheckedAdapter())
         if self.token is not None:
             return _ExactTokenClient(token=self.token.reveal(), **options)
         if self.kerberos:
             return _exact_kerberos_client()(**options)
         return _ExactInsecureClient(user=self.user, **options)
+
+
+class _CheckedAdapter(HTTPAdapter):
+    """Checks the server of each request. A NameNode redirects to DataNodes, and the server chooses the address."""
+
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        """Raises ``OptionError`` in addition to the errors of requests."""
+        check_server("HDFS", urlsplit(request.url or "").hostname or "")
+        return super().send(request, *args, **options)
 
 
 class ExactOperations:
@@ -116,7 +130,10 @@ def address(
     """
     urls = [part.strip().rstrip("/") for part in (url.split(";") if isinstance(url, str) else url) if part.strip()]
     for part in urls:
-        pieces = urlsplit(part)
+        try:
+            pieces = urlsplit(part)
+        except ValueError as error:
+            raise OptionError(f"{what}: {part!r} is not a URL: {error}.") from None
         if pieces.scheme not in ("http", "https") or not pieces.hostname:
             raise OptionError(
                 f"{what}: {part!r} is not a NameNode's WebHDFS address. It is the HTTP one: 'http://namenode:9870'."

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from epochal.addresses import check_server
+from epochal.addresses import check_servers
 from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError
 from epochal.pipeline.options import check_options
 from epochal.secrets import Secret, revealed, without_secrets
@@ -188,8 +188,7 @@ def connection(
     """A connection for ``kafka.source`` or ``kafka.sink``. Raises ``OptionError`` for what cannot be one."""
     if not str(servers).strip():
         raise OptionError(f"{what} needs the brokers' addresses: 'host:9092,other:9092'.")
-    for server in str(servers).split(","):
-        check_server(what, server.strip().rpartition("://")[2].rpartition(":")[0] or server.strip())
+    check_servers(what, str(servers))
     check_options(what, options, allowed)
     for name, value in options.items():
         if name in SECRET_OPTIONS and not isinstance(value, Secret):

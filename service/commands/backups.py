@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import epochal
+from epochal.addresses import check_location
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, NotFound, SnapshotError
 from epochal.faults import declare
@@ -55,16 +56,21 @@ class BackupService:
         worker.register("backups", [making, Verb("prune", Prune, self._prune)])
 
     def create(self, request: Backup, by: str) -> OperationAnswer:
-        """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a place within it."""
+        """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a place within it,
+        ``OptionError`` for one on a metadata service."""
+        check_location("backup", request.to)
         check_apart(self._store.url, SnapshotStore(request.to).url)
         return self._worker.begin("backup", by, lambda session: (None, request))
 
     def plan_pruning(self, request: Prune) -> PruneAnswer:
-        """Raises ``NotFound``, and ``Conflict`` where none of the backups that would stay is whole."""
+        """Raises ``NotFound``, ``OptionError`` as :meth:`create`, and ``Conflict`` where none of the backups that would
+        stay is whole."""
+        check_location("prune", request.place)
         return _pruned(self._pruning(request, lambda said: None))
 
     def prune(self, request: Prune, by: str) -> OperationAnswer:
-        """Raises ``Conflict`` while a backup is being made."""
+        """Raises ``Conflict`` while a backup is being made, ``OptionError`` as :meth:`create`."""
+        check_location("prune", request.place)
         return self._worker.begin("prune", by, lambda session: (None, request))
 
     def _prune(self, claim: Claim, request: Prune) -> PruneAnswer:

@@ -1,41 +1,98 @@
-"""Hosts and addresses: which mean this machine, and where the control plane lets itself be sent to by its callers."""
+"""Addresses that the control plane must not be sent to by its callers, and those that denote this machine."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
+from typing import Final
 from urllib.parse import urlsplit
 
-from epochal.addresses import METADATA, meant_by, written
+import psutil
+
+from epochal.addresses import (
+    METADATA_NAMES,
+    Address,
+    addresses_of,
+    is_link_or_metadata,
+    spellings,
+    with_embedded,
+)
 from epochal.errors import InvalidInput
+
+_THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
+_OF_NO_MACHINE: Final = {4: "240.0.0.1", 6: "100::1"}
+"""Reserved and discard-only addresses."""
 
 
 def check_address(address: str) -> None:
-    """Raises ``InvalidInput`` for an address of this machine, of its link (metadata services of clouds), or of none;
-    however it is written."""
-    for meant in meant_by(address):
+    """Raises ``InvalidInput`` for an address of this machine or its link, a metadata service, a reserved, unspecified
+    or multicast address, and one that a gateway or tunnel translates to such an address. Looks at the interfaces of the
+    machine at each call. Raises ``ValueError`` for other text."""
+    found = with_embedded(ipaddress.ip_address(address))
+    reserved = len(found) == 1 and found[0].is_reserved  # the prefixes that embed addresses are reserved themselves
+    for each in found:
         if (
-            meant.is_loopback
-            or meant.is_link_local
-            or meant.is_unspecified
-            or meant.is_multicast
-            or meant.is_reserved
-            or meant in METADATA
+            reserved
+            or each.is_loopback
+            or each.is_unspecified
+            or each.is_multicast
+            or (isinstance(each, ipaddress.IPv4Address) and (each.is_reserved or each in _THIS_NETWORK))
+            or is_link_or_metadata(each)
+            or is_of_this_machine(each)
         ):
             raise InvalidInput(
-                f"{meant} is an address of the control plane's own machine or link, where nothing is delivered to. "
-                "If that is meant, start the control plane with EPOCHAL_WEBHOOKS_LOCAL=1."
+                f"{each} is an address of the control plane's own machine or link, or a reserved one: nothing is "
+                "delivered there. To allow it, start the control plane with EPOCHAL_WEBHOOKS_LOCAL=1."
             )
 
 
 def check_host(host: str) -> None:
-    """As :func:`check_address`, where the host is an address, in any form that a resolver takes for one, or means this
-    machine; names are not resolved."""
-    name = host.strip("[]").lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        check_address("127.0.0.1")
-    address = written(host)
-    if address is not None:
-        check_address(address)
+    """:func:`check_address` for a host that is an address, in any spelling; raises ``InvalidInput`` for names of this
+    machine and of metadata services, too. Other names are not resolved."""
+    try:
+        names, addresses = spellings(host), addresses_of(host)
+    except ValueError as error:
+        raise InvalidInput(f"{host!r} is not a valid host: {error}.") from None
+    for name in names:
+        if name == "localhost" or name.endswith(".localhost"):
+            check_address("127.0.0.1")
+        if name in METADATA_NAMES:
+            check_address("169.254.169.254")
+    for address in addresses:
+        check_address(str(address))
+
+
+def is_of_this_machine(address: Address) -> bool:
+    """Whether this machine receives what is sent to the address now: an interface has it, or a local route leads to it.
+
+    The kernel decides: a socket can be bound to such addresses only, unless the machine allows any
+    (``net.ipv4.ip_nonlocal_bind``); the interfaces are then listed. Raises ``OSError`` when no socket can be opened.
+    """
+    if not _can_be_bound(str(address), address.version):
+        return False
+    return not _can_be_bound(_OF_NO_MACHINE[address.version], address.version) or str(address) in _of_interfaces()
+
+
+def _can_be_bound(address: str, version: int) -> bool:
+    try:
+        with socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL):
+            return False
+        raise
+    return True
+
+
+def _of_interfaces() -> set[str]:
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        each.address.partition("%")[0]
+        for interface in psutil.net_if_addrs().values()
+        for each in interface
+        if each.family in families
+    }
 
 
 def is_loopback(host: str) -> bool:

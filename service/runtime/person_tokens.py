@@ -53,4 +53,6 @@ def _discovered(issuer: str, document: Callable[[str], dict[str, Any]]) -> str:
     keys = found.get("jwks_uri")
     if not isinstance(keys, str):
         raise ValueError("its discovery document has no `jwks_uri`")
+    if keys.lower().startswith("http:") and not issuer.lower().startswith("http:"):
+        raise ValueError("its discovery document names keys on this machine, where a provider of https has none")
     return keys

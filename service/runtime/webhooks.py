@@ -20,7 +20,7 @@ import httpx
 from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
-from epochal.service.domain.addresses import check_address
+from epochal.service.domain.addresses import check_address, check_host
 from epochal.service.domain.signatures import signature
 from epochal.service.domain.topics import ABORTED, COMMITTED, EXECUTION, Topics
 from epochal.service.runtime.events.bell import Bell
@@ -154,7 +154,7 @@ class WebhookDeliveries:
             raise NotTaken(f"the receiver answered {status}{redirected}", gone=status == _GONE)
 
     async def _status(self, url: httpx.URL, headers: dict[str, str], body: bytes) -> int:
-        """Posts to an address that was looked at: a name that is asked twice may mean two different ones."""
+        """Posts to the address that was checked: a name that is resolved again may lead to another one."""
         address = await address_of(url, self._local)
         async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=ANSWER_SECONDS) as client:
             request = client.build_request(
@@ -162,7 +162,7 @@ class WebhookDeliveries:
                 url.copy_with(host=address),
                 headers={"Host": url.netloc.decode("ascii"), **headers},
                 content=body,
-                extensions={"sni_hostname": url.host},
+                extensions={"sni_hostname": host_of(url)},
             )
             response = await client.send(request, stream=True)
             await response.aclose()  # What a receiver says besides its status is not read.
@@ -187,14 +187,21 @@ class WebhookDeliveries:
 
 
 async def address_of(url: httpx.URL, local: bool) -> str:
-    """Where to deliver. Raises ``InvalidInput`` when one that the host's name means is closed, unless ``local``."""
+    """The address to deliver to: the host's name is resolved once, and the result is what the connection uses. Raises
+    ``InvalidInput`` when one of the addresses is refused, unless ``local``."""
     port = url.port or (443 if url.scheme == "https" else 80)
-    found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(host_of(url), port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
     if not local:
+        check_host(host_of(url))
         for address in addresses:
             check_address(address)
     return addresses[0]
+
+
+def host_of(url: httpx.URL) -> str:
+    """The host as it is sent and resolved: names in ASCII."""
+    return url.raw_host.decode("ascii").strip("[]")
 
 
 def _pause(failures: int) -> float:

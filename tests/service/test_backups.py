@@ -21,6 +21,7 @@ from epochal.snapshots.store import SnapshotStore
 from tests.service import engine_lives as lives
 from tests.service.backups import backed_up, ended, is_sound, restored
 from tests.service.conftest import Plane, free_port
+from tests.service.problems import check_problem
 
 
 def test_a_backup_has_all_that_the_catalog_names_and_a_second_one_copies_only_what_is_new(
@@ -100,6 +101,23 @@ def test_a_place_that_cannot_be_meant_is_refused(plane: Plane, to: str, status: 
     answer = plane.client.post("/v1/backups", json={"to": to.format(store=plane.settings.store_url)})
     assert answer.status_code == status, answer.text
     assert "secret" not in answer.text
+
+
+def test_no_backup_goes_to_a_metadata_service(plane: Plane) -> None:
+    for place in (
+        "http://169.254.169.254/x",
+        "simplecache::ftp://me@0xa9fea9fe:21/x",
+        "webhdfs://[64:ff9b::a9fe:a9fe]/x",
+    ):
+        calls = [
+            ("", {"to": place}),
+            ("/prune", {"place": place, "keep": 1}),
+            ("/prune/plan", {"place": place, "keep": 1}),
+        ]
+        for path, body in calls:
+            answer = plane.client.post(f"/v1/backups{path}", json=body)
+            check_problem(answer, 422, "invalid-option")
+            assert "address of the machine's own link" in answer.json()["detail"]
 
 
 def test_the_place_of_another_installation_is_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from cryptography import x509
 
 from epochal.client.webhooks import verify
 from epochal.contracts.catalog import Failure
 from epochal.errors import Unauthenticated
 from epochal.service.catalog.models import Webhook, WebhookDelivery
 from epochal.service.catalog.webhooks import WebhookRepository
+from epochal.service.domain import addresses
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import webhooks as deliveries
+from tests.service.cli.test_cli_tls import Authority
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.service.problems import check_problem
 from tests.waiting import eventually
@@ -29,17 +36,29 @@ FAILURE = Failure(type="author-error", message="division by zero")
 KINDS = ["epoch.committed", "epoch.aborted", "attempt.failed", "application.failed"]
 
 
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    if ":" not in host:
+        return ThreadingHTTPServer
+    return type("IPv6Server", (ThreadingHTTPServer,), {"address_family": socket.AF_INET6})
+
+
 class Receiver:
     """Answers with the statuses of ``answers``, one each, then with 204; ``taken`` are the events it said 204 to."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, host: str = "127.0.0.1", location: str = "/elsewhere") -> None:
         receiver = self
         self.answers: list[int] = []
         self.asked: list[dict[str, Any]] = []
+        self.paths: list[tuple[str | None, str]] = []
         self.taken: list[dict[str, Any]] = []
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                receiver.paths.append((self.headers["Host"], self.path))
+                self.send_error(404)
+
             def do_POST(self) -> None:
+                receiver.paths.append((self.headers["Host"], self.path))
                 body = self.rfile.read(int(self.headers["content-length"]))
                 verify(SECRET, self.headers["Epochal-Signature"], body)
                 event = json.loads(body)
@@ -49,17 +68,25 @@ class Receiver:
                 if status == 204:
                     receiver.taken.append(event)
                 self.send_response(status)
-                self.send_header("Location", "/elsewhere")
+                self.send_header("Location", location)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = _server_class(host)((host, port), Handler)
+        self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self._server.server_port}/hook?a=b"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
+
+    def encrypt(self, certificate: Path, key: Path, names: list[str | None]) -> None:
+        """Speaks TLS; ``names`` gets the server name of each connection."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.sni_callback = lambda socket, name, context: names.append(name)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -200,6 +227,134 @@ def test_nothing_is_delivered_to_this_machine_unless_that_is_allowed(local: Sett
         answer = plane.client.post("/v1/webhooks", json={"url": "https://me:word@example.com", "kinds": KINDS})
         check_problem(answer, 422, "invalid-input")
     assert receiver.asked == []
+
+
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("target", ["this machine", "http://169.254.169.254/latest/meta-data/"])
+def test_a_redirect_to_a_refused_address_is_not_followed(
+    plane: Plane, receiver: Receiver, status: int, target: str
+) -> None:
+    redirecting = Receiver(location=receiver.url if target == "this machine" else target)
+    redirecting.answers = [status] * 1000
+    try:
+        id = hook(plane, redirecting)
+        plane.application()
+        plane.driver().epoch()
+        eventually(lambda: len(redirecting.asked) >= 2)
+        assert seen(plane, id)["last_error"] == f"the receiver answered {status} (redirects are not followed)"
+        redirecting.answers.clear()
+        eventually(lambda: len(redirecting.taken) == 1)
+    finally:
+        redirecting.close()
+    assert receiver.paths == []
+
+
+def own_addresses() -> list[str]:
+    """One address of an interface per family, neither loopback nor link-local."""
+    found: dict[int, str] = {}
+    for interface in psutil.net_if_addrs().values():
+        for each in interface:
+            if each.family in (socket.AF_INET, socket.AF_INET6):
+                address = ip_address(each.address.partition("%")[0])
+                if not address.is_loopback and not address.is_link_local:
+                    found.setdefault(each.family, str(address))
+    return [*found.values()]
+
+
+def _names(monkeypatch: pytest.MonkeyPatch, answers: Callable[[], list[str]]) -> list[str]:
+    """What resolves ``hooks.example``; the answer lists the look-ups of it so far."""
+    asked: list[str] = []
+    really = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *others: Any, **more: Any) -> Any:
+        if host not in ("hooks.example", b"hooks.example"):
+            return really(host, port, *others, **more)
+        asked.append(str(host))
+        return [item for answer in answers() for item in really(answer, port, *others, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def test_nothing_is_delivered_to_an_interface_of_this_machine(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = own_addresses()
+    if not own:
+        pytest.skip("this machine has the loopback interface alone")
+    receivers = [Receiver(host=address) for address in own]
+    _names(monkeypatch, lambda: own)
+    with running(local.model_copy(update={"webhooks_local": False})) as plane:
+        ids = []
+        for address, receiver in zip(own, receivers, strict=True):
+            host = f"[{address}]" if ":" in address else address
+            answer = plane.client.post("/v1/webhooks", json={"url": f"http://{host}:{receiver.port}/", "kinds": KINDS})
+            check_problem(answer, 422, "invalid-input")
+            ids.append(hook(plane, receiver, url=f"http://hooks.example:{receiver.port}/"))
+        plane.application()
+        plane.driver().epoch()
+        for id in ids:
+            eventually(lambda id=id: bool(seen(plane, id)["state"] == "failing"))
+            assert "an address of the control plane's own machine" in seen(plane, id)["last_error"]
+    for receiver in receivers:
+        receiver.close()
+        assert receiver.paths == []
+
+
+def test_the_address_that_was_checked_is_the_one_connected_to(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that changes between two look-ups (DNS rebinding). An interface stands for another machine."""
+    outside = next((address for address in own_addresses() if "." in address), None)
+    if outside is None:
+        pytest.skip("this machine has the loopback interface alone")
+    monkeypatch.setattr(addresses, "is_of_this_machine", lambda address: False)
+    receiver = Receiver(host=outside)
+    inside = Receiver(receiver.port)
+    answers = [[outside]]
+    asked = _names(monkeypatch, lambda: answers.pop(0) if answers else ["127.0.0.1"])
+    try:
+        with running(local.model_copy(update={"webhooks_local": False})) as plane:
+            id = hook(plane, receiver, url=f"http://hooks.example:{receiver.port}/hook")
+            plane.application()
+            driver = plane.driver()
+            driver.epoch()
+            eventually(lambda: len(receiver.taken) == 1)
+            assert asked == ["hooks.example"], "one look-up for a delivery"
+            assert receiver.paths == [(f"hooks.example:{receiver.port}", "/hook")]
+
+            driver.epoch()
+            eventually(lambda: bool(seen(plane, id)["state"] == "failing"))
+            assert "127.0.0.1 is an address" in seen(plane, id)["last_error"]
+
+            answers += [[outside, "127.0.0.1"]] * 3
+            eventually(lambda: not answers)
+            assert len(receiver.paths) == 1, "one refused address refuses the name"
+            answers += [[outside]] * 3
+            eventually(lambda: len(receiver.taken) == 2)
+    finally:
+        receiver.close()
+        inside.close()
+    assert inside.paths == []
+
+
+def test_a_certificate_is_of_the_name_and_not_of_the_address(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _names(monkeypatch, lambda: ["127.0.0.1"])
+    authority = Authority(tmp_path / "authority")
+    monkeypatch.setattr("certifi.where", lambda: str(authority.file))
+    receivers = [Receiver(), Receiver()]
+    names: list[str | None] = []
+    for receiver, name in zip(receivers, ("hooks.example", "other.example"), strict=True):
+        receiver.encrypt(*authority.issue(name, x509.DNSName(name)), names)
+    try:
+        ids = [hook(plane, each, url=f"https://hooks.example:{each.port}/hook") for each in receivers]
+        plane.application()
+        plane.driver().epoch()
+        eventually(lambda: len(receivers[0].taken) == 1)
+        eventually(lambda: bool(seen(plane, ids[1])["state"] == "failing"))
+        assert "certificate verify failed" in seen(plane, ids[1])["last_error"]
+        assert set(names) == {"hooks.example"} and receivers[1].paths == []
+    finally:
+        for receiver in receivers:
+            receiver.close()
 
 
 @pytest.mark.parametrize("status", [410, 500])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import audit
 from tools.unneeded_packages import needed, unneeded
 
 ROOT = Path(__file__).parents[2]
@@ -121,3 +123,36 @@ def test_java_gets_a_name_for_a_user_who_has_none(java: Path) -> None:
     arguments, preloaded, account = said.stdout.splitlines()
     assert (arguments, preloaded) == ("-version", "libnss_wrapper.so")
     assert account == "epochal:x:1000640000:0::/tmp:/bin/sh"
+
+
+def _audited(tmp_path: Path, answer: str, code: int = 0) -> tuple[int, str]:
+    """The report on what a stand-in for pip-audit prints; it checks the arguments."""
+    program = tmp_path / "pip-audit"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *--require-hashes*"--vulnerability-service osv --requirement a.lock --requirement b.lock") ;;\n'
+        '*) echo "unexpected: $*" >&2; exit 9 ;; esac\n'
+        f"cat <<'END'\n{answer}\nEND\necho 'no connection' >&2\nexit {code}\n"
+    )
+    program.chmod(0o755)
+    return audit.report(str(program), ["a.lock", "b.lock"], "osv")
+
+
+def test_an_audit_of_what_was_not_looked_up_is_no_success(tmp_path: Path) -> None:
+    good = {"name": "idna", "version": "3.20", "vulns": []}
+    found = {"id": "PYSEC-1", "aliases": ["CVE-2024-3651"], "fix_versions": ["3.7"]}
+    bad = {"name": "idna", "version": "3.6", "vulns": [found]}
+    skipped = {"name": "h11", "skip_reason": "Dependency not found on PyPI and could not be audited: h11 (0.16.0)"}
+
+    def of(*packages: object, code: int = 0) -> tuple[int, str]:
+        return _audited(tmp_path, json.dumps({"dependencies": packages, "fixes": []}), code)
+
+    assert of(good) == (0, "1 of 1 packages checked, 0 known vulnerabilities.")
+    code, text = of(good, bad, code=1)
+    assert code == audit.FOUND and text.splitlines()[0] == "idna 3.6: PYSEC-1, CVE-2024-3651; fixed in 3.7"
+    code, text = of(good, skipped)
+    assert code == audit.UNKNOWN and "1 of 2 packages checked" in text and "did not answer for 1 packages (h11)" in text
+    assert of(bad, skipped, code=1)[0] == audit.FOUND
+    assert of()[0] == audit.UNKNOWN
+    code, text = _audited(tmp_path, "", 1)
+    assert code == audit.UNKNOWN and "could not be run against the database 'osv': no connection" in text

@@ -17,7 +17,7 @@ from epochal.errors import LauncherUnavailable, OptionError
 from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
-from epochal.service.runtime.person_tokens import PersonTokens
+from epochal.service.runtime.person_tokens import PersonTokens, _discovered
 from epochal.service.runtime.pod_tokens import PodTokens
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -151,3 +151,13 @@ def test_an_authority_that_is_gone_never_means_the_certificates_of_the_system(tm
     authority.unlink()
     with pytest.raises(FileNotFoundError):
         documents.document("https://localhost:1/keys")
+
+
+@pytest.mark.parametrize("keys", ["http://127.0.0.1:8080/internal", "http://[::1]/keys", "HTTP://localhost/keys"])
+def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
+    """Otherwise the control plane sends requests to services of its machine, at a path that the provider chooses."""
+    issuer = "https://idp.example"
+    with pytest.raises(ValueError, match="names keys on this machine"):
+        _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
+    local = "http://localhost:8080"
+    assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys

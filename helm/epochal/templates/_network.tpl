@@ -14,7 +14,7 @@
 - to:
     - namespaceSelector: {}
     - ipBlock: {cidr: 0.0.0.0/0, except: [169.254.0.0/16, 100.100.100.200/32, 168.63.129.16/32, 192.0.0.192/32]}
-    - ipBlock: {cidr: "::/0", except: ["fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128"]}
+    - ipBlock: {cidr: "::/0", except: ["fe80::/10", "fd00:42::42/128", "fd00:ec2::/32", "fd20:ce::254/128"]}
 {{- end }}
 
 {{- /* Who may call a public port. */ -}}

@@ -51,11 +51,11 @@ class Authority:
             file.write_bytes(own.public_bytes(serialization.Encoding.PEM))
         return file
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate of a server on loopback, and its key."""
+    def issue(self, name: str, server: x509.GeneralName | None = None) -> tuple[Path, Path]:
+        """A certificate of a server on loopback, unless another one is named, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK))])
+        address = x509.SubjectAlternativeName([server or x509.IPAddress(ipaddress.ip_address(LOOPBACK))])
         certificate = self._signed(subject, key.public_key(), address)
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
