@@ -22,7 +22,7 @@ def _page_request(
         Query(
             max_length=30_000,
             description="`next_cursor` of the previous page of the same list. It is signed, and good for the same "
-            "project, path, `key`, `prefix`, `to` and `application`; any other cursor is refused (400 `invalid-cursor`).",
+            "project, path, `key`, `prefix`, `to` and `application`. Another one is refused (400 `invalid-cursor`).",
         ),
     ] = None,
 ) -> PageRequest:

@@ -59,6 +59,18 @@ def test_the_client_finds_every_key(client: Client) -> None:
         client.application("..").get()
 
 
+def test_long_keys_are_scanned_page_by_page(plane: Plane) -> None:
+    """The cursor of a page has the last key of the page in it."""
+    plane.application()
+    driver = StateDriver(plane, tables=(NAMES,))
+    names = [letter * 5_000 for letter in "abc"]
+    driver.epoch((NAMES, [{"name": name, "length": len(name)} for name in names]))
+    token = plane.settings.admin_token_file.read_text().strip()
+    state = Client(plane.settings.url, token=token).application("flights").state("names")
+    state.get(names[0], min_epoch=1)
+    assert [row.key["name"] for row in state.scan_all(limit=1)] == names
+
+
 def test_a_key_in_the_query_answers_as_one_in_the_path(awkward: Plane, client: Client) -> None:
     client.application("flights").state("names").get("a/b", min_epoch=1)
     state = "/v1/applications/flights/state/names/keys"
