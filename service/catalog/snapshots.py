@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
@@ -29,6 +29,14 @@ _NAME = re.compile(
     r"(?:(?P<application>[a-z][-a-z0-9]{0,62}):)?(?:(?P<epoch>[0-9]{1,18})|(?P<name>[a-z][-a-z0-9]{0,62}))"
 )
 _MEANINGS = ("epoch", "savepoint", "tag", "at")
+_OWN = (
+    select(Epoch)
+    .join(Branch, Branch.id == Epoch.branch)
+    .join(Application, Application.id == Branch.application)
+    .where(Epoch.branch == bindparam("branch"), Epoch.epoch == bindparam("epoch"))
+    .where(Application.name == bindparam("application"), Application.deleted_at.is_(None))
+)
+"""An epoch of a branch of an application's own: built once, since look-ups of windows ask for it."""
 
 
 def _other(application: str, named: str | None) -> str:
@@ -249,14 +257,8 @@ class SnapshotRepository:
         For keys that come from outside the catalog. Raises ``NotFound`` for any other key, and for an unknown
         application.
         """
-        own = (
-            select(Epoch)
-            .join(Branch, Branch.id == Epoch.branch)
-            .join(Application, Application.id == Branch.application)
-            .where(Epoch.branch == key.branch, Epoch.epoch == key.epoch)
-            .where(Application.name == application, Application.deleted_at.is_(None))
-        )
-        row = self._session.scalars(own).one_or_none() or self._inherited(application, key)
+        named = {"branch": key.branch, "epoch": key.epoch, "application": application}
+        row = self._session.scalars(_OWN, named).one_or_none() or self._inherited(application, key)
         reference = None if row is None else manifest_of(row)
         if reference is None:
             raise NotFound(f"Application {application!r} has no snapshot {key}.")
