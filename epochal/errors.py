@@ -100,6 +100,12 @@ class InvalidKey(InvalidInput):
     slug = "invalid-key"
 
 
+class InvalidCursor(InvalidInput):
+    """The cursor does not belong to this list."""
+
+    slug = "invalid-cursor"
+
+
 class InvalidArguments(InvalidInput):
     """The arguments of a call do not fit its entry."""
 

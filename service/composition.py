@@ -12,6 +12,7 @@ from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
 from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.commands.annotations import AnnotationService
@@ -136,6 +137,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         store=store,
         files=files,
         authenticator=authenticator,
+        cursor_key=CursorKey(database),
         isolation=isolation,
         metrics=Metrics(
             database,

@@ -45,6 +45,7 @@ from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport
 from epochal.service.api.versions import router as versions
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
@@ -106,6 +107,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         database=database,
         store=store,
         authenticator=Authenticator(database, settings.authentication, settings.oidc),
+        cursor_key=CursorKey(database),
         metrics=Metrics(node=Node(replicas=ReplicaLags(database, replicas))),
         snapshots=directory,
         replicas=replicas,

@@ -20,11 +20,14 @@ from sqlalchemy import insert, update
 from benchmarks.result import Result, at_most, number
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository
+from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution
 from epochal.service.catalog.outcomes import execution_over
 from epochal.service.catalog.standalone import standalone_catalog
+from epochal.service.domain.pages import CursorSeal, PageRequest
 from epochal.service.domain.settings import Kept
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from epochal.wire.projects import DEFAULT_PROJECT
 
 EPOCHS, ABORTED_EVERY, VERSIONS = 100_000, 500, 5
 TIMES = 7
@@ -47,7 +50,7 @@ def run(folder: Path) -> list[Result]:
         plane.restart()
         empty = number("start, empty", time.monotonic() - start, "s", "what the others are compared with")
         plane.process.stop()
-        url = f"sqlite:///{plane.home / 'catalog.sqlite'}"
+        url = _catalog(plane)
         write_history(url, EPOCHS)
         results = [empty, *_measured(plane, "a row each")]
         plane.process.stop()
@@ -63,7 +66,7 @@ def _measured(plane: ControlPlane, how: str) -> list[Result]:
     results = [at_most(f"start, {how}", time.monotonic() - start, 3, "s", f"{EPOCHS:,} epochs, from the command on")]
     with client_of(plane) as client:
         for name, (path, query) in PAGES.items():
-            milliseconds = median(_milliseconds(client, path, _encoded(query)) for _ in range(TIMES))
+            milliseconds = median(_milliseconds(client, path, _encoded(plane, path, query)) for _ in range(TIMES))
             results.append(at_most(f"{name}, {how}", milliseconds, 100, "ms", digits=1))
     return results
 
@@ -74,10 +77,17 @@ def _milliseconds(client: httpx.Client, path: str, query: dict[str, Any]) -> flo
     return (time.monotonic() - start) * 1e3
 
 
-def _encoded(query: dict[str, Any]) -> dict[str, Any]:
-    from epochal.service.domain.pages import encode
+def _encoded(plane: ControlPlane, path: str, query: dict[str, Any]) -> dict[str, Any]:
+    if "cursor" not in query:
+        return query
+    database = Database(_catalog(plane))
+    seal = CursorSeal(CursorKey(database).get(), (DEFAULT_PROJECT, f"/v1/applications/{NAME}/{path}"))
+    database.close()
+    return query | {"cursor": PageRequest(query["limit"], None, seal).following(query["cursor"])}
 
-    return query | {"cursor": encode(query["cursor"])} if "cursor" in query else query
+
+def _catalog(plane: ControlPlane) -> str:
+    return f"sqlite:///{plane.home / 'catalog.sqlite'}"
 
 
 @contextmanager

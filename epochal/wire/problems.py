@@ -22,6 +22,7 @@ BAD_REQUEST = "bad-request"
 STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.EpochalError: 500,
     errors.InvalidInput: 422,
+    errors.InvalidCursor: 400,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.SnapshotExpired: 410,

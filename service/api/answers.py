@@ -113,7 +113,7 @@ def _of_shape(endpoint: object, method: str, operation: Mapping[str, Any]) -> It
     if any(parameter["in"] == "path" for parameter in parameters):
         yield errors.NotFound
     if any(parameter["name"] == "cursor" for parameter in parameters):
-        yield errors.InvalidInput
+        yield errors.InvalidCursor
     if changes_something(endpoint) and method != "GET":
         yield from (errors.OutcomeUnknown, errors.Conflict, errors.InvalidInput, IdempotencyKeyReused)
         yield from (errors.CallInProgress, errors.CallOutcomeUnknown)

@@ -9,6 +9,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.installations import CursorKey
 from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.applications import ApplicationQueries
@@ -72,6 +73,7 @@ class QueryNode:
     database: Database
     store: LineageStore
     authenticator: Authenticator
+    cursor_key: CursorKey
     metrics: Metrics
 
     snapshots: Snapshots

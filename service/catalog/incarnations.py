@@ -85,7 +85,9 @@ class IncarnationRepository:
     def begin(self, token: UserToken) -> list[Standing]:
         """``token``: the new admin token; every other one is revoked. Each application, with whether it ran."""
         moment = self._incarnation.moment
-        row = InstallationRepository(self._session).ensure()
+        installation = InstallationRepository(self._session)
+        row = installation.ensure()
+        installation.new_cursor_key(row)
         row.incarnation, row.store = self._incarnation.id, self._incarnation.store
         row.restored_from, row.restored_at = self._incarnation.source, moment
         self._revoke_tokens(token)

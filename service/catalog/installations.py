@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.epoch import State
+from epochal.errors import CatalogUnavailable
 from epochal.service.catalog.models import Epoch, Installation
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 
+if TYPE_CHECKING:
+    from epochal.service.catalog.database import Database
+
 _ROW = 1
+_KEY_BYTES = 32
 
 
 class InstallationRepository:
@@ -33,7 +40,14 @@ class InstallationRepository:
             row.oldest_reader = oldest_reader
             self._session.add(row)
             self._session.flush()
+        if row.cursor_key is None:
+            self.new_cursor_key(row)
         return row
+
+    def new_cursor_key(self, row: Installation) -> None:
+        """Cursors that were signed before are refused from now on."""
+        row.cursor_key = secrets.token_bytes(_KEY_BYTES)
+        self._session.flush()
 
     def newest_snapshots(self, most: int) -> Sequence[ManifestReference]:
         """Those that were decided last and are not collected: the store has them, if it is this catalog's."""
@@ -47,3 +61,21 @@ class InstallationRepository:
             ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
             for branch, epoch, path, sha256 in self._session.execute(query)
         ]
+
+
+class CursorKey:
+    """The secret that signs cursors, read once. Safe to use from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._key: bytes | None = None
+
+    def get(self) -> bytes:
+        """Raises ``CatalogUnavailable``, also before a control plane of this version has started."""
+        if self._key is None:
+            with self._database.reading() as session:
+                row = InstallationRepository(session).find()
+                self._key = None if row is None else row.cursor_key
+        if self._key is None:
+            raise CatalogUnavailable("The catalog has no key for cursors. Start a control plane of this version on it.")
+        return self._key

@@ -106,12 +106,13 @@ class LineageRepository:
         """Snapshots of these branches, newest first."""
         rows: list[Epoch] = []
         order = attrgetter("prepared_at", "branch", "epoch")
+        after = page.after(datetime, str, int)
         for branch in branches:
             # Of each as many as could be on the page: by an index, however many there are.
             query = select(Epoch).where(
                 Epoch.branch == branch, Epoch.prepared_at.is_not(None), Epoch.state.in_(_STATES)
             )
-            if (after := page.after(datetime, str, int)) is not None:
+            if after is not None:
                 query = query.where(_is_before(branch, *after))
             if len(rows) > page.limit:
                 query = query.where(Epoch.prepared_at >= rows[-1].prepared_at)

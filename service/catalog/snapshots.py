@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
@@ -29,6 +29,14 @@ _NAME = re.compile(
     r"(?:(?P<application>[a-z][-a-z0-9]{0,62}):)?(?:(?P<epoch>[0-9]{1,18})|(?P<name>[a-z][-a-z0-9]{0,62}))"
 )
 _MEANINGS = ("epoch", "savepoint", "tag", "at")
+_OWN = (
+    select(Epoch)
+    .join(Branch, Branch.id == Epoch.branch)
+    .join(Application, Application.id == Branch.application)
+    .where(Epoch.branch == bindparam("branch"), Epoch.epoch == bindparam("epoch"))
+    .where(Application.name == bindparam("application"), Application.deleted_at.is_(None))
+)
+"""An epoch of a branch of an application's own: built once, since look-ups of windows ask for it."""
 
 
 def _other(application: str, named: str | None) -> str:
@@ -243,7 +251,30 @@ class SnapshotRepository:
         query = select(Epoch).where(Epoch.branch == application.branch, Epoch.state == State.PREPARED.value)
         return self._session.scalars(query.order_by(Epoch.epoch)).all()
 
+    def of_application(self, application: str, key: EpochKey) -> ManifestReference:
+        """The manifest of a snapshot of the application's lineage, or of a branch that a rollback left.
+
+        For keys that come from outside the catalog. Raises ``NotFound`` for any other key, and for an unknown
+        application.
+        """
+        named = {"branch": key.branch, "epoch": key.epoch, "application": application}
+        row = self._session.scalars(_OWN, named).one_or_none() or self._inherited(application, key)
+        reference = None if row is None else manifest_of(row)
+        if reference is None:
+            raise NotFound(f"Application {application!r} has no snapshot {key}.")
+        return reference
+
+    def _inherited(self, application: str, key: EpochKey) -> Epoch | None:
+        """An epoch from which a branch of the application was forked, or one before it."""
+        owner = ApplicationRepository(self._session).named(application)
+        for branch in self._session.scalars(select(Branch).where(Branch.application == owner.id)):
+            for segment in segments(self._session, branch):
+                if segment.branch.id == key.branch and (segment.last is None or key.epoch <= segment.last):
+                    return self.find(key)
+        return None
+
     def reference(self, key: EpochKey) -> ManifestReference:
+        """The manifest of a snapshot that the catalog names."""
         row = self.find(key)
         reference = None if row is None else manifest_of(row)
         if reference is None:

@@ -399,8 +399,9 @@ class Snapshots(Protocol):
     def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
         """What the catalog knows of the making of snapshots, by key; unknown ones are left out."""
 
-    def reference(self, key: EpochKey) -> ManifestReference:
-        """The manifest of a prepared or committed epoch of any branch. ``NotFound``."""
+    def reference(self, application: str, key: EpochKey) -> ManifestReference:
+        """The manifest of a prepared or committed epoch of the application's lineage, or of a branch that a rollback
+        left. ``NotFound`` for any other key, and for an unknown application."""
 
     def record(self, application: str, epoch: int) -> EpochRecord:
         """One epoch of the application's lineage, in any state. ``NotFound``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -11,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import InvalidInput, NotFound, SchemaError
+from epochal.errors import NotFound, SchemaError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.expiry import expiring
-from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.pages import PageRequest, decoded_key, encoded_key
 from epochal.service.domain.ports import Making, Snapshots
 from epochal.service.queries.diff_rows import rows_of
 from epochal.service.queries.state.window_lookups import pane_note
@@ -85,16 +83,16 @@ class DiffService:
             found = _difference(pair, table)
             if not any(declared.queryable for declared in (found.before, found.after) if declared is not None):
                 raise NotFound(f"State {table!r} of {application!r} is not queryable; declare it with queryable=True.")
-            first = 0 if after is None else bisect_right(found.keys, _last_key(after[0]), key=lambda key: key.as_py())
+            first = 0 if after is None else bisect_right(found.keys, decoded_key(after[0]), key=lambda key: key.as_py())
             end = min(first + page.limit, len(found.keys))
-            last = base64.b64encode(found.keys[end - 1].as_py()).decode() if end < len(found.keys) else None
+            last = encoded_key(found.keys[end - 1].as_py()) if end < len(found.keys) else None
             return DiffRows(
                 table=table,
                 source=pair.left.reference.key,
                 target=pair.right.reference.key,
                 compared=list(found.compared),
                 items=rows_of(found, first, end),
-                next_cursor=None if last is None else encode(last),
+                next_cursor=None if last is None else page.following(last),
                 since=_since(found),
                 note=_pane_note(found),
             )
@@ -207,10 +205,3 @@ def _since(found: TableDifference) -> dict[str, int] | None:
 def _pane_note(found: TableDifference) -> str | None:
     table = found.after or found.before
     return None if table is None else pane_note(table)
-
-
-def _last_key(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise InvalidInput("The cursor is not one of this list; leave it out to start from the beginning.") from None

@@ -63,9 +63,9 @@ class SnapshotDirectory:
         with self._database.reading() as session:
             return LineageRepository(session).makings(keys)
 
-    def reference(self, key: EpochKey) -> ManifestReference:
+    def reference(self, application: str, key: EpochKey) -> ManifestReference:
         with self._database.reading() as session:
-            return SnapshotRepository(session).reference(key)
+            return SnapshotRepository(session).of_application(application, key)
 
     def record(self, application: str, epoch: int) -> EpochRecord:
         with self._database.reading() as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     authoring,
     clock,
+    cursors,
     engine,
     event_time,
     events,
@@ -44,5 +45,6 @@ SUBJECTS = (
     meanings,
     validation,
     authoring,
+    cursors,
 )
 """Whose mutants are declared by being imported."""

@@ -25,6 +25,7 @@ from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.lineage import LineageAnswer
+from tests.service.cursors import SEAL
 
 FEW, MANY = 200, 20_000
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -180,7 +181,7 @@ def test_a_lineage_adds_up_only_what_has_come_since(tmp_path: Path) -> None:
     service = LineageService(history.database, store)
 
     def read(service: LineageService) -> LineageAnswer:
-        return service.read("flights", PageRequest(limit=100, cursor=None), Wish(fold=True, slices=False))
+        return service.read("flights", PageRequest(100, None, SEAL), Wish(fold=True, slices=False))
 
     def summed(service: LineageService) -> tuple[LineageAnswer, int]:
         with history.watched() as work:

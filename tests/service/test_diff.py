@@ -141,7 +141,7 @@ REFUSED = [
     ("1/diff?to=other:1", 422, "invalid-input"),
     ("1/diff/nothing?to=2", 404, "not-found"),
     ("1/diff/hidden?to=2", 404, "not-found"),
-    ("1/diff/delays?to=2&cursor=x", 422, "invalid-input"),
+    ("1/diff/delays?to=2&cursor=x", 400, "invalid-cursor"),
 ]
 
 

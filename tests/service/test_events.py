@@ -35,6 +35,7 @@ from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.expiry import CatalogExpiry
 from tests.catalogs import new_sqlite_catalog
+from tests.service.cursors import SEAL
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -389,6 +390,6 @@ def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:
 
     assert sorted(entry.number for entry in read(database)) == [5, *range(2_401, 2_501)]
     with database.reading() as session:
-        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None), "default").rows] == [
+        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None, SEAL), "default").rows] == [
             "young"
         ]

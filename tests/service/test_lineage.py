@@ -184,7 +184,7 @@ def test_bad_questions(plane: Plane, tree: Driver) -> None:
         assert plane.client.get(LINEAGE, params=query).status_code == 422
     unfolded = plane.get(LINEAGE, limit=1)["next_cursor"]
     refused = plane.client.get(LINEAGE, params={"fold": True, "cursor": unfolded})
-    assert (refused.status_code, refused.json()["type"]) == (422, "urn:epochal:problem:invalid-input")
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:epochal:problem:invalid-cursor")
 
 
 @pytest.mark.long  # how runs are folded, the tests above say

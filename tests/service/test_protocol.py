@@ -88,11 +88,9 @@ def test_odd_names_are_not_found(plane: Plane, path: str) -> None:
     assert plane.client.get(path).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "query", [{"limit": 0}, {"limit": 501}, {"limit": "x"}, {"cursor": "x"}, {"cursor": "WzFd"}, {"cursor": "W10"}]
-)
-def test_bad_paging_is_refused(plane: Plane, query: dict[str, Any]) -> None:
-    assert plane.client.get("/v1/applications", params=query).status_code == 422
+@pytest.mark.parametrize("limit", [0, 501, "x"])
+def test_bad_limits_are_refused(plane: Plane, limit: Any) -> None:
+    assert plane.client.get("/v1/applications", params={"limit": limit}).status_code == 422
 
 
 def test_unforeseen_errors_show_nothing_but_an_id(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:

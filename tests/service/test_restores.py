@@ -24,6 +24,7 @@ from epochal.errors import (
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
 from epochal.service.catalog.incarnations import LEAP
+from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.models import Branch, Execution
 from epochal.service.commands.restore import Restore
 from epochal.service.domain.settings import Settings
@@ -60,10 +61,14 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
         thread.join()
         lives.live(plane, "ahead", inputs, tmp_path / "ahead", 2)
         old_token = settings.admin_token_file.read_text().strip()
+        old_cursors = plane.control.cursor_key.get()
     assert is_sound(place)
     shutil.rmtree(settings.data)
 
     report = restored(settings, place)
+    database = Database(settings.database_url)
+    assert old_cursors != CursorKey(database).get()
+    database.close()
     assert {row.name for row in report.applications} == {"ahead", "behind"}
     assert all(row.ran and not row.started for row in report.applications)
     epoch = next(row.epoch for row in report.applications if row.name == "ahead")

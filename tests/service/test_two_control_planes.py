@@ -379,3 +379,12 @@ def test_a_log_whose_keeper_was_killed_is_kept_by_the_next(here: Plane, there: P
         session.execute(update(StoreFile).where(StoreFile.bytes.is_(None)).values(expires_at=now() - timedelta(1)))
     here.control.files.sweep()
     assert len(store(here).list("logs")) == 1
+
+
+def test_a_page_goes_on_at_another_control_plane(here: Plane, there: Plane) -> None:
+    for name in ("first", "second"):
+        here.application(name, start=False)
+    page = here.get("/v1/applications", limit=1)
+    rest = there.get("/v1/applications", limit=1, cursor=page["next_cursor"])
+    assert [item["name"] for item in (*page["items"], *rest["items"])] == ["first", "second"]
+    assert rest["next_cursor"] is None

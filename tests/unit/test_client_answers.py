@@ -116,7 +116,8 @@ def test_every_error_of_the_root_comes_back_as_itself() -> None:
 def test_a_status_that_is_written_is_read_as_an_error_that_is_written_with_it() -> None:
     for status in set(STATUSES.values()):
         error = error_of_problem(Problem(type=PREFIX + "something-newer", title="", status=status, detail="x"))
-        assert STATUSES[type(error)] == status
+        # 400 is also the status of requests that cannot be read, so its unknown types are no cursors.
+        assert STATUSES[type(error)] == status or (status, type(error)) == (400, InvalidInput)
 
 
 def test_a_problem_of_a_later_version_is_understood() -> None:

@@ -166,7 +166,8 @@ class Installation(Base):
 
     ``id`` stays for ever; each restore makes another ``incarnation``, so that what was before it is recognised. Both
     stand in the store, too (``snapshots/ownership.py``). ``store``: where that was at the last start.
-    ``oldest_reader``: the oldest version of Epochal that can work on these tables.
+    ``oldest_reader``: the oldest version of Epochal that can work on these tables. ``cursor_key``: the secret with
+    which all control planes and query nodes sign cursors; null until a start makes it.
     """
 
     __tablename__ = "installation"
@@ -176,6 +177,7 @@ class Installation(Base):
     incarnation: Mapped[str] = mapped_column(String(32))
     store: Mapped[str | None] = mapped_column(Text)
     oldest_reader: Mapped[str | None] = mapped_column(String(32))
+    cursor_key: Mapped[bytes | None] = mapped_column(LargeBinary)
     restored_from: Mapped[str | None] = mapped_column(Text)
     restored_at: Mapped[datetime | None]
     created_at: Mapped[datetime]

@@ -12,7 +12,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
-from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.service.queries.lineage.slices import with_slices
@@ -71,7 +71,7 @@ def _folded(
             entries.append(Entry(rows[item.key], folded=folded.get(item.key)))
         else:
             entries += _of_run(repository, item, folded, summaries)
-    following = encode(*place_of(shown[-1])) if more else None
+    following = page.following(*place_of(shown[-1])) if more else None
     return _answer(session, application, Assembly(session, branches, entries), following), entries
 
 

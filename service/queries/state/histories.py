@@ -10,7 +10,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, SnapshotExpired
 from epochal.service.domain.expiry import expiring
-from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import Making, Snapshots
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.instance_lookups import instance_format
@@ -53,7 +53,7 @@ class Histories:
     def history(self, application: str, table: str, key: str, read: ReadFrom, page: PageRequest) -> KeyHistory:
         """Every change of a key, newest first. ``key`` as in a path: full, or the operator's of list and map state."""
         subject = self._subject(application, table, key, read)
-        start = self._position(page) or HistoryPosition(subject.reference)
+        start = self._position(application, page) or HistoryPosition(subject.reference)
         found = self._page(subject, start, page.limit)
         following = found.following
         return KeyHistory(
@@ -62,7 +62,7 @@ class Histories:
             branch=start.reference.branch,
             epoch=start.reference.epoch,
             items=self._items(found.changes),
-            next_cursor=None if following is None else _cursor(following),
+            next_cursor=None if following is None else _cursor(following, page),
             known_since=None if found.expired is None else found.expired.since,
             note=pane_note(subject.table),
         )
@@ -118,13 +118,13 @@ class Histories:
             raise found.expired.missing  # nobody collected it: the store is damaged
         return found
 
-    def _position(self, page: PageRequest) -> HistoryPosition | None:
+    def _position(self, application: str, page: PageRequest) -> HistoryPosition | None:
         after = page.after(str, int, int, str, int)
         if after is None:
             return None
         branch, epoch, skip, of_bases, at = after
-        bases = self._snapshots.reference(EpochKey(of_bases, at)) if of_bases else None
-        return HistoryPosition(self._snapshots.reference(EpochKey(branch, epoch)), max(skip, 0), bases)
+        bases = self._snapshots.reference(application, EpochKey(of_bases, at)) if of_bases else None
+        return HistoryPosition(self._snapshots.reference(application, EpochKey(branch, epoch)), max(skip, 0), bases)
 
     def _items(self, changes: Sequence[KeyChange]) -> list[HistoryItem]:
         makings = self._snapshots.makings({change.manifest.key for change in changes})
@@ -163,7 +163,7 @@ def _item(change: KeyChange, making: Making | None) -> HistoryItem:
     )
 
 
-def _cursor(position: HistoryPosition) -> str:
+def _cursor(position: HistoryPosition, page: PageRequest) -> str:
     bases = position.bases
     of_bases = ("", 0) if bases is None else (bases.branch, bases.epoch)
-    return encode(position.reference.branch, position.reference.epoch, position.skip, *of_bases)
+    return page.following(position.reference.branch, position.reference.epoch, position.skip, *of_bases)

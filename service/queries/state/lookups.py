@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -142,13 +143,14 @@ class Lookups:
     def _windows(self, application: str, format: WindowFormat, reader: Reader, path_key: str) -> PointAnswer:
         """The open windows of one key, or one of them, merged of the panes of the key. May block."""
         key = format.keys.path_key(path_key)
+        fired = partial(self._fire, application, format)
         if format.is_one(key):
             batch = reader.get_many(format.panes_of(key))
-            at, found = batch.at, format.windows(format.panes_of(key), batch.values, self._fire(format, batch.at))
+            at, found = batch.at, format.windows(format.panes_of(key), batch.values, fired(batch.at))
         else:
             scanned = reader.scan(format.owner(key))
             at, rows = scanned.at, scanned.rows
-            found = format.windows([key for key, _ in rows], [row for _, row in rows], self._fire(format, at))
+            found = format.windows([key for key, _ in rows], [row for _, row in rows], fired(at))
         windows = format.chosen(key, found)
         if not windows:
             raise KeyNotFound(
@@ -161,7 +163,7 @@ class Lookups:
         self, application: str, format: InstanceFormat, reader: Reader, key: Sequence[Any], path_key: str
     ) -> PointAnswer:
         """One key in all instances. May block."""
-        at, (rows,) = self._in_instances(format, reader, [key])
+        at, (rows,) = self._in_instances(application, format, reader, [key])
         instances = format.instances(rows)
         if not instances:
             raise KeyNotFound(
@@ -172,56 +174,62 @@ class Lookups:
         return PointAnswer(format.key_json(key), at, content, False, etag(content + each), each)
 
     def _batch_of_instances(
-        self, format: InstanceFormat, reader: Reader, keys: Sequence[dict[str, Any]]
+        self, application: str, format: InstanceFormat, reader: Reader, keys: Sequence[dict[str, Any]]
     ) -> BatchAnswer:
         """Keys of all instances, whose values are merged. May block."""
-        at, rows = self._in_instances(format, reader, [format.key_of(key) for key in keys])
+        at, rows = self._in_instances(application, format, reader, [format.key_of(key) for key in keys])
         return BatchAnswer(at, [orjson.dumps(value) for value in format.together(rows)])
 
     def _in_instances(
-        self, format: InstanceFormat, reader: Reader, keys: Sequence[Sequence[Any]]
+        self, application: str, format: InstanceFormat, reader: Reader, keys: Sequence[Sequence[Any]]
     ) -> tuple[EpochKey, list[list[bytes | None]]]:
         """Of each key its rows in all instances that the snapshot which answers has, in their order."""
         while True:
             at = reader.get_many([]).at
-            number = self._replicas.store.read_manifest(self._snapshots.reference(at)).parallelism
+            reference = self._snapshots.reference(application, at)
+            number = self._replicas.store.read_manifest(reference).parallelism
             format.check_number(keys, number)
             found = reader.get_many([encoded for key in keys for encoded in format.keys(key, number)])
             if found.at == at:  # otherwise the replica has moved on, perhaps to other instances
                 rows = iter(found.values)
                 return at, [list(islice(rows, number)) for _ in keys]
 
-    def _batch_of_windows(self, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+    def _batch_of_windows(
+        self, application: str, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]
+    ) -> BatchAnswer:
         """All panes of all windows that are asked for are read at once. May block."""
         named = [format.key_of(key) for key in keys]
         format.check_number(named)
         panes = [format.panes_of(key) for key in named]
         found = reader.get_many(list(chain.from_iterable(panes)))
-        fire, values, answers = self._fire(format, found.at), iter(found.values), []
+        fire, values, answers = self._fire(application, format, found.at), iter(found.values), []
         for key, mine in zip(named, panes, strict=True):
             windows = format.chosen(key, format.windows(mine, list(islice(values, len(mine))), fire))
             answers.append(orjson.dumps(format.value(windows[-1]) if windows else None))
         return BatchAnswer(found.at, answers)
 
-    def _fire(self, format: WindowFormat, at: EpochKey) -> int | None:
+    def _fire(self, application: str, format: WindowFormat, at: EpochKey) -> int | None:
         """The watermark up to which windows have closed at a snapshot."""
-        clock = clock_of(self._replicas.store.read_manifest(self._snapshots.reference(at)), format.table.id)
+        reference = self._snapshots.reference(application, at)
+        clock = clock_of(self._replicas.store.read_manifest(reference), format.table.id)
         return None if clock is None else clock.event
 
     async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
         """Many keys, each an object by column name; all values are of one epoch."""
         format, reader = await self.reader(application, table, read)
-        answer = await self._batch(format, reader, keys)
+        answer = await self._batch(application, format, reader, keys)
         since = reader.since(answer.at)
         return replace(answer, since=since) if since else answer
 
-    async def _batch(self, format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]) -> BatchAnswer:
+    async def _batch(
+        self, application: str, format: RowFormat, reader: Reader, keys: Sequence[dict[str, Any]]
+    ) -> BatchAnswer:
         windows = window_format(format.table)
         if windows is not None:
-            return await asyncio.to_thread(self._batch_of_windows, windows, reader, keys)
+            return await asyncio.to_thread(self._batch_of_windows, application, windows, reader, keys)
         instances = instance_format(format.table)
         if instances is not None and instances.names_all(keys):
-            return await asyncio.to_thread(self._batch_of_instances, instances, reader, keys)
+            return await asyncio.to_thread(self._batch_of_instances, application, instances, reader, keys)
         return await asyncio.to_thread(_batch, format, reader, keys)
 
     async def batch_columns(

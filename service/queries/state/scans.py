@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,8 +10,7 @@ import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import InvalidInput
-from epochal.service.domain.pages import PageRequest, encode
+from epochal.service.domain.pages import PageRequest, check_cursor, decoded_key, encoded_key
 from epochal.service.domain.ports import Snapshots
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import Lookups
@@ -23,8 +20,6 @@ from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.state.key_codec import FORM
 from epochal.wire.histories import Scan, ScannedRow
-
-_NO_CURSOR = "The cursor is not one of this list; leave it out to start from the beginning."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +47,14 @@ class Scans:
         The first page is of the epoch that ``read`` means; those after it are of the same one.
         """
         format, found, since = await self._found(application, table, prefix, read, page)
-        return await asyncio.to_thread(_objects, table, format, found, since, read, page.limit)
+        return await asyncio.to_thread(_objects, table, format, found, since, read, page)
 
     async def columns(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
     ) -> ScannedColumns:
         """As :meth:`scan`, as columns (:meth:`RowFormat.row_columns`)."""
         format, found, since = await self._found(application, table, prefix, read, page)
-        return await asyncio.to_thread(_columns, format, found, since, page.limit)
+        return await asyncio.to_thread(_columns, format, found, since, page)
 
     async def _found(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
@@ -93,10 +88,9 @@ class Scans:
     def _reference(self, application: str, at: EpochKey, read: ReadFrom) -> ManifestReference:
         """The snapshot of a cursor: one of this application's, still there, and perhaps not committed yet."""
         if read.isolation == "read_uncommitted":
-            return self._snapshots.reference(at)
+            return self._snapshots.reference(application, at)
         reference = self._snapshots.resolve(application, epoch=at.epoch)
-        if reference.key != at:
-            raise InvalidInput(_NO_CURSOR)
+        check_cursor(reference.key == at)
         return reference
 
 
@@ -107,31 +101,30 @@ def _section(format: RowFormat, prefix: str, after: bytes | None, limit: int) ->
 
 
 def _objects(
-    table: str, format: RowFormat, found: Scanned, since: Mapping[str, int], read: ReadFrom, limit: int
+    table: str, format: RowFormat, found: Scanned, since: Mapping[str, int], read: ReadFrom, page: PageRequest
 ) -> Scan:
     return Scan(
         table=table,
         branch=found.at.branch,
         epoch=found.at.epoch,
         isolation=read.isolation,
-        items=[ScannedRow(**row) for row in format.row_objects(found.rows[:limit])],
-        next_cursor=_cursor(found, limit),
+        items=[ScannedRow(**row) for row in format.row_objects(found.rows[: page.limit])],
+        next_cursor=_cursor(found, page),
         since=dict(since) or None,
         note=pane_note(format.table),
     )
 
 
-def _columns(format: RowFormat, found: Scanned, since: Mapping[str, int], limit: int) -> ScannedColumns:
-    rows = format.row_columns(found.rows[:limit])
-    return ScannedColumns(found.at, rows, _cursor(found, limit), pane_note(format.table), since)
+def _columns(format: RowFormat, found: Scanned, since: Mapping[str, int], page: PageRequest) -> ScannedColumns:
+    rows = format.row_columns(found.rows[: page.limit])
+    return ScannedColumns(found.at, rows, _cursor(found, page), pane_note(format.table), since)
 
 
-def _cursor(found: Scanned, limit: int) -> str | None:
+def _cursor(found: Scanned, page: PageRequest) -> str | None:
     """Of the page after this one."""
-    if len(found.rows) <= limit:
+    if len(found.rows) <= page.limit:
         return None
-    last = base64.b64encode(found.rows[limit - 1][0]).decode()
-    return encode(found.at.branch, found.at.epoch, FORM, last)
+    return page.following(found.at.branch, found.at.epoch, FORM, encoded_key(found.rows[page.limit - 1][0]))
 
 
 def _position(page: PageRequest) -> tuple[str, int, bytes] | None:
@@ -140,9 +133,5 @@ def _position(page: PageRequest) -> tuple[str, int, bytes] | None:
     if after is None:
         return None
     branch, epoch, form, key = after
-    try:
-        if form == FORM:
-            return branch, epoch, base64.b64decode(key, validate=True)
-    except binascii.Error:
-        pass
-    raise InvalidInput(_NO_CURSOR)
+    check_cursor(form == FORM)  # an earlier version may have issued it
+    return branch, epoch, decoded_key(key)
