@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -152,10 +153,13 @@ def test_get_does_not_wait_for_a_key_that_is_missing_or_for_the_past(script: Scr
     assert not script.steps
 
 
-def test_a_document_for_programs_has_no_such_lines(script: Script) -> None:
+def test_with_json_the_lines_are_on_standard_error_and_the_document_alone_on_standard_output(script: Script) -> None:
     script.then(late(answer(200, {"items": []})))
     results, notes = run("ps", "--json")
-    assert '"items": []' in results and notes == ""
+    assert json.loads(results)["items"] == []
+    assert "Waiting for the control plane at" in notes.splitlines()[0]
+    script.then(answer(200, {"items": []}))
+    assert run("ps", "--json")[1] == ""
 
 
 def test_a_quick_answer_prints_nothing(script: Script) -> None:
@@ -163,12 +167,13 @@ def test_a_quick_answer_prints_nothing(script: Script) -> None:
     assert run("ps")[1] == ""
 
 
+@pytest.mark.parametrize("as_json", [False, True])
 def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(output, "REPEATED_SECONDS", 0.1)
-    made = Output.make(as_json=False)
+    made = Output.make(as_json)
     with made.busy("Starting orders") as progress, made.answered("http://elsewhere"):
         progress("starting")
         time.sleep(0.1)
