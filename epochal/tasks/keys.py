@@ -16,6 +16,8 @@ from epochal.state.table import Column
 from epochal.tasks.values import column_of, garbage_collection_paused, python_values
 
 Maker = Callable[[Iterable[Any]], Any]
+KeyText = Callable[[int], str]
+"""The key of a row as messages show it; called only when a computation has failed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,12 @@ class KeyChunk:
 def key_text(columns: Sequence[Column], values: Iterable[Any]) -> str:
     """``(origin='JFK', destination='LAX')``."""
     return f"({', '.join(f'{column.name}={value!r}' for column, value in zip(columns, values, strict=True))})"
+
+
+def key_shown(rows: pa.Table, position: int) -> str:
+    """The values of one row as :func:`key_text`."""
+    values = ", ".join(f"{name}={rows[name][position].as_py()!r}" for name in rows.column_names)
+    return f"({values})"
 
 
 def named_rows(kind: str, rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Any]:

@@ -22,6 +22,7 @@ from epochal.cli.main import app, main
 from epochal.cli.output import Output
 from tests.manifests import plain_manifest
 from tests.service.scripted_answers import Script, answer, problem, scripted
+from tests.waiting import eventually
 
 NOW = "2026-01-01T00:00:00Z"
 QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12
@@ -174,13 +175,18 @@ def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(output, "REPEATED_SECONDS", 0.1)
     made = Output.make(as_json)
+    shown: list[str] = []
+
+    def has(line: str) -> bool:
+        shown.extend(capsys.readouterr().err.splitlines())
+        return line in shown
+
     with made.busy("Starting orders") as progress, made.answered("http://elsewhere"):
         progress("starting")
-        time.sleep(0.1)
+        eventually(lambda: has("Starting orders .. starting"))
         progress("running")
-        time.sleep(0.1)
-    first, second, *_ = capsys.readouterr().err.splitlines()
-    assert (first, second) == ("Starting orders .. starting", "Starting orders .. running")
+        eventually(lambda: has("Starting orders .. running"))
+    assert set(shown) == {"Starting orders .. starting", "Starting orders .. running"}
 
 
 def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
