@@ -1,8 +1,8 @@
 """Headers of CSV files: where each declared column is in a file, found by name.
 
-Spark reads the columns of a CSV file by position, also with ``header=True``, and only logs that a header differs. With
-``header=True`` the driver therefore reads the first record of each file when the file is read, and Spark reads each file
-with the columns that its own header names. Spark parses the headers, so that a name means here what it means there.
+Spark reads the columns of a CSV file by position, also with ``header=True``, and only logs that a header differs. The
+driver therefore reads the first record of each file, and Spark reads each file with the columns that its own header
+names. Spark parses the headers, so that a name means here what it means there.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _missing(path: str, missing: Sequence[str], names: Names) -> SchemaError:
     )
     what = "column" if len(missing) == 1 else "columns"
     return SchemaError(
-        f"The header of {path} does not have the declared {what} {', '.join(map(repr, missing))}; it has {shown}{others}. "
-        f"{remedy}"
+        f"The header of {path} does not have the declared {what} {', '.join(map(repr, missing))}; it has "
+        f"{shown}{others}. {remedy}"
     )
 
 

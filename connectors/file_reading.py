@@ -260,7 +260,8 @@ class _FramesOfGroup:
             tasks = self.spark.range(0, len(paths), 1, len(paths))
             texts = self.columns.texts
             return tasks.mapInArrow(
-                ReadLines(tuple(paths), format, self.group.place.keys, tuple(texts.names)), self._with_texts(line_schema())
+                ReadLines(tuple(paths), format, self.group.place.keys, tuple(texts.names)),
+                self._with_texts(line_schema()),
             )
         columns, is_not_blank = self._line
         return self._text.load(list(map(_for_spark, paths))).select(*columns).where(is_not_blank)

@@ -194,9 +194,9 @@ def check_not_repeated(
 ) -> None:
     """Whether a run that begins with empty state may append what an earlier run has appended.
 
-    ``others``: the markers of other branches for this table, in ``table``; ``epoch``: as in R1. Raises ``SinkError`` with
-    the ways out for an earlier run of the same application, and warns of other applications, which may have read other
-    sources. A table with keys takes the same rows again, and an empty one was cleared.
+    ``others``: the markers of other branches for this table, in ``table``; ``epoch``: as in R1. Raises ``SinkError``
+    with the ways out for an earlier run of the same application, and warns of other applications, which may have read
+    other sources. A table with keys takes the same rows again, and an empty one was cleared.
     """
     if writing.keys or epoch.epoch > 0 or epoch.parent is not None:
         return
@@ -218,8 +218,8 @@ def check_not_repeated(
         f"(branch {', '.join(earlier)}) has written rows, and this run begins with empty state, so it reads "
         "its sources from their beginning. To continue the earlier run, keep its state: "
         "`epochal run --directory DIR`, or start the existing application. To start over, empty the table: DELETE FROM "
-        f"{writing.table}. To keep the rows and append again, forget the earlier run: DELETE FROM {table} WHERE target = "
-        f"'{writing.table_name}' AND branch IN ({named}). Or name keys, so that rows are replaced."
+        f"{writing.table}. To keep the rows and append again, forget the earlier run: DELETE FROM {table} WHERE "
+        f"target = '{writing.table_name}' AND branch IN ({named}). Or name keys, so that rows are replaced."
     )
 
 
@@ -229,8 +229,8 @@ def _warn_of_others(epoch: EpochScope, sink: str, writing: Writing, markers: Seq
     log.warning(
         "Sink %r of %r appends to table %s, which has rows of other applications (%s%s). If one of them was an earlier "
         "run over the same sources under another name, its rows are now written twice: stop this run, and empty the "
-        "table or continue the earlier application. To end this warning after that application has been deleted, delete "
-        "its rows in %s.",
+        "table or continue the earlier application. To end this warning after that application has been deleted, "
+        "delete its rows in %s.",
         sink,
         epoch.application,
         writing.table,

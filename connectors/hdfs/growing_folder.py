@@ -132,7 +132,9 @@ class HdfsSource(Source):
             raise self._taken.missing(missing)
         counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
         dropped = self._dropped.of(slice) if counted else None
-        return frame_of(self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped, self._headers)
+        return frame_of(
+            self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped, self._headers
+        )
 
     def unreadable(self, slice: Slice) -> EpochalError | None:
         records = records_of(slice)

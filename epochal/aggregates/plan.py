@@ -25,7 +25,7 @@ from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
 from epochal.errors import ComputationFailed, PipelineError
-from epochal.state.decimals import BeyondType, wider_argument
+from epochal.state.decimals import BeyondType, KeyText, wider_argument
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
 from epochal.state.type_names import nested_type, type_name
 from epochal.state.types import check_column
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-KeyText = Callable[[int], str]
-"""The key of a row as messages show it; called only when a computation has failed."""
 Again = Callable[[pa.Array], Any]
 """Computes these rows again. Raises ``OverflowError`` if a value of one of them leaves its type."""
 
@@ -113,9 +111,7 @@ class AggregationPlan:
             for kept, name in zip(part.partials, part.state_columns, strict=True)
         ]
 
-    def merge(
-        self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None
-    ) -> pa.Table:
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
         """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
 
         ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Columns

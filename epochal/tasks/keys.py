@@ -16,8 +16,6 @@ from epochal.state.table import Column
 from epochal.tasks.values import column_of, garbage_collection_paused, python_values
 
 Maker = Callable[[Iterable[Any]], Any]
-KeyText = Callable[[int], str]
-"""The key of a row as messages show it; called only when a computation has failed."""
 
 
 @dataclass(frozen=True, eq=False)

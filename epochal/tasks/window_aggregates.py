@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
+from epochal.state.decimals import KeyText
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
-from epochal.tasks.keys import KeyText, key_shown
+from epochal.tasks.keys import key_shown
 from epochal.tasks.open_windows import OpenWindows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.partials import Merging

@@ -354,7 +354,7 @@ class TestASecondRunWithEmptyState:
     def test_another_application_s_rows_in_the_table_are_named(
         self, url: str, new_database: NewDatabase, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The application was deleted and begins again under another name, or another application has the same table."""
+        """The application begins again under another name, or another application has the same table."""
         database = new_database(url)
         self.run(database, "another-00000003", application="another")
         assert caplog.messages == []

@@ -116,7 +116,7 @@ def test_each_epoch_has_the_columns_of_its_own_files(spark: SparkSession, tmp_pa
     [
         ("\ufeffb,a\n1,2\n", {}, [(2, 1)]),
         ("\ufeffb,a\n1,2\n", {"multiLine": True}, [(2, 1)]),
-        ('"b"|\'a\'\r\n1|2\r\n', {"sep": "|", "quote": "'", "nullValue": "a", "schema": "a int, `\"b\"` int"}, [(2, 1)]),
+        ("\"b\"|'a'\r\n1|2\r\n", {"sep": "|", "quote": "'", "nullValue": "a", "schema": 'a int, `"b"` int'}, [(2, 1)]),
         ("# by hand\n\n#b,a\nb,a\n1,2\n", {"comment": "#"}, [(2, 1)]),
         ("# by, hand\n\nb,a\n1,2\n", {"comment": "#", "multiLine": True}, [(2, 1)]),
         (" b , a \n 1 , 2 \n", {"ignoreLeadingWhiteSpace": True, "ignoreTrailingWhiteSpace": True}, [(2, 1)]),

@@ -81,7 +81,9 @@ def test_an_overflow_names_the_key(spark: SparkSession, window: bool) -> None:
                 test.epoch(rows=first)
             with pytest.raises(EpochAborted) as raised:
                 test.epoch(rows=second)
-        assert re.search(r"Operator 'totals', column 'total', key \((window_start=.*)?k=13, name='x'", raised.value.message)
+        assert re.search(
+            r"Operator 'totals', column 'total', key \((window_start=.*)?k=13, name='x'", raised.value.message
+        )
 
 
 def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSession) -> None:
