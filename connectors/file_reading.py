@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
+from epochal.connectors.csv_headers import CsvHeaders, Layout, Names, file_pieces
 from epochal.connectors.file_partitions import PartitionColumns, Partitioning, Place
 from epochal.connectors.file_records import (
     KEEP_MALFORMED,
@@ -77,6 +78,11 @@ class Reader:
         return self.format == "json" and not self.multi_line
 
     @property
+    def has_header(self) -> bool:
+        """Whether the files begin with the names of their columns."""
+        return self.format == "csv" and text_option(self.options.get("header", False)) == "true"
+
+    @property
     def described(self) -> dict[str, Any]:
         """JSON for people, beside format and path."""
         return {"recursive": True} if self.recursive else {}
@@ -103,33 +109,44 @@ class Frames:
     spark: SparkSession
     schema: StructType
     partitioning: Partitioning
-    _frames: dict[Place, _FramesOfPlace] = field(default_factory=dict)
+    _frames: dict[FileGroup, _FramesOfGroup] = field(default_factory=dict)
 
     def of(self, paths: Sequence[str], dropped: Observation | None = None) -> DataFrame:
         """The records of ``paths`` that fit the schema; ``dropped`` then learns how many did not, as ``rows``."""
         if not paths:
             return self.spark.createDataFrame([], self.schema)
-        places = self.partitioning.places(paths)
-        if len(places) > 1:
-            return self._of_places(places, dropped)
-        (place, of_place), *_ = places.items()
-        frame = self._at(place).records(of_place)
+        groups = self._groups(paths)
+        if len(groups) > 1:
+            return self._of_groups(groups, dropped)
+        (group, of_group), *_ = groups.items()
+        frame = self._of(group).records(of_group)
         if self.reader.format == "parquet":
             return frame
         return self._fitting.kept(frame, dropped).drop(*self._file)
 
-    def _of_places(self, places: Mapping[Place, list[str]], dropped: Observation | None) -> DataFrame:
-        frames = [self._at(place).records(paths, with_file=True) for place, paths in places.items()]
+    def _groups(self, paths: Sequence[str]) -> dict[FileGroup, list[str]]:
+        places = self.partitioning.places(paths)
+        if not self.reader.has_header:
+            return {FileGroup(place): of_place for place, of_place in places.items()}
+        groups = groups_by_header(self._headers.of(self.spark, paths), places, self.schema)
+        return groups or {FileGroup(place): of_place for place, of_place in places.items()}  # files without rows
+
+    @cached_property
+    def _headers(self) -> CsvHeaders:
+        return CsvHeaders(self.reader.options, file_pieces, is_remote=lambda path: "://" in path)
+
+    def _of_groups(self, groups: Mapping[FileGroup, list[str]], dropped: Observation | None) -> DataFrame:
+        frames = [self._of(group).records(paths, with_file=True) for group, paths in groups.items()]
         united = reduce(type(frames[0]).unionAll, frames)
         if self.reader.format == "parquet":
             return united.drop("_file")
         return self._fitting_of_file.kept(united, dropped).drop("_file")
 
-    def _at(self, place: Place) -> _FramesOfPlace:
-        if place not in self._frames:
-            columns = PartitionColumns.of(self.schema, place)
-            self._frames[place] = _FramesOfPlace(self.reader, self.spark, columns, place)
-        return self._frames[place]
+    def _of(self, group: FileGroup) -> _FramesOfGroup:
+        if group not in self._frames:
+            columns = PartitionColumns.of(self.schema, group.place)
+            self._frames[group] = _FramesOfGroup(self.reader, self.spark, columns, group)
+        return self._frames[group]
 
     @property
     def _file(self) -> tuple[str, ...]:
@@ -151,14 +168,45 @@ class Frames:
         return Fitting.of(self.schema, self.reader.malformed, file)
 
 
+@dataclass(frozen=True)
+class FileGroup:
+    """Files that one scan reads: their folders have the same keys, and their headers the same columns in one order.
+
+    ``layout`` ``None``: the files have the declared columns in their order.
+    """
+
+    place: Place
+    layout: Layout | None = None
+
+
+def groups_by_header(
+    headers: Mapping[str, Names], places: Mapping[Place, Sequence[str]], schema: StructType
+) -> dict[FileGroup, list[str]]:
+    """The files that have a header. Raises ``SchemaError`` for a header without a declared column."""
+    groups: dict[FileGroup, list[str]] = {}
+    layouts: dict[tuple[Place, Names], Layout] = {}
+    for place, paths in places.items():
+        columns = PartitionColumns.of(schema, place)
+        declared, keys = columns.files.names, [*columns.keys.values(), *place.keys]
+        for path in paths:
+            names = headers.get(path)
+            if names is None:
+                continue
+            layout = layouts.get((place, names))
+            if layout is None:
+                layout = layouts[place, names] = Layout.of(path, names, declared, keys)
+            groups.setdefault(FileGroup(place, None if layout.is_as_declared else layout), []).append(path)
+    return groups
+
+
 @dataclass(frozen=True, eq=False)
-class _FramesOfPlace:
-    """Records of files whose folders have the same keys."""
+class _FramesOfGroup:
+    """Records of the files of one group."""
 
     reader: Reader
     spark: SparkSession
     columns: PartitionColumns
-    place: Place
+    group: FileGroup
 
     def records(self, paths: Sequence[str], with_file: bool = False) -> DataFrame:
         """The declared columns and, of text, those that fit and the others, as ``_malformed``. With ``_file`` for JSON
@@ -170,6 +218,9 @@ class _FramesOfPlace:
             frame, others = self._json_records.records(self._lines(paths)), ("_file", *malformed)
         else:
             frame, others = self._loading.load(list(map(_for_spark, paths))), malformed
+            if self.group.layout is not None:
+                kept = [*self.columns.files.names, *self.columns.texts.names, *malformed]
+                frame = frame.select(*map(quoted, kept))
         if self.columns.keys:  # a column costs calls into the JVM
             file = F.col("_file") if self.reader.is_lines else F.input_file_name()
             frame = self.columns.typed(frame, file, others)
@@ -184,14 +235,16 @@ class _FramesOfPlace:
     @cached_property
     def _loading(self) -> DataFrameReader:
         reading = self._partitioned(self.spark.read.format(self.reader.format).options(**self.reader.options))
-        files = self.columns.files
+        files, layout = self.columns.files, self.group.layout
+        if layout is not None:  # without pruning, a row is malformed by all of its values
+            files, reading = layout.schema(files), reading.option("columnPruning", "false")
         if self.reader.format == "parquet":
             return reading.schema(self._with_texts(files))
         return reading.schema(self._with_texts(with_malformed(files))).options(**KEEP_MALFORMED)
 
     def _partitioned(self, reading: DataFrameReader) -> DataFrameReader:
         """Spark reads the values of folders below ``basePath``."""
-        return reading.option("basePath", _as_url(self.place.base)) if self.columns.keys else reading
+        return reading.option("basePath", _as_url(self.group.place.base)) if self.columns.keys else reading
 
     def _with_texts(self, schema: StructType) -> StructType:
         return type(schema)([*schema.fields, *self.columns.texts.fields])
@@ -207,7 +260,8 @@ class _FramesOfPlace:
             tasks = self.spark.range(0, len(paths), 1, len(paths))
             texts = self.columns.texts
             return tasks.mapInArrow(
-                ReadLines(tuple(paths), format, self.place.keys, tuple(texts.names)), self._with_texts(line_schema())
+                ReadLines(tuple(paths), format, self.group.place.keys, tuple(texts.names)),
+                self._with_texts(line_schema()),
             )
         columns, is_not_blank = self._line
         return self._text.load(list(map(_for_spark, paths))).select(*columns).where(is_not_blank)

@@ -116,7 +116,7 @@ class DbmsBackend(SinkBackend):
 
     @property
     def _fence(self) -> Fence:
-        return Fence(self._place.sink, self._writing.schema_name, self._address.place)
+        return Fence(self._place.sink, self._writing, self._address.place)
 
     def _refused_row(self, epoch: EpochScope, handles: Sequence[Handle], refused: RowRefused) -> str | None:
         """Looked for once: the same refusal comes back with each repetition of the commit."""

@@ -5,8 +5,11 @@ docs/sinks/dbms.md says what a database administrator sees of it.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table
@@ -19,18 +22,32 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import Fenced, SinkAhead, SinkError
 from epochal.snapshots.manifest import Manifest
 
+log = logging.getLogger(__name__)
+
 TABLE = "_epochal_fence"
 SHARD = 0
 """A DBMS sink has one shard: its epochs are one transaction each."""
 LONGEST_NAME = 150
+LONGEST_TARGET = 255
+_SHOWN_MARKERS = 10
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The latest epoch that a sink of a branch has applied to a table."""
+
+    branch: str
+    sink: str
+    epoch: int
 
 
 class Fence:
-    """The fence of one sink. ``schema``: where its table is, ``None`` for the connection's own."""
+    """The fence of one sink, whose table is ``writing``'s; its own table is in the same schema."""
 
-    def __init__(self, sink: str, schema: str | None, place: str) -> None:
+    def __init__(self, sink: str, writing: Writing, place: str) -> None:
         self._sink = sink
         self._place = place
+        self._target = writing.table_name
         exact = mysql.VARCHAR(LONGEST_NAME, charset="utf8mb4", collation="utf8mb4_bin")
         name = String(LONGEST_NAME).with_variant(exact, "mysql", "mariadb")
         self.table = Table(
@@ -41,7 +58,8 @@ class Fence:
             Column("shard", Integer, primary_key=True, autoincrement=False),
             Column("epoch", BigInteger, nullable=False),
             Column("attempt", BigInteger, nullable=False),
-            schema=schema,
+            Column("target", String(LONGEST_TARGET), nullable=False),
+            schema=writing.schema_name,
             mysql_engine="InnoDB",
         )
 
@@ -59,7 +77,7 @@ class Fence:
         if row is None:
             self._begin(connection, epoch, place)
             return
-        taken = self._update(connection, epoch, self.table.c.attempt < epoch.attempt, {"attempt": epoch.attempt})
+        taken = self._update(connection, epoch, self.table.c.attempt < epoch.attempt, self._held_by(epoch))
         attempt, at = row
         if not taken:
             attempt, at = self._row(connection, epoch) or row
@@ -116,11 +134,11 @@ class Fence:
                 f"Sink {self._sink!r}: a task of epoch {epoch.epoch} was late: {self._place} is at epoch {found.epoch}."
             )
 
-    def others(self, connection: Connection, epoch: EpochScope) -> dict[str, int]:
-        """The latest applied epoch of every other branch with a sink of this name."""
+    def others(self, connection: Connection, epoch: EpochScope) -> list[Marker]:
+        """The sinks of other branches that have the same table."""
         row = self.table.c
-        query = sa.select(row.branch, row.epoch).where(row.sink == self._sink, row.branch != epoch.branch)
-        return {str(branch): int(applied) for branch, applied in connection.execute(query).all()}
+        query = sa.select(row.branch, row.sink, row.epoch).where(row.target == self._target, row.branch != epoch.branch)
+        return [Marker(str(branch), str(sink), int(applied)) for branch, sink, applied in connection.execute(query)]
 
     def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
         """PostgreSQL: the process that holds the row's lock, if any."""
@@ -138,7 +156,10 @@ class Fence:
         if epoch.epoch > 0 and _names_sink(epoch.key, place):
             raise self._lost(epoch.key)
         key = {"branch": epoch.branch, "sink": self._sink, "shard": SHARD}
-        connection.execute(self.table.insert().values(**key, epoch=epoch.epoch, attempt=epoch.attempt))
+        connection.execute(self.table.insert().values(**key, epoch=epoch.epoch, **self._held_by(epoch)))
+
+    def _held_by(self, epoch: EpochScope) -> dict[str, Any]:
+        return {"attempt": epoch.attempt, "target": self._target}
 
     def _row(self, connection: Connection, epoch: EpochScope) -> tuple[int, int] | None:
         query = sa.select(self.table.c.attempt, self.table.c.epoch).where(self._mine(epoch))
@@ -146,7 +167,7 @@ class Fence:
         return (found.attempt, found.epoch) if found else None
 
     def _update(
-        self, connection: Connection, epoch: EpochScope, when: sa.ColumnElement[bool], to: dict[str, int]
+        self, connection: Connection, epoch: EpochScope, when: sa.ColumnElement[bool], to: dict[str, Any]
     ) -> bool:
         statement = self.table.update().where(self._mine(epoch), when).values(to)
         return connection.execute(statement).rowcount == 1
@@ -169,31 +190,53 @@ class Fence:
 
 
 def check_not_repeated(
-    connection: Connection, epoch: EpochScope, sink: str, writing: Writing, others: Mapping[str, int], table: str
+    connection: Connection, epoch: EpochScope, sink: str, writing: Writing, others: Sequence[Marker], table: str
 ) -> None:
-    """Whether a run that begins with empty state would append what an earlier run of its application has appended.
+    """Whether a run that begins with empty state may append what an earlier run has appended.
 
-    ``others``: the latest epoch of each other branch that ``table``, the sink's own, knows; ``epoch``: as in R1. Raises
-    ``SinkError`` with the ways out. A table with keys takes the same rows again, and an empty one was cleared.
+    ``others``: the markers of other branches for this table, in ``table``; ``epoch``: as in R1. Raises ``SinkError``
+    with the ways out for an earlier run of the same application, and warns of other applications, which may have read
+    other sources. A table with keys takes the same rows again, and an empty one was cleared.
     """
     if writing.keys or epoch.epoch > 0 or epoch.parent is not None:
         return
-    branch_of_application = re.compile(re.escape(epoch.application) + "-[0-9a-f]{8}")
-    earlier = [branch for branch, applied in others.items() if applied and branch_of_application.fullmatch(branch)]
-    if not earlier:
+    markers = [marker for marker in others if marker.epoch]
+    if not markers:
         return
     target = sa.table(writing.table_name, schema=writing.schema_name)
     if connection.execute(sa.select(sa.literal(1)).select_from(target).limit(1)).first() is None:
         return
     table = ".".join(filter(None, (writing.schema_name, table)))
-    named = ", ".join(f"'{branch}'" for branch in sorted(earlier))
+    branch_of_application = re.compile(re.escape(epoch.application) + "-[0-9a-f]{8}")
+    earlier = sorted({each.branch for each in markers if branch_of_application.fullmatch(each.branch)})
+    if not earlier:
+        _warn_of_others(epoch, sink, writing, markers, table)
+        return
+    named = ", ".join(f"'{branch}'" for branch in earlier)
     raise SinkError(
         f"Sink {sink!r} would append to table {writing.table} a second time: an earlier run of {epoch.application!r} "
-        f"(branch {', '.join(sorted(earlier))}) has written rows, and this run begins with empty state, so it reads "
+        f"(branch {', '.join(earlier)}) has written rows, and this run begins with empty state, so it reads "
         "its sources from their beginning. To continue the earlier run, keep its state: "
         "`epochal run --directory DIR`, or start the existing application. To start over, empty the table: DELETE FROM "
-        f"{writing.table}. To keep the rows and append again, forget the earlier run: DELETE FROM {table} WHERE sink = "
-        f"'{sink}' AND branch IN ({named}). Or name keys, so that rows are replaced."
+        f"{writing.table}. To keep the rows and append again, forget the earlier run: DELETE FROM {table} WHERE "
+        f"target = '{writing.table_name}' AND branch IN ({named}). Or name keys, so that rows are replaced."
+    )
+
+
+def _warn_of_others(epoch: EpochScope, sink: str, writing: Writing, markers: Sequence[Marker], table: str) -> None:
+    shown = [f"branch {each.branch}, sink {each.sink!r}, to epoch {each.epoch}" for each in markers[:_SHOWN_MARKERS]]
+    others = f"; and {len(markers) - len(shown)} others" if len(markers) > len(shown) else ""
+    log.warning(
+        "Sink %r of %r appends to table %s, which has rows of other applications (%s%s). If one of them was an earlier "
+        "run over the same sources under another name, its rows are now written twice: stop this run, and empty the "
+        "table or continue the earlier application. To end this warning after that application has been deleted, "
+        "delete its rows in %s.",
+        sink,
+        epoch.application,
+        writing.table,
+        "; ".join(shown),
+        others,
+        table,
     )
 
 

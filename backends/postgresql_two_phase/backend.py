@@ -45,7 +45,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         self._address = address
         self._writing = writing
         self._access = TableAccess(place.sink, address, writing)
-        self._ledger = Ledger(writing.schema_name)
+        self._ledger = Ledger(writing)
         self._session: psycopg.Connection[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             self._probe(connection)
             self._access.prepare(connection)
             self._ledger.create(connection)
-            others = self._ledger.others(connection, epoch, self._place.sink)
+            others = self._ledger.others(connection, epoch)
             check_not_repeated(connection, epoch, self._place.sink, self._writing, others, LEDGER_TABLE)
             self._check_not_ahead(self._ledger.latest(connection, epoch, self._place.sink), epoch)
         self._roll_back(name for name in self._prepared(epoch.branch) if not self._may_be_named(name, epoch))

@@ -10,6 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from psycopg import Connection, sql
 
+from epochal.backends.dbms.fence import LONGEST_TARGET, Marker
+from epochal.backends.dbms.writing import Writing
 from epochal.backends.postgresql_two_phase.names import TransactionName
 from epochal.contracts.identity import EpochScope
 
@@ -19,11 +21,12 @@ KEPT_EPOCHS = 1_000
 
 
 class Ledger:
-    """The ledger beside one table. ``schema``: where it is, ``None`` for the connection's own."""
+    """The ledger beside the table of ``writing``, in the same schema."""
 
-    def __init__(self, schema: str | None) -> None:
-        self._name = sql.Identifier(*filter(None, (schema, TABLE)))
-        self._schema = schema
+    def __init__(self, writing: Writing) -> None:
+        self._schema = writing.schema_name
+        self._target = writing.table_name
+        self._name = sql.Identifier(*filter(None, (self._schema, TABLE)))
 
     def create(self, connection: sa.Connection) -> None:
         """Make the table. There already is done."""
@@ -37,14 +40,16 @@ class Ledger:
             sa.Column("epoch", sa.BigInteger, primary_key=True),
             sa.Column("shard", sa.Integer, primary_key=True),
             sa.Column("gid", sa.String(200), primary_key=True),
+            sa.Column("target", sa.String(LONGEST_TARGET), nullable=False),
             schema=self._schema,
         )
         connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
 
     def note(self, connection: Connection[Any], name: TransactionName) -> None:
         """Write the row, in the open transaction."""
-        statement = sql.SQL("INSERT INTO {} (branch, sink, epoch, shard, gid) VALUES (%s, %s, %s, %s, %s)")
-        connection.execute(statement.format(self._name), (name.branch, name.sink, name.epoch, name.subtask, name.gid))
+        statement = sql.SQL("INSERT INTO {} (branch, sink, epoch, shard, gid, target) VALUES (%s, %s, %s, %s, %s, %s)")
+        row = (name.branch, name.sink, name.epoch, name.subtask, name.gid, self._target)
+        connection.execute(statement.format(self._name), row)
 
     def has(self, connection: Connection[Any], name: TransactionName) -> bool:
         """Whether the transaction was committed."""
@@ -60,12 +65,13 @@ class Ledger:
         query = sa.select(sa.func.max(table.c.epoch)).where(table.c.branch == epoch.branch, table.c.sink == sink)
         return int(connection.execute(query).scalar() or 0)
 
-    def others(self, connection: sa.Connection, epoch: EpochScope, sink: str) -> dict[str, int]:
-        """The latest committed epoch of every other branch with a sink of this name."""
-        table = sa.table(TABLE, sa.column("branch"), sa.column("sink"), sa.column("epoch"), schema=self._schema)
-        latest = sa.select(table.c.branch, sa.func.max(table.c.epoch)).group_by(table.c.branch)
-        found = connection.execute(latest.where(table.c.branch != epoch.branch, table.c.sink == sink))
-        return {str(branch): int(committed) for branch, committed in found.all()}
+    def others(self, connection: sa.Connection, epoch: EpochScope) -> list[Marker]:
+        """The sinks of other branches that have the same table, with the latest epoch that each has committed."""
+        names = ("branch", "sink", "epoch", "target")
+        row = sa.table(TABLE, *map(sa.column, names), schema=self._schema).c
+        latest = sa.select(row.branch, row.sink, sa.func.max(row.epoch)).group_by(row.branch, row.sink)
+        found = connection.execute(latest.where(row.branch != epoch.branch, row.target == self._target))
+        return [Marker(str(branch), str(sink), int(committed)) for branch, sink, committed in found]
 
     def forget(self, connection: Connection[Any], epoch: EpochScope, sink: str) -> None:
         """Remove the rows of epochs that nobody will ask about again."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.backends.hdfs.client import WebHdfs, translated
+from epochal.connectors.csv_headers import CsvHeaders
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import Reader, declared_schema, estimated_rows
 from epochal.connectors.file_slices import TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.hdfs.listing import current, list_files, list_first
 from epochal.connectors.hdfs.parquet import parquet_rows, parquet_schema
-from epochal.connectors.hdfs.reading import frame_of
+from epochal.connectors.hdfs.reading import frame_of, header_pieces
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.errors import EpochalError, SourceError
 
@@ -48,6 +50,7 @@ class HdfsSource(Source):
         self._taken = TakenFiles(taking.missing)
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(path)
+        self._headers = _headers(hdfs, reader)
         self._answered: bool | None = None
 
     @property
@@ -129,7 +132,9 @@ class HdfsSource(Source):
             raise self._taken.missing(missing)
         counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
         dropped = self._dropped.of(slice) if counted else None
-        return frame_of(self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped)
+        return frame_of(
+            self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped, self._headers
+        )
 
     def unreadable(self, slice: Slice) -> EpochalError | None:
         records = records_of(slice)
@@ -153,7 +158,11 @@ def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) ->
     schema = _schema(hdfs, who, path, reader)
     with _translated(who, "be listed"):
         records = list_first(hdfs, path, reader.recursive)
-    return frame_of(hdfs, reader, spark, schema, path, records, None)
+    return frame_of(hdfs, reader, spark, schema, path, records, None, _headers(hdfs, reader))
+
+
+def _headers(hdfs: WebHdfs, reader: Reader) -> CsvHeaders:
+    return CsvHeaders(reader.options, partial(header_pieces, hdfs), is_remote=lambda path: True)
 
 
 def _translated(who: str, what: str) -> AbstractContextManager[None]:

@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField
 
 from epochal.backends.hdfs.client import WebHdfs, translated
+from epochal.connectors.csv_headers import CsvHeaders
 from epochal.connectors.file_listing import FileRecord
-from epochal.connectors.file_partitions import PartitionColumns, Partitioning, Place, folder_texts
-from epochal.connectors.file_reading import Reader
+from epochal.connectors.file_partitions import PartitionColumns, Partitioning, folder_texts
+from epochal.connectors.file_reading import FileGroup, Reader, groups_by_header
 from epochal.connectors.file_records import (
     KEEP_MALFORMED,
     MALFORMED,
@@ -38,6 +39,7 @@ from epochal.state.type_names import quoted, type_name
 from epochal.tasks.reporting import as_failure, encode
 from epochal.tasks.worker import prepare_worker
 
+_FIRST_BYTES = 64 * 1024
 FILE = StructField("_file", StringType())
 """The column that names a row's file, where a folder's value may have to be refused."""
 
@@ -54,6 +56,7 @@ def frame_of(
     location: str,
     records: Sequence[FileRecord],
     dropped: Observation | None,
+    headers: CsvHeaders,
 ) -> DataFrame:
     """The records of these files that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
     import pyspark.sql.functions as F
@@ -61,23 +64,41 @@ def frame_of(
     if not records:
         return spark.createDataFrame([], schema)
     partitioning = Partitioning.of(location, reader.declared)
-    places: dict[Place, list[FileRecord]] = {}
-    for record in records:
-        places.setdefault(partitioning.place(record.path), []).append(record)
-    frames = [_frame_of_place(hdfs, reader, spark, schema, place, found) for place, found in places.items()]
+    places = partitioning.places(record.path for record in records)
+    groups = {FileGroup(place): paths for place, paths in places.items()}
+    if reader.has_header:  # files without a header have no rows
+        names = headers.of(spark, [record.path for record in records])
+        groups = groups_by_header(names, places, schema) or groups
+    by_path = {record.path: record for record in records}
+    frames = [
+        _frame_of_group(hdfs, reader, spark, schema, group, [by_path[path] for path in paths])
+        for group, paths in groups.items()
+    ]
     united = reduce(type(frames[0]).unionAll, frames)
     if reader.format == "parquet":
         return united
     return Fitting.of(schema, reader.malformed, F.col("_file")).kept(united, dropped).drop("_file")
 
 
-def _frame_of_place(
-    hdfs: WebHdfs, reader: Reader, spark: SparkSession, schema: StructType, place: Place, records: Sequence[FileRecord]
+def header_pieces(hdfs: WebHdfs, path: str) -> Iterator[bytes]:
+    """The content of a file from its beginning; a caller takes what it needs."""
+    with translated("Source", f"read {path}", SourceError, SourceError):
+        yield from hdfs.pieces(path, _FIRST_BYTES)
+
+
+def _frame_of_group(
+    hdfs: WebHdfs,
+    reader: Reader,
+    spark: SparkSession,
+    schema: StructType,
+    group: FileGroup,
+    records: Sequence[FileRecord],
 ) -> DataFrame:
     """The declared columns; of text, also ``_malformed`` and ``_file``."""
     import pyspark.sql.functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    place = group.place
     columns = PartitionColumns.of(schema, place)
     texts = columns.texts
     tasks = _shared_out(records, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
@@ -89,7 +110,7 @@ def _frame_of_place(
         return columns.typed(numbers.mapInArrow(task, found), F.col(FILE.name))
     lines = ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options), place.keys, tuple(texts.names))
     found = type(schema)([*line_schema().fields, *texts.fields])
-    parsed = _parsed(numbers.mapInArrow(lines, found), reader, columns)
+    parsed = _parsed(numbers.mapInArrow(lines, found), reader, columns, group)
     others = ("_file", MALFORMED)
     return columns.typed(parsed, F.col("_file"), others).select(*map(quoted, [*schema.names, *others]))
 
@@ -168,7 +189,7 @@ def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBat
         raise changed(record, now)
 
 
-def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns) -> DataFrame:
+def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: FileGroup) -> DataFrame:
     """The columns of files and folders, ``_file`` and ``_malformed``."""
     import pyspark.sql.functions as F
 
@@ -176,10 +197,12 @@ def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns) -> Data
     if reader.format == "json":
         return JsonRecords.of(columns.files, options, columns.texts.names).records(lines)
     texts = [quoted(name) for name in columns.texts.names]
-    record = F.from_csv("_line", _ddl(with_malformed(columns.files)), options | KEEP_MALFORMED)
+    found = columns.files if group.layout is None else group.layout.schema(columns.files)
+    record = F.from_csv("_line", _ddl(with_malformed(found)), options | KEEP_MALFORMED)
     # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
     parsed = lines.select("_file", *texts, record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
-    return parsed.where("_number >= 0").select("_file", *texts, "_record.*")
+    fields = [f"_record.{quoted(name)}" for name in (*columns.files.names, MALFORMED)]
+    return parsed.where("_number >= 0").select("_file", *texts, *fields)
 
 
 def _ddl(schema: StructType) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from epochal.aggregates.plan import Aggregation, AggregationPlan
-from epochal.declarations.expressions import column, to_column
+from epochal.declarations.expressions import call, column, to_column
 from epochal.declarations.references import columns_needed
 from epochal.declarations.spark_errors import computation_error
 from epochal.errors import ComputationFailed
@@ -56,6 +56,9 @@ def located(
         if found is not None:
             where = f"Operator {plan.operator!r}, column {aggregation.name!r}"
             if _OVERFLOW.search(found):
+                key = _overflowing_key(plan, frame, aggregation.name)
+                if key is not None:
+                    where += f", key {key}"
                 types = {column.name: column.type for column in plan.table.value}
                 numbers = (types[name] for name in partials_of if is_number(types[name]))
                 return ComputationFailed(
@@ -81,3 +84,23 @@ def failure(frame: DataFrame) -> str | None:
 
 def _failure_by_key(plan: AggregationPlan, frame: DataFrame, partials: list[Column]) -> str | None:
     return failure(frame.groupBy(*(to_column(column(name)) for name in plan.keys)).agg(*partials))
+
+
+def _overflowing_key(plan: AggregationPlan, frame: DataFrame, column_name: str) -> str | None:
+    """A key whose sum leaves its type, found by Spark's ``try_sum``; ``None`` if another function fails."""
+    from pyspark.errors import PySparkException
+
+    for part in plan.parts:
+        for kept in part.partials if part.column == column_name else ():
+            name, arguments = kept.computed.call.name, kept.computed.call.arguments
+            if name != "sum" or len(arguments) != 1:
+                continue
+            tried = to_column(call("try_sum", *arguments).isNull() & (call("count", *arguments) > 0))
+            keys = [to_column(column(key)) for key in plan.keys]
+            try:
+                found = frame.groupBy(*keys).agg(tried.alias("_failed")).where("_failed").drop("_failed").head()
+            except PySparkException:
+                continue
+            if found is not None:
+                return f"({', '.join(f'{key}={value!r}' for key, value in zip(plan.keys, found, strict=True))})"
+    return None

@@ -6,10 +6,10 @@ asks it for Spark columns, executors for merges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
 from epochal.errors import ComputationFailed, PipelineError
-from epochal.state.decimals import BeyondType, wider_argument
+from epochal.state.decimals import BeyondType, KeyText, wider_argument
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
 from epochal.state.type_names import nested_type, type_name
 from epochal.state.types import check_column
@@ -33,6 +33,10 @@ from epochal.state.types import check_column
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
+
+
+Again = Callable[[pa.Array], Any]
+"""Computes these rows again. Raises ``OverflowError`` if a value of one of them leaves its type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +111,19 @@ class AggregationPlan:
             for kept, name in zip(part.partials, part.state_columns, strict=True)
         ]
 
-    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
         """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
 
         ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Columns
         of ``new`` that are sent for their partials have types of their own. Raises ``ComputationFailed`` naming
-        operator and column when a value leaves its type.
+        operator, column and, with ``key``, key when a value leaves its type.
         """
         schema = self.table.value_schema
         old, new = old.select(schema.names).cast(schema), new.select(schema.names)
         new = new.cast(pa.schema([new.schema.field(f.name) if f.name in self._sent else f for f in schema]))
         if not found.any() and not any(part.aggregate.always_merged for part in self.parts):
             return new
-        merged = [column for part in self.parts for column in self._merge_part(part, old, new).columns]
+        merged = [column for part in self.parts for column in self._merge_part(part, old, new, key).columns]
         return pa.table(merged, names=schema.names).cast(schema)
 
     @property
@@ -127,13 +131,14 @@ class AggregationPlan:
         """What the task gives beside keys and merged partials; it is not kept in state."""
         return tuple(column for part in self.parts for column in part.computed)
 
-    def compute(self, merged: pa.Table) -> list[Any]:
+    def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
         """The :attr:`computed` columns from the merged ones. Raises ``ComputationFailed`` as :meth:`merge`."""
         columns: list[Any] = []
         for part in self.parts:
             if part.computed:
-                with self._within_types(part):
-                    added = part.aggregate.compute(_of_part(part, merged))
+                rows = _of_part(part, merged)
+                with self._within_types(part, key, partial(_computed, part, rows), rows.num_rows):
+                    added = part.aggregate.compute(rows)
                 columns += [
                     added[own.name].cast(column.to_arrow().type)
                     for own, column in zip(part.aggregate.computed(), part.computed, strict=True)
@@ -146,17 +151,22 @@ class AggregationPlan:
         columns = (zip(part.partials, part.state_columns, strict=True) for part in self.parts)
         return frozenset(name for of_part in columns for kept, name in of_part if kept.sent is not None)
 
-    def _merge_part(self, part: Part, old: pa.Table, new: pa.Table) -> pa.Table:
-        with self._within_types(part):
-            return part.aggregate.merge(_of_part(part, old), _of_part(part, new)).select(part.names)
+    def _merge_part(self, part: Part, old: pa.Table, new: pa.Table, key: KeyText | None) -> pa.Table:
+        old, new = _of_part(part, old), _of_part(part, new)
+        with self._within_types(part, key, partial(_merged, part, old, new), new.num_rows):
+            return part.aggregate.merge(old, new).select(part.names)
 
     @contextmanager
-    def _within_types(self, part: Part) -> Iterator[None]:
+    def _within_types(self, part: Part, key: KeyText | None, again: Again, rows: int) -> Iterator[None]:
         try:
             yield
         except OverflowError as error:
             advice = wider_argument(error.type) if isinstance(error, BeyondType) else part.aggregate.advice
-            raise ComputationFailed(f"Operator {self.operator!r}, column {part.column!r}: {error}. {advice}") from error
+            where = f"Operator {self.operator!r}, column {part.column!r}"
+            row = None if key is None else _failing(again, rows)
+            if key is not None and row is not None:
+                where += f", key {key(row)}"
+            raise ComputationFailed(f"{where}: {error}. {advice}") from error
 
     def unmerged(self, frame: DataFrame) -> DataFrame:
         """The columns of the task's output over the operator's input, for their types: nothing is merged."""
@@ -260,6 +270,31 @@ def _parts(column: str, aggregates: Sequence[MergeableAggregate], calls: Sequenc
         call = calls[number - 1] if calls else None
         parts.append(Part(column, aggregate, partials, names, computed, call))
     return parts
+
+
+def _merged(part: Part, old: pa.Table, new: pa.Table, rows: pa.Array) -> pa.Table:
+    return part.aggregate.merge(old.take(rows), new.take(rows))
+
+
+def _computed(part: Part, merged: pa.Table, rows: pa.Array) -> pa.Table:
+    return part.aggregate.compute(merged.take(rows))
+
+
+def _failing(again: Again, rows: int) -> int | None:
+    """The first row whose value leaves its type, by bisection; ``None`` if no single row does."""
+    first, end = 0, rows
+    while end - first > 1:
+        middle = (first + end) // 2
+        first, end = (first, middle) if _fails(again, first, middle) else (middle, end)
+    return first if _fails(again, first, end) else None
+
+
+def _fails(again: Again, first: int, end: int) -> bool:
+    try:
+        again(pa.array(np.arange(first, end)))
+    except OverflowError:
+        return True
+    return False
 
 
 def _of_part(part: Part, table: pa.Table) -> pa.Table:

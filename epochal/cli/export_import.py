@@ -153,9 +153,10 @@ def plan_view(plan: ImportPlan) -> RenderableType:
 
 @contextmanager
 def _bar(output: Output, doing: str) -> Iterator[TransferProgress | None]:
-    """A bar where a person looks."""
+    """A bar on a terminal; elsewhere the lines of a command that waits."""
     if not output.animated:
-        yield None
+        with output.busy(doing) as show:
+            yield lambda done, size: show(f"{done >> 20} of {size >> 20} MiB" if size else f"{done >> 20} MiB")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=output.notes, transient=True) as progress:

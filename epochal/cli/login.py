@@ -45,8 +45,9 @@ def login(
     address = address_of(url)
     with closing(Provider(issuer, client, id_token)) as provider:
         invitation = provider.invite(scopes)
-        output.note(f"Open {invitation.url} and log in; the code is {invitation.code}")
-        grant = provider.wait(invitation)
+        output.notes.print(f"Open {invitation.url} and log in; the code is {invitation.code}")
+        with output.busy("Waiting for the login"):
+            grant = provider.wait(invitation)
     context = Context(url=address, issuer=issuer, client=client, id_token=id_token, token="")
     context.take(grant)
     called = name or address

@@ -18,14 +18,14 @@ from rich.markup import escape
 from rich.text import Text
 
 QUIET_SECONDS = 2.5
-"""Time after which a command whose notes are not on a terminal prints what it waits for."""
+"""Time after which a command without a spinner prints what it waits for."""
 REPEATED_SECONDS = 30.0
 """Interval between two such lines."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """``as_json``: results as one JSON document, no words for people on standard output."""
+    """``as_json``: results as one JSON document on standard output; notes for people stay on standard error."""
 
     as_json: bool
     results: Console
@@ -43,12 +43,12 @@ class Output:
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[Callable[[str], None]]:
-        """Show what the command waits for: a spinner on a terminal; elsewhere a line when the block has taken
-        ``QUIET_SECONDS``, repeated every ``REPEATED_SECONDS``. A document for programs has no such lines.
+        """Show on standard error what the command waits for: a spinner on a terminal; elsewhere, and with ``--json``, a
+        line when the block has taken ``QUIET_SECONDS``, repeated every ``REPEATED_SECONDS``.
 
         The value takes the progress to show beside it. In a block within another one only the outer one is shown.
         """
-        if self.as_json or self._waits:
+        if self._waits:
             yield lambda progress: None
             return
         self._waits.append(doing)
@@ -60,7 +60,7 @@ class Output:
 
     @contextmanager
     def answered(self, url: str) -> Iterator[None]:
-        """Around a request to a control plane. On a terminal a person sees that the command has not ended."""
+        """Around a request to a control plane, unless the command shows spinners for what takes long."""
         if self.animated:
             yield
             return

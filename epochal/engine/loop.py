@@ -23,7 +23,7 @@ from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.settings import Configuration
 from epochal.engine.transactions import TransactionOrders
 from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide
-from epochal.errors import Conflict, EpochAborted, SliceOutdated, ends_attempt
+from epochal.errors import Conflict, EpochAborted, RowRefused, SliceOutdated, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -191,23 +191,36 @@ class EpochLoop:
             self.reconfigurations.take(directive)
             return False
         log.info("directive %s: %s", directive.kind, directive.id)
-        if directive.kind == "savepoint":
-            self._savepoint()
-        self._settle() if directive.kind == "stop" else self._commit_all()
+        if directive.kind == "stop":
+            self._settle()
+        else:
+            try:
+                self._savepoint()
+            except RowRefused as error:  # epochs go on, and are not committed before that row is resolved
+                self.catalog.complete(directive.id, None, failure_of(error))
+                return False
         self.catalog.complete(directive.id, self.coordinator.position.head)
         return directive.kind == "stop"
 
     def _savepoint(self) -> None:
-        """One epoch with what is there now, so that it is in the savepoint; the head will do when there is nothing."""
+        """One epoch with what is there now, so that it is in the savepoint; the head will do when there is nothing.
+
+        Raises ``RowRefused`` while a sink is stopped.
+        """
+        self.commits.queue.check_refused()
         if not self.commits.queue.has_room:
             self._commit_all()
         decision, slices = self._next(hurried=True)
         if decision.step is Step.OPEN:
             self._run_epoch(decision, slices, Command(kind="savepoint"))
+        self._commit_all()
 
     def _commit_all(self) -> None:
-        """Wait until everything that is decided is committed."""
-        self._wait_until(lambda: self.commits.queue.empty)
+        """Wait until everything that is decided is committed. Raises ``RowRefused`` when a refused row stops a sink:
+        it may stay unresolved, and no epoch would open until then."""
+        while not self.commits.queue.empty:
+            self._settle()
+            self.commits.queue.check_refused()
 
     def _settle(self) -> None:
         """Wait until everything that is decided is committed, except in sinks that a refused row has stopped."""

@@ -21,7 +21,7 @@ from epochal.engine.program import Program, changes_since, check_continues, goin
 from epochal.engine.recovery import limit_sources, restore_sources
 from epochal.engine.retention import Retention
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EpochAborted, Fenced
+from epochal.errors import EpochAborted, Fenced, RowRefused
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import read_chains
 
@@ -68,7 +68,8 @@ class Reconfigurations:
     def carry_out(self, commit_all: Callable[[], None], first_epoch: Callable[[], None]) -> None:
         """At an epoch boundary: switch, or say why not. Raises ``Fenced``; anything else leaves the version before.
 
-        ``commit_all`` returns when everything decided is committed; ``first_epoch`` runs one, with input or without.
+        ``commit_all`` returns when everything decided is committed, and raises ``RowRefused`` while a sink is stopped,
+        which leaves the version before; ``first_epoch`` runs one, with input or without.
         """
         successor, directive = self._ready, self._taken
         assert directive is not None  # it was asked whether one is ready
@@ -77,7 +78,12 @@ class Reconfigurations:
             assert self._failure is not None  # the assembly has ended one way or the other
             self.catalog.complete(directive, None, self._failure)
             return
-        commit_all()
+        try:
+            commit_all()
+        except RowRefused as error:
+            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, error)
+            self.catalog.complete(directive, None, failure_of(error))
+            return
         points.E1_DRAINED.hit()
         try:
             self.switch(successor, first_epoch)

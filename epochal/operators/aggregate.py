@@ -223,10 +223,10 @@ class AggregateWork:
         found, old = keys.stored()
         kept = self.plan.table.value_schema.names
         with AuthorCall(lambda: f"Operator {subtask.operator!r}, merging"):
-            merged = self.plan.merge(found, old, slice.select(kept))
+            merged = self.plan.merge(found, old, slice.select(kept), keys.shown)
             if self.rows is None:
                 rows_out = pa.Table.from_arrays(
-                    [*keys.rows.columns, *merged.columns, *self.plan.compute(merged)], schema=subtask.output
+                    [*keys.rows.columns, *merged.columns, *self.plan.compute(merged, keys.shown)], schema=subtask.output
                 )
             else:
                 was, now = self.there(found, old, merged)

@@ -138,7 +138,7 @@ class AggregateChangesWork:
             before = old[multiset.column].combine_chunks()
             first = multiset.advanced(subtask, keys.rows, keys.groups.to_numpy(), new[multiset.column], before)
             new = new.set_column(new.column_names.index(multiset.column), multiset.column, first)
-        merged = self.plan.merge(found, old, new)
+        merged = self.plan.merge(found, old, new, keys.shown)
         counts = merged[ROWS].to_numpy()
         if (counts < 0).any():
             raise ComputationFailed(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from epochal.errors import SchemaError
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+KeyText = Callable[[int], str]
+"""The key of a row as messages show it; called only when a computation has failed."""
 
 
 class BeyondType(OverflowError):

@@ -50,6 +50,12 @@ def key_text(columns: Sequence[Column], values: Iterable[Any]) -> str:
     return f"({', '.join(f'{column.name}={value!r}' for column, value in zip(columns, values, strict=True))})"
 
 
+def key_shown(rows: pa.Table, position: int) -> str:
+    """The values of one row as :func:`key_text`."""
+    values = ", ".join(f"{name}={rows[name][position].as_py()!r}" for name in rows.column_names)
+    return f"({values})"
+
+
 def named_rows(kind: str, rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Any]:
     """Each row as a named tuple of the columns ``names``."""
     make = maker(kind, tuple(names))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from epochal.state.decimals import KeyText
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import Subtask
 
@@ -23,10 +24,10 @@ class Merging(Protocol):
     def computed(self) -> tuple[Column, ...]:
         """What is given out beside, and not kept."""
 
-    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
-        """Row i of ``old``, where ``found[i]``, and of ``new`` as one."""
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
+        """Row i of ``old``, where ``found[i]``, and of ``new`` as one. ``key``: of a row, for an error's message."""
 
-    def compute(self, merged: pa.Table) -> list[Any]:
+    def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
         """The columns ``computed`` of each row of ``merged``."""
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START
 from epochal.state.access import TableAccess
 from epochal.state.codec import KeyCodec
+from epochal.state.decimals import KeyText
 from epochal.state.table import Column, StateTable
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import key_numbers
@@ -41,11 +42,11 @@ class RowCounts:
     table: StateTable
     computed: ClassVar[tuple[Column, ...]] = ()
 
-    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
         before = pc.fill_null(column_of(old, ROWS), 0)
         return pa.table([pc.add(before, column_of(new, ROWS))], schema=self.table.value_schema)
 
-    def compute(self, merged: pa.Table) -> list[Any]:
+    def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
         return []
 
 

@@ -15,6 +15,7 @@ from epochal.state.column_bytes import Mask
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 from epochal.tasks.calls import KEY_GROUP
+from epochal.tasks.keys import key_shown
 from epochal.tasks.operator import Subtask
 from epochal.tasks.values import column_of
 
@@ -63,6 +64,10 @@ class SliceKeys:
     def stored(self) -> tuple[Mask, pa.Table]:
         """As :meth:`TableAccess.get` of the full keys."""
         return self.access.get_encoded(self.encoded, self.groups.to_numpy(zero_copy_only=False))
+
+    def shown(self, row: int) -> str:
+        """The key of a row for a message."""
+        return key_shown(self.rows, row)
 
     def entries(self) -> Entries:
         """As :meth:`TableAccess.entries` of the operator's keys."""

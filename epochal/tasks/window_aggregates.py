@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -16,10 +17,12 @@ import pyarrow.compute as pc
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
+from epochal.state.decimals import KeyText
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups
+from epochal.tasks.keys import key_shown
 from epochal.tasks.open_windows import OpenWindows
 from epochal.tasks.operator import Subtask
 from epochal.tasks.partials import Merging
@@ -121,7 +124,7 @@ class _Epoch:
         starts = times_of(column_of(keys.rows, table.time.name))
         found, old = keys.stored()
         self._encoded = keys.encoded
-        values = self._merge(found, old.select(self._partials), slice.select(self._partials))
+        values = self._merge(found, old.select(self._partials), slice.select(self._partials), keys.shown)
         rows = pa.table([keys.groups, *keys.rows.columns, *values.columns], schema=self._schema)
         return _Panes(rows, starts, found)
 
@@ -249,13 +252,14 @@ class _Epoch:
         columns |= {WINDOW_START: timestamps(windows.starts), WINDOW_END: timestamps(windows.ends)}
         columns |= dict(zip(partials.column_names, partials.columns, strict=True))
         with self._author:
-            computed = self._work.plan.compute(partials.combine_chunks())
+            owners = rows.select(self._work.table.owner_schema.names)
+            computed = self._work.plan.compute(partials.combine_chunks(), partial(key_shown, owners))
         columns |= {column.name: array for column, array in zip(self._work.plan.computed, computed, strict=True)}
         yield from pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema).to_batches()
 
-    def _merge(self, found: np.ndarray, old: pa.Table, new: pa.Table) -> pa.Table:
+    def _merge(self, found: np.ndarray, old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
         with self._author:
-            return self._work.plan.merge(found, old, new)
+            return self._work.plan.merge(found, old, new, key)
 
     def _merge_all(self, one: pa.Table, other: pa.Table) -> pa.Table:
         return self._merge(np.ones(one.num_rows, np.bool_), one, other).combine_chunks()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.state.decimals import KeyText
 from epochal.state.lists import ELEMENT, LIST, elements, lengths
 from epochal.state.table import Column, StateTable
 from epochal.tasks.calls import KEY_GROUP
@@ -39,7 +40,7 @@ class BestRows:
     descending: bool
     computed: ClassVar[tuple[Column, ...]] = ()
 
-    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table) -> pa.Table:
+    def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
         """Row i of ``old`` (null unless ``found[i]``) and of ``new`` are lists of one group."""
         if not found.any():
             return new.cast(self.table.value_schema)
@@ -48,7 +49,7 @@ class BestRows:
         groups = np.concatenate([column_of(part, LIST).to_numpy() for part in both])
         return pa.table([self._lists(rows, groups, new.num_rows)], schema=self.table.value_schema)
 
-    def compute(self, merged: pa.Table) -> list[Any]:
+    def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
         return []
 
     def of_rows(self, rows: pa.Table, groups: Integers) -> pa.Array:

@@ -351,6 +351,22 @@ class TestASecondRunWithEmptyState:
         self.run(database, "another-00000003", application="another")
         assert same(database.visible(), rows(1, 2) if writing else rows(1, 2, 1, 2, 1, 2))
 
+    def test_another_application_s_rows_in_the_table_are_named(
+        self, url: str, new_database: NewDatabase, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The application begins again under another name, or another application has the same table."""
+        database = new_database(url)
+        self.run(database, "another-00000003", application="another")
+        assert caplog.messages == []
+        self.run(database, f"{APPLICATION}-00000001")
+        (warning,) = [text for text in caplog.messages if "appends to table" in text]
+        assert f"Sink 'out' of '{APPLICATION}'" in warning and f"table {TABLE}," in warning
+        assert "(branch another-00000003, sink 'out', to epoch 1)" in warning and "_epochal_fence" in warning
+        caplog.clear()
+        database.run(f"DELETE FROM {TABLE}")
+        self.run(database, "third-00000004", application="third")
+        assert caplog.messages == []
+
     def run(
         self, database: DbmsDatabase, branch: str, parent: EpochKey | None = None, application: str = APPLICATION
     ) -> None:

@@ -238,7 +238,7 @@ def test_malformed_records_are_dropped(spark: SparkSession, folder: Folder) -> N
 
 def test_csv(spark: SparkSession, folder: Folder) -> None:
     folder.put("a.csv", "# made by hand", "k;n", "x;1", "#;9", '"a;b";2', ";3", at=1)
-    folder.put("b.csv", "k;n", "y;4", at=2)
+    folder.put("b.csv", "N;other;k", "4;x;y", at=2)
     source = folder.source(format="csv", header=True, sep=";", comment="#")
     rows = source.read(spark, planned(source)).collect()
     assert sorted(map(tuple, rows), key=str) == sorted([("x", 1), ("a;b", 2), (None, 3), ("y", 4)], key=str)

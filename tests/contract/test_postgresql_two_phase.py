@@ -178,7 +178,7 @@ class TestRecovery:
             backend, scope = database.make(), EpochScope(APPLICATION, EpochKey(branch, 1), 1, None)
             backend.check(SCHEMA)
             if branch.endswith("2"):
-                with pytest.raises(SinkError, match=r"a second time.*FROM _epochal_ledger WHERE sink = 'out'"):
+                with pytest.raises(SinkError, match=r"a second time.*FROM _epochal_ledger WHERE target = '"):
                     backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))
                 continue
             backend.recover(EpochScope(APPLICATION, EpochKey(branch, 0), 1, None))

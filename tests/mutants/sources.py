@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 FOLDERS = "tests/unit/test_file_folders.py"
+HEADERS = "tests/unit/test_csv_headers.py"
 MISSING = "tests/unit/test_missing_files.py"
 
 
@@ -76,3 +77,25 @@ def _never_refreshed() -> None:
         return wrong
 
     change(StaticTables, "of", once)
+
+
+@mutant("source files: columns of CSV are taken by position", HEADERS)
+def _by_position() -> None:
+    from epochal.connectors.csv_headers import Layout
+
+    change(Layout, "is_as_declared", lambda _: property(lambda self: True))
+
+
+@mutant("source files: a column that a header does not have is null", HEADERS)
+def _header_unchecked() -> None:
+    from epochal.connectors import csv_headers
+
+    def lenient(of: Any) -> Any:
+        def wrong(cls: Any, path: str, names: Any, declared: Any, keys: Any = ()) -> Any:
+            known = {name.casefold() for name in names if name is not None}
+            missing = [name for name in declared if name.casefold() not in known]
+            return of.__func__(cls, path, (*names, *missing), declared, keys)
+
+        return classmethod(wrong)
+
+    csv_headers.Layout.of = lenient(csv_headers.Layout.__dict__["of"])  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from epochal.cli.main import app, main
 from epochal.cli.output import Output
 from tests.manifests import plain_manifest
 from tests.service.scripted_answers import Script, answer, problem, scripted
+from tests.waiting import eventually
 
 NOW = "2026-01-01T00:00:00Z"
 QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12
@@ -152,30 +154,39 @@ def test_get_does_not_wait_for_a_key_that_is_missing_or_for_the_past(script: Scr
     assert not script.steps
 
 
-def test_a_document_for_programs_has_no_such_lines(script: Script) -> None:
+def test_with_json_the_lines_are_on_standard_error_and_the_document_alone_on_standard_output(script: Script) -> None:
     script.then(late(answer(200, {"items": []})))
     results, notes = run("ps", "--json")
-    assert '"items": []' in results and notes == ""
+    assert json.loads(results)["items"] == []
+    assert "Waiting for the control plane at" in notes.splitlines()[0]
 
 
-def test_a_quick_answer_prints_nothing(script: Script) -> None:
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_quick_answer_prints_nothing(script: Script, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    monkeypatch.setattr(output, "QUIET_SECONDS", 60.0)
     script.then(answer(200, {"items": []}))
-    assert run("ps")[1] == ""
+    assert run("ps", *options)[1] == ""
 
 
+@pytest.mark.parametrize("as_json", [False, True])
 def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(output, "REPEATED_SECONDS", 0.1)
-    made = Output.make(as_json=False)
+    made = Output.make(as_json)
+    shown: list[str] = []
+
+    def has(line: str) -> bool:
+        shown.extend(capsys.readouterr().err.splitlines())
+        return line in shown
+
     with made.busy("Starting orders") as progress, made.answered("http://elsewhere"):
         progress("starting")
-        time.sleep(0.1)
+        eventually(lambda: has("Starting orders .. starting"))
         progress("running")
-        time.sleep(0.1)
-    first, second, *_ = capsys.readouterr().err.splitlines()
-    assert (first, second) == ("Starting orders .. starting", "Starting orders .. running")
+        eventually(lambda: has("Starting orders .. running"))
+    assert set(shown) == {"Starting orders .. starting", "Starting orders .. running"}
 
 
 def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from epochal.backends.files import FilesBackend
-from epochal.contracts.catalog import Change, Directive, DriverStatus, Failure, ManifestReference
+from epochal.contracts.catalog import Change, Directive, DriverStatus, Failure, ManifestReference, VersionOrder
+from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.engine.commits import CommitQueue
+from epochal.engine.bases import PendingBases
+from epochal.engine.commits import BackgroundCommits, CommitQueue
+from epochal.engine.compaction import Compaction
+from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
+from epochal.engine.loop import EpochLoop
+from epochal.engine.position import Position
+from epochal.engine.reconfiguration import Reconfigurations
+from epochal.engine.retention import Retention
 from epochal.engine.transactions import TransactionOrders
+from epochal.errors import RowRefused
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots.manifest import SinkHandles
+from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.manifests import plain_manifest
 from tests.programs import current_program
+from tests.waiting import eventually
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 RUNNING = DriverStatus(phase="running")
@@ -176,3 +189,52 @@ def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine
     assert failure is not None and "nothing was done" in failure.message
     assert engine.shown("bad") == ["epoch=0000000001", "epoch=0000000002"]
     assert engine.changes == []
+
+
+def test_a_savepoint_and_another_version_are_refused_while_a_refused_row_stops_a_sink(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs go on meanwhile; a wait for that row would end them. When it is dropped, a savepoint is made again."""
+    commit, program = engine.sinks["bad"].commit, engine.queue.current.program
+
+    def refusing(epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        if handles:
+            raise RowRefused("The database refuses row id=5.")
+        commit(epoch, handles)
+
+    monkeypatch.setattr(engine.sinks["bad"], "commit", refusing)
+    engine.queue.step()
+    store, bases = SnapshotStore(str(engine.folder / "store")), PendingBases()
+    position, queue = Position(engine.point.branch, 3, None), engine.queue
+    coordinator = Coordinator(
+        queue.current, engine.catalog, store, queue, position, bases, now=lambda: datetime.now(UTC)
+    )
+    retention = Retention(store, queue.current, Compaction(store, position, bases, queue.current))
+    reconfigurations = Reconfigurations(
+        coordinator, queue, retention, engine.catalog, lambda order: program, lambda program: None
+    )
+    commits = BackgroundCommits(queue)
+    loop = EpochLoop(coordinator, commits, engine.catalog, engine.orders, reconfigurations)
+    order = VersionOrder(version=2, artifact="a" * 64, filename="", configuration={}, by="ann")
+    reconfigurations.take(Directive(id="version", kind="reconfigure", arguments=order.model_dump(mode="json")))
+    eventually(lambda: reconfigurations.ready)
+    commits.start()
+    savepoints = [Directive(id=f"savepoint {number}", kind="savepoint") for number in range(2)]
+    steps: list[Callable[[], object]] = [
+        lambda: loop._carry_out(savepoints[:1]),
+        lambda: reconfigurations.carry_out(loop._commit_all, lambda: pytest.fail("the version is not to run")),
+    ]
+    for id, step in zip(("savepoint 0", "version"), steps, strict=True):
+        threading.Thread(target=step, daemon=True).start()
+        eventually(lambda id=id: id in engine.catalog.answers, 20)  # type: ignore[misc]
+        failure = engine.catalog.answers[id]
+        assert failure is not None and failure.type == "row-refused"
+        assert "Sink 'bad' is stopped" in failure.message
+        assert "`epochal transaction abort application bad 1`" in failure.message
+    assert queue.current.program is program and position.head is None
+    for epoch in (1, 2):
+        queue.give_up("bad", epoch)
+    eventually(lambda: queue.empty)
+    assert not loop._carry_out(savepoints[1:])
+    assert engine.catalog.answers["savepoint 1"] is None and queue.empty
+    commits.stop()

@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from epochal import Pipeline, Stream
+from epochal import Pipeline, Stream, tumbling
 from epochal.connectors import console, generator
 from epochal.engine.failures import failure_of
 from epochal.engine.session import session_settings
@@ -55,8 +56,34 @@ def test_an_overflow_within_an_epoch_names_operator_and_column(
 ) -> None:
     message = aborted(not_ansi, **columns)
     assert f"Operator 'totals', column {column}" in message
+    assert ("key (k='a')" in message) == (column != "'twice'")  # of sums, and not of what a sum is computed from
     assert "Cast the argument to decimal(38,0)" in message or "no decimal with more digits than decimal(38," in message
     assert "ansi" not in message
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_an_overflow_names_the_key(spark: SparkSession, window: bool) -> None:
+    """Of many keys, whether the sum leaves its type within one epoch or when it is added to state."""
+    pipeline = Pipeline("p")
+    source = generator.source({"k": "id", "name": "'x'", "big": "id", "at": "timestamp '2026-01-01 00:00:00'"})
+    rows = pipeline.read("rows", source)
+    if window:
+        keyed = rows.with_watermark("at", "1 hour").key_by("k", "name").window(tumbling("1 hour"))
+    else:
+        keyed = rows.key_by("k", "name")
+    keyed.aggregate("totals", total="sum(big)").write("totals", console.sink())
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    others = [{"k": k, "name": "x", "big": k, "at": at} for k in range(20)]
+    large = {"k": 13, "name": "x", "big": 2**62, "at": at}
+    for first, second in (([], [*others, large, large]), ([large, *others], [*others, large])):
+        with Harness(pipeline, spark) as test:
+            if first:
+                test.epoch(rows=first)
+            with pytest.raises(EpochAborted) as raised:
+                test.epoch(rows=second)
+        assert re.search(
+            r"Operator 'totals', column 'total', key \((window_start=.*)?k=13, name='x'", raised.value.message
+        )
 
 
 def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSession) -> None:
