@@ -1,5 +1,5 @@
-"""The differences of an upgrade that have to be accepted by name: which there are, which names are none, and what the
-lineage records of those that were accepted."""
+"""Differences of an upgrade that need acceptance by name: lists them, checks the accepted names, and describes accepted
+differences for the lineage."""
 
 from __future__ import annotations
 

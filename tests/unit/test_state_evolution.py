@@ -95,14 +95,14 @@ def test_what_is_kept_by_an_order_stays() -> None:
     )
 
 
-def test_an_aggregate_over_changes_begins_anew_together_with_what_gives_them() -> None:
+def test_an_aggregate_over_changes_begins_empty_only_together_with_the_operator_that_emits_them() -> None:
     first, second = (
         table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
     )
     over = second.model_copy(update={"changes_of": "delays"})
     assert "it cannot go on over the changes of 'delays'" in all_problems([first, second], [first, over])
     assert "it cannot go on over rows" in all_problems([first, over], [first, second])
-    assert "begins anew over the changes of 'delays', which goes on" in all_problems([first], [first, over])
+    assert "begins with empty state over the changes of 'delays', which continues its state" in all_problems([first], [first, over])
     assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
 
 
