@@ -99,7 +99,7 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
         return TableChange(table=new.id, operator=new.operator, verdict="evolved", notes=(note,))
     lost = (
         f"State table {old.id!r} is not durable any more, and would begin empty. Leave durable=False out, or allow "
-        f"that: configuration.allow_dropped_state = [{old.id!r}]."
+        f"that with --allow-dropped-state {old.id}."
     )
     problems = () if new.id in may_drop else (lost,)
     return TableChange(table=new.id, operator=new.operator, verdict="evolved", problems=problems)
@@ -158,7 +158,7 @@ def _dropped_columns(
         if name in declared:
             yield (
                 f"{what} is computed from other aggregates, which begin empty; what it holds would be lost. Give it "
-                f"another name, or allow that: configuration.allow_dropped_state = [{f'{new.id}.{name}'!r}]."
+                f"another name, or allow that with --allow-dropped-state {new.id}.{name}."
             )
         else:
             yield _lost(what, f"{new.id}.{name}")
@@ -235,7 +235,8 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
     if old.windows != new.windows:
         yield (
             f"State table {new.id!r}: its windows cannot become {_windows(new)} from {_windows(old)}: those that are "
-            "open lie by them. Keep the windows, or give the operator a new name, under which it begins with empty state."
+            "open lie by them. Keep the windows, or give the operator a new name, under which it begins with empty "
+            "state."
         )
         return
     if old.joined != new.joined:
@@ -319,6 +320,6 @@ def _ranked(table: StateTable) -> str:
 
 def _lost(what: str, consent: str) -> str:
     return (
-        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that: "
-        f"configuration.allow_dropped_state = [{consent!r}]."
+        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that "
+        f"with --allow-dropped-state {consent}."
     )

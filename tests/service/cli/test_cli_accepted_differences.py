@@ -148,13 +148,16 @@ def build(parameters: Parameters) -> Pipeline:
     return pipeline
 """
 
-SPELLED = [
+SPELLED = CODE
+for _before, _after in (
     # independent verbs in another order, a helper column that has another name, and one that nothing reads
     ('keyed = rows.with_columns(g="$key")$verbs', 'keyed = rows$verbs.with_columns(unread="v + 1", g="$key")'),
     ('rows.select("k", "id", "$score AS score")', 'rows.with_columns(s="$score").select("k", "id", "s AS score")'),
     ('.where("v >= 50")', '.where("((V) >= (50)) /* large */")'),
     ('n="count(*)", total="$hours"', 'n="COUNT(1)", total="($hours)"'),
-]
+):
+    assert _before in SPELLED
+    SPELLED = SPELLED.replace(_before, _after)
 
 
 @dataclass
@@ -272,7 +275,7 @@ class Application:
         expected = self.batch.state(self.version)
         state = self.client.application(self.name).state("totals")
         for key, columns in expected.items():
-            value = state.get(key, min_epoch=head, wait_seconds=60).value
+            value = state.get(key, min_epoch=head, wait_seconds=30).value
             assert value is not None
             shown = {name: column for name, column in columns.items() if name in value}
             assert {name: _number(value[name]) for name in shown} == shown, (key, value)
@@ -336,54 +339,255 @@ def application(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         client.operations.wait(client.applications.stop(running.name), timeout_seconds=120)
 
 
-def test_each_edit(application: Application) -> None:
-    import time
-    t = time.monotonic()
-    def lap(what):
-        nonlocal t
-        print(f"{time.monotonic()-t:6.2f} {what}", flush=True); t = time.monotonic()
+@dataclass(frozen=True)
+class Edit:
+    """``says``: parts of the problem that names the edit. ``options`` accept it; empty: nothing can."""
+
+    what: str
+    change: Callable[[Version], Version]
+    table: str
+    says: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def totals(**texts: str | None) -> Callable[[Version], Version]:
+    return lambda version: version.with_totals(**texts)
+
+
+def other(**texts: str) -> Callable[[Version], Version]:
+    return lambda version: replace(version, **texts)
+
+
+FUNCTION = "Partial values of one function cannot be continued by another"
+REFUSED = (
+    Edit("extremes exchanged", totals(lo="max(v)", hi="min(v)"), "totals", ("column 'lo'", "column 'hi'")),
+    Edit("a sum becomes a maximum", totals(total="max(v)"), "totals", ("column 'total'",)),
+    Edit("a count becomes a sum", totals(n="sum(v)"), "totals", ("column 'n'",)),
+    Edit("another function within a quotient", totals(r="max(v) / count(w)"), "totals", ("column 'r'",)),
+)
+ARGUMENTS = (
+    Edit(
+        "the sum of another column",
+        totals(total="sum(w)"),
+        "totals",
+        ("column 'total' was computed from sum(v), and would continue with sum(w)",),
+        ("--accept-changed", "totals.total"),
+    ),
+    Edit(
+        "another argument within a quotient",
+        totals(r="sum(w) / count(w)"),
+        "totals",
+        ("column 'r' was computed from sum(v), and would continue with sum(w)",),
+        ("--accept-changed", "totals.r"),
+    ),
+    Edit(
+        "the sum of another column in windows",
+        other(hours="sum(w)"),
+        "hours",
+        ("column 'total' was computed from sum(v), and would continue with sum(w)",),
+        ("--accept-changed", "hours.total"),
+    ),
+    Edit(
+        "another order of a top",
+        other(score="w"),
+        "best",
+        ("input column 'score' was computed from rows.v, and would continue with rows.w",),
+        ("--accept-changed", "best.score"),
+    ),
+    Edit(
+        "another key of duplicates",
+        other(same="id % 7"),
+        "once",
+        (
+            "key 'same' was computed from rows.id, and would continue with rows.id % 7",
+            "give operator 'once' another name",
+        ),
+        ("--accept-changed", "once.same"),
+    ),
+    Edit(
+        "another column of a join",
+        other(big="w"),
+        "pairs.left",
+        ("input column 'big' was computed from rows.v, and would continue with rows.w",),
+        ("--accept-changed", "pairs.big"),
+    ),
+)
+INPUTS = (
+    Edit(
+        "a sum in another unit, after an upgrade whose acceptance it does not inherit",
+        totals(total="sum(v * 100)"),
+        "totals",
+        ("column 'total' was computed from sum(w), and would continue with sum(v * 100)",),
+        ("--accept-changed", "totals.total"),
+    ),
+    Edit(
+        "a filter before the operator",
+        other(where="w > 3"),
+        "totals",
+        ("its rows have passed no condition, and would pass rows.w > 3", "give operator 'totals' another name"),
+        ("--accept-changed", "totals"),
+    ),
+    Edit(
+        "another key expression",
+        other(key="substr(k, 2, 1)"),
+        "totals",
+        ("key 'g' was computed from SUBSTRING(rows.k, 1, 1), and would continue with SUBSTRING(rows.k, 2, 1)",),
+        ("--accept-changed", "totals.g"),
+    ),
+)
+COLUMNS = (
+    Edit(
+        "an added aggregate",
+        totals(top="max(w)"),
+        "totals",
+        ("the added column 'top' counts rows only from the first epoch of the upgrade on",),
+        ("--accept-partial", "totals.top"),
+    ),
+    Edit(
+        "an added quotient",
+        totals(q="sum(w) / count(v)"),
+        "totals",
+        ("the added column 'q' counts rows only from the first epoch of the upgrade on",),
+        ("--accept-partial", "totals.q"),
+    ),
+    Edit(
+        "a dropped aggregate",
+        totals(lo=None),
+        "totals",
+        ("column 'lo' is not declared any more",),
+        ("--allow-dropped-state", "totals.lo"),
+    ),
+    Edit(
+        "a dropped quotient",
+        totals(r=None),
+        "totals",
+        ("column 'r' is not declared any more",),
+        ("--allow-dropped-state", "totals.r"),
+    ),
+)
+
+
+def edited(version: Version, edits: tuple[Edit, ...]) -> Version:
+    for edit in edits:
+        version = edit.change(version)
+    return version
+
+
+def check_refused(application: Application, edits: tuple[Edit, ...], verdict: str) -> None:
+    """By preflight and by the upgrade: each edit with its reason and the exact option, other operators unchanged."""
+    version = edited(application.version, edits)
+    report = application.preflight(version)
+    assert (report.code, report.document["ok"]) == (1, False)
+    tables = {table["table"]: table for table in report.document["comparison"]["tables"]}
+    verdicts = {name: verdict if name in {edit.table for edit in edits} else "same" for name in tables}
+    assert {name: table["verdict"] for name, table in tables.items()} == verdicts
+    refused = application.upgrade(version, *(("--accept-changed", "totals") if verdict == "refused" else ()))
+    assert refused.code == 1
+    shown = " ".join(refused.words.split())
+    for edit in edits:
+        for words in (" ".join(tables[edit.table]["problems"]), shown):
+            missing = [says for says in edit.says if says not in words]
+            if edit.options and not re.search(re.escape(" ".join(edit.options)) + r"(?!\.?\w)", words):
+                missing.append(" ".join(edit.options))
+            assert not missing, (edit.what, missing, words)
+            if verdict == "refused":
+                assert FUNCTION in words and "--accept-changed" not in words, edit.what
+
+
+def accepted_in_lineage(application: Application) -> list[str]:
+    tree = application.epochal("lineage", application.name, "--json").document
+    changes = [change for node in tree["nodes"] for change in node["changes"]]
+    return sorted(each["name"] for change in changes for each in change["detail"].get("accepted") or ())
+
+
+def test_no_edit_gives_a_wrong_number_that_was_not_accepted(application: Application) -> None:
     application.check()
-    lap("start")
-    base = application.version
-    edits = {
-      "exch": base.with_totals(lo="max(v)", hi="min(v)"),
-      "summax": base.with_totals(total="max(v)"),
-      "countsum": base.with_totals(n="sum(v)"),
-      "sumw": base.with_totals(total="sum(w)"),
-      "sumv100": base.with_totals(total="sum(v * 100)"),
-      "where": replace(base, where="w > 3"),
-      "key": replace(base, key="substr(k, 2, 1)"),
-      "added": base.with_totals(top="max(w)"),
-      "added composite": base.with_totals(q="sum(w) / count(v)"),
-      "composite": base.with_totals(r="sum(w) / count(w)"),
-      "composite fn": base.with_totals(r="max(v) / count(w)"),
-      "dropped": base.with_totals(lo=None),
-      "dropped composite": base.with_totals(r=None),
-      "hours": replace(base, hours="sum(w)"),
-      "best": replace(base, score="w"),
-      "once": replace(base, same="id % 7"),
-      "pairs": replace(base, big="w"),
-      "code": replace(base, mark="second"),
-    }
-    code = CODE
-    for a, b in SPELLED:
-        assert a in code
-        code = code.replace(a, b)
-    edits["spelled"] = replace(base, code=code)
-    for name, version in edits.items():
-        answer = application.preflight(version)
-        lap(f"preflight {name}")
-        d = json.loads(answer.output)
-        print(name, answer.code, d["ok"])
-        for t_ in d["comparison"]["tables"]:
-            if t_["verdict"] != "same" or t_["code_changed"] or t_["problems"]:
-                print("   ", t_["table"], t_["verdict"], t_["changed"], t_["partial"], t_["dropped"], t_["code_changed"])
-                for p in t_["problems"]: print("      P", p)
-                for p in t_["notes"]: print("      N", p)
-        if not d["ok"]:
-            answer = application.upgrade(version)
-            lap(f"upgrade {name}")
-            print(answer.code, answer.words)
-            assert answer.code
+    check_refused(application, REFUSED, "refused")
+    for edits, verdict in ((ARGUMENTS, "changed"), (INPUTS, "changed"), (COLUMNS, "evolved")):
+        check_refused(application, edits, verdict)
+        application.rows_arrive()  # the old version goes on with them
+        version, options = edited(application.version, edits), [option for edit in edits for option in edit.options]
+        answer = application.upgrade(version, *options)
+        assert answer.code == 0, answer.words
+        application.rows_arrive()
+    acceptances = [edit.options for edit in (*ARGUMENTS, *INPUTS, *COLUMNS)]
+    names = sorted(name for option, name in acceptances if option.startswith("--accept"))
+    assert accepted_in_lineage(application) == names
+
+    version = replace(application.version, code=SPELLED, mark="second")
+    report = application.preflight(version)
+    tables = report.document["comparison"]["tables"]
+    assert report.code == 0 and {table["verdict"] for table in tables} == {"same"}
+    assert [code.rpartition(".")[2] for table in tables for code in table["code_changed"]] == ["Numbered"]
+    wrong = application.upgrade(version, "--accept-changed", "totals.totl")
+    assert wrong.code == 1 and "'totals.totl' is accepted, but is not a difference" in " ".join(wrong.words.split())
+    assert application.upgrade(version).code == 0, "harmless edits and other code need no acceptance"
     application.rows_arrive()
-    lap("rows")
+    assert accepted_in_lineage(application) == names
+
+
+SHORT = """
+from epochal import Pipeline
+from epochal.connectors import files
+
+pipeline = Pipeline("short")
+schema = "id bigint, k string, v bigint, w bigint, at timestamp"
+rows = pipeline.read("rows", files.source({input!r}, format="json", schema=schema))
+totals = rows.with_columns(g="substr(k, 1, 1)").key_by("g").aggregate("totals", {aggregates})
+totals.write("totals", files.sink({output!r}, format="json", mode="updates"))
+"""
+
+
+@pytest.mark.by_turns(4)
+def test_a_run_with_a_directory_needs_the_same_acceptance(alone: CommandLine, tmp_path: Path) -> None:
+    """Processes of the command, as an author starts them without a control plane."""
+    (tmp_path / "in").mkdir()
+    application = Application(alone, None, tmp_path)  # type: ignore[arg-type]  # which has no control plane to ask
+
+    def run(version: Version, *options: str) -> Answer:
+        aggregates = ", ".join(f"{name}={text!r}" for name, text in version.totals.items())
+        places = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out" / "totals")}
+        file = tmp_path / "short.py"
+        file.write_text(SHORT.format(aggregates=aggregates, **places))
+        directory = ("--directory", tmp_path / "state", "--available-now", "--no-drain")
+        return alone.spawn("run", file, *directory, *options)
+
+    application.rows_arrive(wait=False)
+    assert run(application.version).code == 0
+    edited = application.version.with_totals(total="sum(w)", top="max(w)")
+    refused = run(edited, "--accept-partial", "totals.top")
+    assert refused.code == 1 and "--accept-changed totals.total" in " ".join(refused.words.split())
+    assert "--accept-partial" not in refused.words, "what is accepted is no problem"
+    assert {row["total"] for row in application.out("totals")} == {
+        group["total"] for group in application.batch.state(application.version).values()
+    }
+    application.version = edited
+    application.rows_arrive(wait=False)
+    accepted = run(edited, "--accept-changed", "totals.total", "--accept-partial", "totals.top")
+    assert accepted.code == 0, accepted.words
+    newest = {row["g"]: {name: _number(row[name]) for name in edited.totals} for row in application.out("totals")}
+    assert newest == application.batch.state(edited)
+
+
+@pytest.mark.long
+def test_a_fork_and_a_trial_need_the_same_acceptance(application: Application) -> None:
+    """Starts another driver and processes that run epochs again."""
+    version, accepted = replace(application.version, hours="sum(v * 100)"), ("--accept-changed", "hours.total")
+    other = application.version.with_totals(total="sum(w * 2)")
+    application.after_all_rows()
+    file = application.file(version)
+    fork = ("fork", application.name, "forked", "--file", file, "--shadow", "--wait")
+    refused = application.epochal(*fork)
+    assert refused.code == 1 and " ".join(accepted) in " ".join(refused.words.split())
+    assert application.epochal("show", "forked").code == 3, "a refused fork leaves no application"
+    tried = application.epochal("preflight", application.name, application.file(other), "--trial", "1")
+    assert tried.code == 1 and "--accept-changed totals.total" in " ".join(tried.output.split())
+    option = ("--accept-changed", "totals.total")
+    tried = application.epochal("preflight", application.name, application.file(other), "--trial", "1", *option)
+    assert tried.code == 0 and "(accepted)" in tried.output, tried.output
+    assert "rows differ" in tried.output, "the trial shows the numbers that the acceptance changes"
+    file = application.file(version)
+    forked = application.epochal(*fork, *accepted)
+    assert forked.code == 0, forked.words
+    assert "hours.total" in accepted_in_lineage(replace(application, name="forked"))
+    application.client.operations.wait(application.client.applications.stop("forked"), timeout_seconds=120)
