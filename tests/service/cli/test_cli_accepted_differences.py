@@ -500,7 +500,7 @@ def accepted_in_lineage(application: Application) -> list[str]:
     return sorted(each["name"] for change in changes for each in change["detail"].get("accepted") or ())
 
 
-@pytest.mark.by_turns(4)
+@pytest.mark.long
 def test_no_edit_gives_a_wrong_number_that_was_not_accepted(application: Application) -> None:
     application.check()
     check_refused(application, REFUSED, "refused")
@@ -568,27 +568,3 @@ def test_a_run_with_a_directory_needs_the_same_acceptance(alone: CommandLine, tm
     assert accepted.code == 0, accepted.words
     newest = {row["g"]: {name: _number(row[name]) for name in edited.totals} for row in application.out("totals")}
     assert newest == application.batch.state(edited)
-
-
-@pytest.mark.long
-def test_a_fork_and_a_trial_need_the_same_acceptance(application: Application) -> None:
-    """Starts another driver and processes that run epochs again."""
-    version, accepted = replace(application.version, hours="sum(v * 100)"), ("--accept-changed", "hours.total")
-    other = application.version.with_totals(total="sum(w * 2)")
-    application.after_all_rows()
-    file = application.file(version)
-    fork = ("fork", application.name, "forked", "--file", file, "--shadow", "--wait")
-    refused = application.epochal(*fork)
-    assert refused.code == 1 and " ".join(accepted) in " ".join(refused.words.split())
-    assert application.epochal("show", "forked").code == 3, "a refused fork leaves no application"
-    tried = application.epochal("preflight", application.name, application.file(other), "--trial", "1")
-    assert tried.code == 1 and "--accept-changed totals.total" in " ".join(tried.output.split())
-    option = ("--accept-changed", "totals.total")
-    tried = application.epochal("preflight", application.name, application.file(other), "--trial", "1", *option)
-    assert tried.code == 0 and "(accepted)" in tried.output, tried.output
-    assert "rows differ" in tried.output, "the trial shows the numbers that the acceptance changes"
-    file = application.file(version)
-    forked = application.epochal(*fork, *accepted)
-    assert forked.code == 0, forked.words
-    assert "hours.total" in accepted_in_lineage(replace(application, name="forked"))
-    application.client.operations.wait(application.client.applications.stop("forked"), timeout_seconds=120)
