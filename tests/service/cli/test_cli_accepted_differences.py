@@ -297,7 +297,7 @@ class Application:
 
         def read() -> int:
             found = self.client.application(self.name).epochs.list(limit=None, state="committed")
-            return sum(epoch.rows_in for epoch in found)
+            return sum(epoch.rows_in or 0 for epoch in found)
 
         eventually(lambda: read() == self.written, 120)
         head = self.client.applications.get(self.name).head
@@ -354,7 +354,7 @@ def totals(**texts: str | None) -> Callable[[Version], Version]:
     return lambda version: version.with_totals(**texts)
 
 
-def other(**texts: str) -> Callable[[Version], Version]:
+def other(**texts: Any) -> Callable[[Version], Version]:
     return lambda version: replace(version, **texts)
 
 
@@ -525,46 +525,3 @@ def test_no_edit_gives_a_wrong_number_that_was_not_accepted(application: Applica
     assert application.upgrade(version).code == 0, "harmless edits and other code need no acceptance"
     application.rows_arrive()
     assert accepted_in_lineage(application) == names
-
-
-SHORT = """
-from epochal import Pipeline
-from epochal.connectors import files
-
-pipeline = Pipeline("short")
-schema = "id bigint, k string, v bigint, w bigint, at timestamp"
-rows = pipeline.read("rows", files.source({input!r}, format="json", schema=schema))
-totals = rows.with_columns(g="substr(k, 1, 1)").key_by("g").aggregate("totals", {aggregates})
-totals.write("totals", files.sink({output!r}, format="json", mode="updates"))
-"""
-
-
-@pytest.mark.by_turns(4)
-def test_a_run_with_a_directory_needs_the_same_acceptance(alone: CommandLine, tmp_path: Path) -> None:
-    """Processes of the command, as an author starts them without a control plane."""
-    (tmp_path / "in").mkdir()
-    application = Application(alone, None, tmp_path)  # type: ignore[arg-type]  # which has no control plane to ask
-
-    def run(version: Version, *options: str) -> Answer:
-        aggregates = ", ".join(f"{name}={text!r}" for name, text in version.totals.items())
-        places = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out" / "totals")}
-        file = tmp_path / "short.py"
-        file.write_text(SHORT.format(aggregates=aggregates, **places))
-        directory = ("--directory", tmp_path / "state", "--available-now", "--no-drain")
-        return alone.spawn("run", file, *directory, *options)
-
-    application.rows_arrive(wait=False)
-    assert run(application.version).code == 0
-    edited = application.version.with_totals(total="sum(w)", top="max(w)")
-    refused = run(edited, "--accept-partial", "totals.top")
-    assert refused.code == 1 and "--accept-changed totals.total" in " ".join(refused.words.split())
-    assert "--accept-partial" not in refused.words, "what is accepted is no problem"
-    assert {row["total"] for row in application.out("totals")} == {
-        group["total"] for group in application.batch.state(application.version).values()
-    }
-    application.version = edited
-    application.rows_arrive(wait=False)
-    accepted = run(edited, "--accept-changed", "totals.total", "--accept-partial", "totals.top")
-    assert accepted.code == 0, accepted.words
-    newest = {row["g"]: {name: _number(row[name]) for name in edited.totals} for row in application.out("totals")}
-    assert newest == application.batch.state(edited)
