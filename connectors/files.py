@@ -247,7 +247,7 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
         if error.getCondition() != "COLUMN_ALREADY_EXISTS":
             raise
         raise SchemaError(
-            f"{files[-1].path} has columns whose names differ only by case, which cannot be told apart. Write the file "
+            f"{files[-1].path} has columns whose names differ only by case, which is ambiguous. Write the file "
             "again under other names, or declare a schema of the other columns."
         ) from error
 

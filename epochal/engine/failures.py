@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import PySparkPicklingError
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from epochal.aggregates.failed_columns import failure
 from epochal.contracts.catalog import Failure
 from epochal.declarations.spark_errors import computation_error, first_cause, innermost_cause, sentence
 from epochal.errors import (
@@ -30,6 +33,9 @@ from epochal.errors import (
     StorageFull,
     TransientAuthorError,
 )
+from epochal.operators.contract import OperatorPlan
+from epochal.pipeline.graph import Graph, NodeId, OperatorNode, TransformNode
+from epochal.state.type_names import quoted
 from epochal.tasks.reporting import MARKER, TRACEBACK_TITLE, as_failure, author_traceback, translated
 
 _MARKED = re.compile(re.escape(MARKER) + r"(\{[^\n]*\})")
@@ -117,7 +123,7 @@ def _of_spark(exception: BaseException) -> Failure:
         return _failure(
             SchemaError,
             f"{file or 'A source file'} has columns whose names differ only by case ({twice[2]}): column {twice[1]} "
-            "cannot be told apart. Write the file again under other names.",
+            "is ambiguous. Write the file again under other names.",
         )
     if "FAILED_READ_FILE" in stems:
         return _failure(SourceError, f"{file or 'A source file'} cannot be read: {innermost_cause(text)}")
@@ -176,3 +182,36 @@ def _with_causes(exception: BaseException) -> Iterator[BaseException]:
 
 def _failure(kind: type[EpochalError], message: str) -> Failure:
     return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE])
+
+
+def located(graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[str, OperatorPlan]) -> EpochalError | None:
+    """The error that names the verb or operator, and the column, that a computation failed in when Spark's error names
+    neither; ``None`` where no column fails. Only a failed epoch pays for this search.
+
+    ``frames``: of the graph's nodes over the epoch's slices, as far as they exist. Nodes that read another operator's
+    output are left out, because its task would have to run again.
+    """
+    operators = {node.id for node in graph.operators}
+    for node in graph.nodes:
+        found: EpochalError | None = None
+        match node:
+            case TransformNode() if node.id in frames and not operators & graph.ancestors([node.id]):
+                found = _of_verb(node.label, frames[node.id])
+            case OperatorNode() if frames.keys() >= set(node.inputs) and not operators & graph.ancestors(node.inputs):
+                found = plans[node.name].located([frames[id] for id in node.inputs])
+        if found is not None:
+            return found
+    return None
+
+
+def _of_verb(label: str, frame: DataFrame) -> ComputationFailed | None:
+    """The verbs before this one compute their output without an error; a column that fails here is computed here."""
+    found = failure(frame)
+    if found is None:
+        return None
+    names = [] if failure(frame.select(F.lit(1))) is not None else frame.columns
+    while len(names) > 1:
+        half = names[: len(names) // 2]
+        names = half if failure(frame.select(*map(quoted, half))) is not None else names[len(half) :]
+    where = f"{label}, column {names[0]!r}" if names else label
+    return ComputationFailed(f"{where}: {computation_error(found)}")

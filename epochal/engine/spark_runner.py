@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.spark_errors import computation_error, without_query_log
-from epochal.engine import failed_columns
+from epochal.engine import failures
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
@@ -296,7 +296,7 @@ class _EpochJob:
         """What a task or Spark could not say of a failure, from the epoch's slice."""
         of_sql = isinstance(error, PySparkException) and not isinstance(error, PythonException)
         if of_sql and computation_error(str(error)) is not None:
-            return failed_columns.located(self._runner.graph, frames, self._runner.operators)
+            return failures.located(self._runner.graph, frames, self._runner.operators)
         return None
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:

@@ -1,8 +1,9 @@
-"""``aggregate(.., ttl="7 days")``: a group that had no row for so long is gone, and begins anew with the next one.
+"""``aggregate(.., ttl="7 days")``: a group expires when it has had no row for the time to live. A later row of its key
+starts a new group.
 
-With ``deleted_when`` only groups expire in which that column is true: keys that a stream of change data has deleted. A
-deleted key is kept for the time to live, so that an older row of it that arrives late does not bring it back. Where the
-operator gives changes, its row is taken back when the key is deleted; nothing is left to take back when it expires.
+With ``deleted_when`` only groups in which that column is true expire: keys that a stream of change data has deleted. A
+deleted key is kept for the time to live, so that a late, older row does not restore it. An operator that emits changes
+retracts the row of a key when the key is deleted; its expiry then retracts nothing.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def time_to_live_of(
         return expires
     if deleted_when not in columns:
         raise PipelineError(
-            f"Operator {operator!r}: deleted_when is {deleted_when!r}, which is none of its aggregates. Name the one "
-            f"that is true of deleted keys.{closest(str(deleted_when), columns)}"
+            f"Operator {operator!r}: deleted_when names {deleted_when!r}, but the operator has no such aggregate. "
+            f"Name the aggregate that is true for deleted keys.{closest(str(deleted_when), columns)}"
         )
     if expires is None:
         raise PipelineError(

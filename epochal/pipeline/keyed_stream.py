@@ -72,7 +72,7 @@ class KeyedStream(NamesVerbs):
         ``changes``: give of each key whose values change the row as it was, with -1 in the column ``_change``, and the
         row as it is, with +1. An aggregate over such a stream takes the ones back and adds the others; docs/streams.md.
 
-        ``ttl="7 days"``: a group that had no row for so long is gone from state, and begins anew with the next one.
+        ``ttl="7 days"``: a group that had no row for that time leaves the state; the next row starts a new one.
         What was given of it stays as it is. ``ttl_on="event_time"``: by the watermark, not by epoch time.
 
         ``deleted_when="gone"``: the boolean aggregate that is true of deleted keys. Only their groups expire, ``ttl``

@@ -260,7 +260,8 @@ def _aggregates(plan: OperatorPlan) -> Iterator[tuple[str, ColumnDefinition]]:
             continue  # kept for the aggregate's own bookkeeping
         for kept, name in zip(part.partials, part.state_columns, strict=True):
             call = _own(part.aggregate) if part.call is None else written(part.call)
-            yield name, ColumnDefinition(merge=kept.name, aggregate=call)
+            author = None if name == part.column else part.column
+            yield name, ColumnDefinition(merge=kept.name, aggregate=call, column=author)
 
 
 def _aggregate_as_written(expression: Expression | MergeableAggregate) -> Written:

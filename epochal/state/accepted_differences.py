@@ -1,5 +1,5 @@
-"""The differences of an upgrade that have to be accepted by name: which there are, which names are none, and what the
-lineage records of those that were accepted."""
+"""Differences of an upgrade that need acceptance by name: lists them, checks the accepted names, and describes accepted
+differences for the lineage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from epochal.contracts.acceptance import Acceptance
 from epochal.errors import InvalidInput
-from epochal.state.evolution import TableChange
+from epochal.state.evolution import MeaningChange, TableChange
 from epochal.state.table import StateTable
 
 
@@ -16,19 +16,21 @@ def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
     """The names that an upgrade can accept: ``OPERATOR`` or ``OPERATOR.COLUMN`` of each difference."""
     found: dict[str, None] = {}
     for change in changes:
-        for meaning in (meaning for meaning in change.changed if meaning.what != "function"):
-            found[change.operator if meaning.column is None else f"{change.operator}.{meaning.column}"] = None
+        found |= dict.fromkeys(_name(change, each) for each in change.changed if each.what != "function")
         found |= dict.fromkeys(f"{change.operator}.{name}" for name in change.partial)
     return tuple(found)
 
 
 def unused_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> tuple[str, ...]:
-    """A problem for each accepted name that no difference has."""
+    """A problem for each accepted name that no difference has. Another function cannot be accepted; its own problem
+    reports that, not this one."""
+    changes = tuple(changes)
     names = differences(changes)
+    refused = [_name(change, each) for change in changes for each in change.changed if each.what == "function"]
     there = f"The differences are: {', '.join(names)}." if names else "There is no difference to accept."
     return tuple(
         f"{name!r} is accepted, but is not a difference between this version and the snapshot. {there}"
-        for name in dict.fromkeys(acceptance.unused(names))
+        for name in dict.fromkeys(acceptance.unused((*names, *refused)))
     )
 
 
@@ -46,10 +48,15 @@ def accepted_differences(changes: Iterable[TableChange], tables: Iterable[StateT
     found: list[dict[str, Any]] = []
     for change in changes:
         for meaning in (meaning for meaning in change.changed if meaning.accepted):
-            name = change.operator if meaning.column is None else f"{change.operator}.{meaning.column}"
-            found.append({"name": name, "what": meaning.what, "before": meaning.before, "after": meaning.after})
+            found.append(
+                {"name": _name(change, meaning), "what": meaning.what, "before": meaning.before, "after": meaning.after}
+            )
         found += [
             {"name": f"{change.operator}.{name}", "what": "partial", "since": by_id[change.table].since(name)}
             for name in change.partial
         ]
     return found
+
+
+def _name(change: TableChange, meaning: MeaningChange) -> str:
+    return change.operator if meaning.column is None else f"{change.operator}.{meaning.column}"

@@ -23,10 +23,9 @@ def added_aggregates(old: StateTable, new: StateTable) -> tuple[str, ...]:
 def partial_columns(
     old: StateTable, new: StateTable, acceptance: Acceptance
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
-    """Added aggregates of existing keys under the names that people know, the problems of those that are not accepted,
-    and notes on those that are."""
-    shown_as = {kept: shown.name for shown in new.shown for kept in shown.kept}
-    names = tuple(dict.fromkeys(shown_as.get(name, name) for name in added_aggregates(old, new)))
+    """Added aggregates of existing keys under their author's names, the problems of those that are not accepted, and
+    notes on those that are."""
+    names = tuple(dict.fromkeys(map(new.author_column, added_aggregates(old, new))))
     complete = "keys created after the upgrade" if new.windows is None else "windows that open after the upgrade"
     problems, notes = [], []
     for name in names:
@@ -50,7 +49,7 @@ def continued(
     of columns that do not count all rows. ``first``: the first epoch that it counts rows of.
 
     Rows that were gone under another time to live stay gone; rows from before there was any count from the snapshot's
-    ``clock``. Manifests keep this, so that it holds for everyone who reads them, and for all that follow.
+    ``clock``. The result is stored in manifests: readers of the snapshot use it, and later versions inherit it.
     """
     if before is None:
         return declared

@@ -194,10 +194,14 @@ class OperatorDefinition(_Stored):
 
 
 class ColumnDefinition(_Stored):
-    """One value column of an aggregate: how two partial values merge, and what Spark aggregates over a slice."""
+    """One value column of an aggregate: how two partial values merge, and what Spark aggregates over a slice.
+
+    ``column``: the author's column that the value is kept for, where its name differs: ``r`` of ``r_1``.
+    """
 
     merge: str
     aggregate: Written
+    column: str | None = None
 
 
 class Definition(_Stored):

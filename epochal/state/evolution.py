@@ -99,7 +99,7 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
         return TableChange(table=new.id, operator=new.operator, verdict="evolved", notes=(note,))
     lost = (
         f"State table {old.id!r} is not durable any more, and would begin empty. Leave durable=False out, or allow "
-        f"that: configuration.allow_dropped_state = [{old.id!r}]."
+        f"that with --allow-dropped-state {old.id}."
     )
     problems = () if new.id in may_drop else (lost,)
     return TableChange(table=new.id, operator=new.operator, verdict="evolved", problems=problems)
@@ -126,9 +126,7 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
                 f"may hold what does not fit. Keep {had[name].type}, or give the changed column a new name."
             )
     dropped = tuple(name for name in had if name not in has and name not in old.hidden)
-    for name in dropped:
-        if f"{new.id}.{name}" not in may_drop:
-            problems.append(_lost(f"State table {new.id!r}: column {name!r}", f"{new.id}.{name}"))
+    problems += _dropped_columns(old, new, dropped, may_drop)
     added = tuple(column for column in new.value if column.name not in had and column.name not in new.hidden)
     partial, refused, partial_notes = partial_columns(old, new, acceptance)
     problems += refused
@@ -145,6 +143,25 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
         problems=tuple(problems),
         notes=notes,
     )
+
+
+def _dropped_columns(
+    old: StateTable, new: StateTable, dropped: Iterable[str], may_drop: Collection[str]
+) -> Iterable[str]:
+    """Under the author's names. A column can be dropped by that name, or by those that its values are kept under."""
+    declared = {new.author_column(column.name) for column in new.value}
+    kept = (name for name in dropped if f"{new.id}.{name}" not in may_drop)
+    for name in dict.fromkeys(map(old.author_column, kept)):
+        if f"{new.id}.{name}" in may_drop:
+            continue
+        what = f"State table {new.id!r}: column {name!r}"
+        if name in declared:
+            yield (
+                f"{what} is computed from other aggregates, which begin empty; what it holds would be lost. Give it "
+                f"another name, or allow that with --allow-dropped-state {new.id}.{name}."
+            )
+        else:
+            yield _lost(what, f"{new.id}.{name}")
 
 
 def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
@@ -202,8 +219,9 @@ def _notes_of_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
 
 def _unseen_changes(new: StateTable) -> Iterable[str]:
     yield (
-        f"State table {new.id!r} begins anew over the changes of {new.changes_of!r}, which goes on: what it gave "
-        "before would be taken back where it was never counted. Give both new names, so that they begin anew together."
+        f"State table {new.id!r} begins with empty state over the changes of {new.changes_of!r}, which continues its "
+        "state: it would retract rows that were never counted here. Give both new names, so that both begin with empty "
+        "state."
     )
 
 
@@ -217,28 +235,30 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
     if old.windows != new.windows:
         yield (
             f"State table {new.id!r}: its windows cannot become {_windows(new)} from {_windows(old)}: those that are "
-            "open lie by them. Keep the windows, or give the operator a new name, under which it begins anew."
+            "open lie by them. Keep the windows, or give the operator a new name, under which it begins with empty "
+            "state."
         )
         return
     if old.joined != new.joined:
         yield (
             f"State table {new.id!r}: its rows cannot be joined by {_joined(new)} that were joined by {_joined(old)}: "
             "some are gone that would have a partner now, some have come out without one. Keep the join as it was, or "
-            "give it a new name, under which it begins anew."
+            "give it a new name, under which it begins with empty state."
         )
         return
     if old.changes_of != new.changes_of:
         over = "rows" if new.changes_of is None else f"the changes of {new.changes_of!r}"
         yield (
             f"State table {new.id!r}: it cannot go on over {over}: what it has counted was of something else. Give the "
-            "operator a new name and, where it reads changes, the one that gives them, too: they begin anew together."
+            "operator a new name and, where it reads changes, the one that emits them, too: both begin with empty "
+            "state."
         )
         return
     if old.ranked != new.ranked:
         yield (
             f"State table {new.id!r}: it cannot keep {_ranked(new)} where it has kept {_ranked(old)}: rows are gone "
             "that would be among them now, and ranks are there that would not. Keep count, by and descending, or give "
-            "the operator a new name, under which it begins anew."
+            "the operator a new name, under which it begins with empty state."
         )
         return
     if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
@@ -300,6 +320,6 @@ def _ranked(table: StateTable) -> str:
 
 def _lost(what: str, consent: str) -> str:
     return (
-        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that: "
-        f"configuration.allow_dropped_state = [{consent!r}]."
+        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that "
+        f"with --allow-dropped-state {consent}."
     )

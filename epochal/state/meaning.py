@@ -8,7 +8,7 @@ leave no trace there. Columns of an upstream operator are expanded through its o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -198,10 +198,12 @@ def differences(
     Aggregates, argument by argument; and, on the first table of each operator, its keys and its inputs.
     """
     inputs = _inputs(before, definitions[0]), _inputs(after, definitions[1])
+    found: dict[str, list[Difference]] = {}
     for name, was in before.columns.items():
         now = after.columns.get(name)
         if now is not None:
-            yield from _of_aggregate(name, was, now, inputs)
+            found.setdefault(now.column or name, []).extend(_of_aggregate(now.column or name, was, now, inputs))
+    yield from (_of_parts(each) for each in found.values() if each)
     if before.operator is not None and after.operator is not None:
         yield from _of_operator(before.operator, after.operator, definitions)
 
@@ -209,6 +211,15 @@ def differences(
 def _inputs(definition: Definition, definitions: Definitions) -> tuple[Branch, ...]:
     operator = definition.operator
     return () if operator is None or not operator.inputs else definitions.branches(operator.inputs[0].rows)
+
+
+def _of_parts(found: Sequence[Difference]) -> Difference:
+    """One difference of an author's column from those of the aggregates in it."""
+    function = next((each for each in found if each.what == "function"), None)
+    if function is not None:
+        return function
+    before, after = (dict.fromkeys(texts) for texts in zip(*((each.before, each.after) for each in found), strict=True))
+    return Difference(found[0].column, found[0].what, " and ".join(before), " and ".join(after))
 
 
 def _of_aggregate(

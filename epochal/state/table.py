@@ -309,10 +309,18 @@ class StateTable(BaseModel):
         """Value columns that are kept for the sake of what is ``shown``; people look at that."""
         return frozenset(name for shown in self.shown for name in shown.kept)
 
+    def author_column(self, name: str) -> str:
+        """The author's column that a value column is kept for: ``mean`` of ``mean_sum``, ``r`` of ``r_1``."""
+        defined = None if self.definition is None else self.definition.columns.get(name)
+        if defined is not None and defined.column is not None:
+            return defined.column
+        return next((shown.name for shown in self.shown if name in shown.kept), name)
+
     def since(self, name: str) -> int | None:
-        """The epoch from which a value column, or a column shown for some, counts rows; ``None``: it counts all."""
-        kept = next((shown.kept for shown in self.shown if shown.name == name), (name,))
-        return max((each.since for each in self.value if each.name in kept and each.since is not None), default=None)
+        """The epoch from which a value column, or an author's column that values are kept for, counts rows; ``None``:
+        it counts all."""
+        kept = (each for each in self.value if name in (each.name, self.author_column(each.name)))
+        return max((each.since for each in kept if each.since is not None), default=None)
 
     @cached_property
     def partial_since(self) -> Mapping[str, int]:

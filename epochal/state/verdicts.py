@@ -51,7 +51,7 @@ class Meanings:
     @property
     def refused(self) -> bool:
         """Whether a difference cannot be accepted."""
-        return any(change.what == "function" for change in self.changed) or bool(self.problems and not self.changed)
+        return any(change.what == "function" for change in self.changed)
 
 
 SAME_MEANING = Meanings()
@@ -133,8 +133,8 @@ def _problems(table: StateTable, changed: Iterable[MeaningChange]) -> Iterator[s
                 now = f"{where}: its rows have passed {change.before}, and would pass {change.after}."
         if change.what == "function":
             yield (
-                f"{now} Partial values of one function cannot be continued by another. {_instead(table)} to compute "
-                "it from all rows."
+                f"{now} Partial values of one function cannot be continued by another. {_instead(table, change)} to "
+                "compute it from all rows."
             )
         elif table.changes_of is not None:
             yield (
@@ -144,9 +144,10 @@ def _problems(table: StateTable, changed: Iterable[MeaningChange]) -> Iterator[s
             )
         elif not change.accepted:
             name = table.operator if change.column is None else f"{table.operator}.{change.column}"
+            instead = _instead(table, change)
             yield (
                 f"{now} The state would hold both meanings. Accept that with --accept-changed {name}, or "
-                f"{_instead(table)[0].lower()}{_instead(table)[1:]} to compute it from all rows."
+                f"{instead[0].lower()}{instead[1:]} to compute it from all rows."
             )
 
 
@@ -160,8 +161,9 @@ def _what(change: MeaningChange) -> str:
             return f"column {change.column!r}"
 
 
-def _instead(table: StateTable) -> str:
-    return (
-        f"Give {'the column' if table.id == table.operator else f'operator {table.operator!r}'} another name, dropping "
-        f"the old one with allow_dropped_state, or submit a new application"
-    )
+def _instead(table: StateTable, change: MeaningChange) -> str:
+    """Columns of an aggregate are independent of each other; keys and inputs belong to the operator as a whole."""
+    of_column = change.what in ("function", "argument") and table.id == table.operator
+    what = "the column" if of_column else f"operator {table.operator!r}"
+    name = f" {table.id}.{change.column}" if of_column else f" {table.id}" if table.id == table.operator else ""
+    return f"Give {what} another name, dropping its state with --allow-dropped-state{name}, or submit a new application"

@@ -116,7 +116,7 @@ class RekeyRepository:
         reference = None if row is None else manifest_of(row)
         if reference is None:
             raise Conflict(
-                f"Application {application.name!r} has no snapshot yet; submit it anew with other key groups."
+                f"Application {application.name!r} has no snapshot yet; submit it again with other key groups."
             )
         return reference
 

@@ -90,7 +90,7 @@ def _check_not_drained(session: Session, application: Application) -> None:
     if head is not None:
         raise IncompatibleState(
             f"{application.name} is at its end: in epoch {head.epoch} all input had ended, and everything that waited "
-            "for event time came out, so that whatever came now would be late. Begin anew with another --directory; "
+            "for event time came out, so that whatever came now would be late. Start again with another --directory; "
             "next time, --no-drain leaves out the last epoch, so that a later run can go on."
         )
 

@@ -28,7 +28,7 @@ class Machine:
     boot: str
 
     def was_before(self, later: Machine) -> bool:
-        """Whether this is an earlier start of the same machine. Two machines of one name cannot be told apart."""
+        """Whether this is an earlier start of the same machine. Machines of one name are not distinguished."""
         return self.host == later.host and _start(self.boot) != _start(later.boot)
 
 

@@ -1,5 +1,6 @@
 """What every operator promises: an epoch that is tried again, an attempt that begins again, another parallelism and
-other cuts into epochs all give the same state and the same output.
+other cuts into epochs all give the same state and the same output; and its definition notices other rows: the same
+pipeline continues its state, a pipeline with other rows in front of it does not.
 
 On Spark, for some kinds of operator in every run, as the seed says: within a few commits each has had its turn. All
 kinds and their variants are long: without Spark they go through attempts, cuts and parallelisms in tests/property and
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import faults
+from epochal.contracts.acceptance import Acceptance
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
+from epochal.pipeline.analysis import analyse
+from epochal.state.evolution import compare
+from epochal.state.table import StateTable
 from epochal.testing import Harness
 from tests.operators.every_operator import CASES, Case, Row, some_rows
 
@@ -86,6 +92,21 @@ def check(case: Case, spark: SparkSession, run_seed: int, folder: Path) -> None:
             assert multiset(cut.state(table.id), columns) == multiset(whole.state(table.id), columns), table.id
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_operator_notices_other_rows(case: Case, spark: SparkSession) -> None:
+    before = tables(case, spark)
+    again = compare(before, tables(case, spark))
+    assert {change.verdict for change in again} == {"same"}
+    assert not any(change.notes or change.problems for change in again)
+    filtered = tables(replace(case, build=lambda rows: case.build(rows.where("number > 5"))), spark)
+    changes = compare(before, filtered)
+    assert {each.what for change in changes for each in change.changed} & {"filter", "input", "argument"}
+    assert any(change.problems for change in changes)
+    if not any(table.changes_of for table in before):
+        accepted = Acceptance(changed=tuple({table.operator for table in before}))
+        assert not any(change.problems for change in compare(before, filtered, acceptance=accepted))
+
+
 @pytest.mark.claim("SDG, table 1, programming model")
 def test_every_kind_of_operator_is_tested() -> None:
     modules = {name.removesuffix(".py") for name in os.listdir(OPERATORS) if name.endswith(".py")}
@@ -125,3 +146,8 @@ def meaning(case: Case, outputs: list[pa.Table]) -> Any:
 
 def multiset(table: pa.Table, columns: list[str]) -> Counter[str]:
     return Counter(repr(tuple(row.values())) for row in table.select(columns).to_pylist())
+
+
+def tables(case: Case, spark: SparkSession) -> tuple[StateTable, ...]:
+    found = analyse(case.pipeline().graph(), spark).tables
+    return tuple(StateTable.model_validate_json(table.model_dump_json()) for table in found)

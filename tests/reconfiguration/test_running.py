@@ -78,7 +78,7 @@ def test_what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sens
     versions = [version.number for version in sensors.handle.versions.list()]
     artifact = sensors.artifact(WITHOUT_LONGEST)
     report = sensors.handle.versions.preflight(artifact)
-    assert not report.ok and "allow_dropped_state = ['longest.state']" in report.comparison.problems[0]
+    assert not report.ok and "--allow-dropped-state longest.state" in report.comparison.problems[0]
     with pytest.raises(IncompatibleState, match=r"longest\.state"):
         sensors.handle.versions.create(artifact)
     with pytest.raises(OptionError, match="max_parallelism"):

@@ -71,7 +71,7 @@ def refused(answer: dict[str, Any], option: str) -> bool:
 
 
 def orders(plane: Plane, application: str = "flights") -> Acceptance:
-    """What the next driver of the application is told to accept."""
+    """The differences that the orders of the application's next driver accept."""
     return plane.control.ledger.plan(plane.get(f"/v1/applications/{application}")["execution"]).acceptance
 
 

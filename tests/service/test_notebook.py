@@ -186,5 +186,5 @@ def test_a_run_of_bounded_files_ends_with_all_windows_or_goes_on_next_time(spark
     assert [epoch.rows_out for epoch in outcome.epochs] == [0, 1, 1]
     found = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted((row.window_start.hour, row.n) for row in found) == [(10, 1), (11, 1)]
-    with pytest.raises(IncompatibleState, match="Begin anew with another --directory"):
+    with pytest.raises(IncompatibleState, match="Start again with another --directory"):
         pipeline.run(**kept)  # type: ignore[arg-type]

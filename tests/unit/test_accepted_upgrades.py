@@ -23,7 +23,9 @@ from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.accepted_differences import accepted_differences, unused_acceptance
 from epochal.state.continuing import continued
+from epochal.state.definition import ColumnDefinition, Definition, InputDefinition, Leaf, OperatorDefinition
 from epochal.state.evolution import compare
 from epochal.state.table import Column, Quotient, StateKind, StateTable
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
@@ -207,3 +209,51 @@ def test_a_shown_column_is_partial() -> None:
     assert again.since("mean") == 9, "after a rollback behind the upgrade"
     assert StateTable.model_validate_json(first.model_dump_json()) == first
     assert "since" not in table.model_dump_json()
+
+
+def quotient(of: tuple[str, str] | None = ("sum(a)", "count(b)"), **more: str) -> StateTable:
+    """The table of ``aggregate("totals", r="sum(a) / count(b)", ..)``, whose author's column is kept as two."""
+    parts = {} if of is None else {f"r_{number}": text for number, text in enumerate(of, 1)}
+    columns = {
+        name: ColumnDefinition(merge=text.partition("(")[0], aggregate=text, column=None if name in more else "r")
+        for name, text in {**parts, **more}.items()
+    }
+    rows = Leaf(kind="source", name="rows", columns={"k": "string", "a": "bigint", "b": "bigint"})
+    operator = OperatorDefinition(inputs=(InputDefinition(rows=rows, keys=("k",), reads=()),))
+    return aggregate(*(f"{name} bigint" for name in columns), definition=Definition(columns=columns, operator=operator))
+
+
+def test_a_column_of_several_aggregates_has_its_authors_name() -> None:
+    before, other = quotient(), quotient(("sum(b)", "count(a)"))
+    (change,) = compare([before], [other])
+    (meaning,) = change.changed
+    assert (meaning.column, meaning.what, meaning.accepted) == ("r", "argument", False)
+    assert (meaning.before, meaning.after) == ("sum(a) and count(b)", "sum(b) and count(a)")
+    assert "--accept-changed totals.r," in change.problems[0]
+    accepted = compare([before], [other], acceptance=Acceptance(changed=("totals.r",)))
+    assert accepted[0].problems == () and accepted[0].changed[0].accepted
+    assert [each["name"] for each in accepted_differences(accepted, [other])] == ["totals.r"]
+
+    (added,) = compare([quotient(None, n="count(*)")], [quotient(n="count(*)")])
+    assert added.partial == ("r",) and "--accept-partial totals.r," in added.problems[0]
+    table = continued(quotient(n="count(*)"), quotient(None, n="count(*)"), None, 6)
+    assert (table.since("r"), table.since("n")) == (6, None)
+
+    dropping = [quotient(n="count(*)")], [quotient(None, n="count(*)")]
+    (dropped,) = compare(*dropping)
+    assert [problem.count("--allow-dropped-state totals.r.") for problem in dropped.problems] == [1]
+    assert not any(change.problems for change in compare(*dropping, may_drop=["totals.r"]))
+    assert not any(change.problems for change in compare(*dropping, may_drop=["totals.r_1", "totals.r_2"]))
+    (otherwise,) = compare([quotient(None, r="sum(a)")], [quotient()])
+    assert "column 'r' is computed from other aggregates, which begin empty" in otherwise.problems[0]
+
+
+def test_another_function_is_refused_as_such_also_where_it_is_accepted() -> None:
+    """The message reports the function; it does not report that the name is no difference."""
+    (change,) = changes = compare([quotient()], [quotient(("max(a)", "count(b)"))])
+    assert change.verdict == "refused" and [each.column for each in change.changed] == ["r"]
+    assert "Give the column another name, dropping its state with --allow-dropped-state totals.r," in change.problems[0]
+    for name in ("totals", "totals.r"):
+        assert unused_acceptance(changes, Acceptance(changed=(name,))) == ()
+    (problem,) = unused_acceptance(changes, Acceptance(changed=("totals.s",)))
+    assert "There is no difference to accept" in problem

@@ -95,14 +95,16 @@ def test_what_is_kept_by_an_order_stays() -> None:
     )
 
 
-def test_an_aggregate_over_changes_begins_anew_together_with_what_gives_them() -> None:
+def test_an_aggregate_over_changes_begins_empty_only_together_with_the_operator_that_emits_them() -> None:
     first, second = (
         table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
     )
     over = second.model_copy(update={"changes_of": "delays"})
     assert "it cannot go on over the changes of 'delays'" in all_problems([first, second], [first, over])
     assert "it cannot go on over rows" in all_problems([first, over], [first, second])
-    assert "begins anew over the changes of 'delays', which goes on" in all_problems([first], [first, over])
+    assert "begins with empty state over the changes of 'delays', which continues its state" in all_problems(
+        [first], [first, over]
+    )
     assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
 
 
@@ -148,7 +150,7 @@ def test_tables_come_and_go_with_consent_only() -> None:
     before, after = table("flights int"), table("flights int", id="streaks.current")
     dropped, added = compare([before], [after])
     assert (added.verdict, added.problems) == ("added", ())
-    assert dropped.verdict == "dropped" and "allow_dropped_state = ['delays']" in dropped.problems[0]
+    assert dropped.verdict == "dropped" and "--allow-dropped-state delays" in dropped.problems[0]
     assert compare([before], [after], may_drop=["delays"])[0].problems == ()
 
 
@@ -157,7 +159,7 @@ def test_tables_come_and_go_with_consent_only() -> None:
     [
         (table("flights bigint"), table("flights int"), "'flights' cannot become int from bigint"),
         (table("flights string"), table("flights bigint"), "'flights' cannot become bigint from string"),
-        (table("flights int, note string"), table("flights int"), "allow_dropped_state = ['delays.note']"),
+        (table("flights int, note string"), table("flights int"), "--allow-dropped-state delays.note"),
         (table("flights int"), table("flights int", key="origin string, day date"), "its key cannot become"),
         (table("flights int"), table("flights int", key="origin binary"), "its key cannot become"),
         (table("flights int"), table("flights int", kind=StateKind.AGGREGATE), "value state cannot become aggregate"),

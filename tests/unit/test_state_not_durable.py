@@ -263,7 +263,7 @@ def test_between_versions_nothing_is_carried_over() -> None:
     assert not not_durable.queryable and "durable" not in durable.model_dump()
     assert StateTable.model_validate_json(not_durable.model_dump_json()) == not_durable
     (change,) = compare([durable], [not_durable])
-    assert "allow_dropped_state = ['seen.count']" in change.problems[0]
+    assert "--allow-dropped-state seen.count" in change.problems[0]
     assert not compare([durable], [not_durable], ["seen.count"])[0].problems
     (change,) = compare([not_durable], [durable])
     assert not change.problems and change.notes == ("State table 'seen.count' becomes durable, and begins empty.",)
