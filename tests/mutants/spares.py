@@ -50,7 +50,7 @@ def _old_spares() -> None:
 def _no_claim() -> None:
     from epochal.service.runtime.launchers import spare_process
 
-    change(spare_process, "claimed_name", lambda _: lambda claim: None)
+    change(spare_process, "claimed_name", lambda _: lambda claim, folder: None)
     from epochal.service.runtime.launchers import local
 
-    change(local, "claimed_name", lambda _: lambda claim: None)
+    change(local, "claimed_name", lambda _: lambda claim, folder: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -29,13 +30,15 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name
+from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name, driver_name
 from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
 from epochal.wire.projects import DEFAULT_PROJECT, project_of
 from epochal.wire.trust import CA_VARIABLE
+
+log = logging.getLogger(__name__)
 
 _PASSED_ON = (
     "PATH",
@@ -96,28 +99,29 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
         take_folder(folder, user)
 
 
-def _name_of(arguments: tuple[str, ...]) -> DriverName | None:
-    """Whose driver a process is, by what its command says; ``None``: nobody's."""
-    match arguments:
-        case (name,):
-            execution, _, attempt = name.rpartition("-")
-            return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
-        case (option, claim) if option == SPARE:
-            return claimed_name(Path(claim))
-    return None
-
-
 class LocalLauncher(Launcher):
-    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests).
+    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests);
+    ``spares`` is the folder of the claim files, which a launcher without spares reads, too.
 
     The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
     whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts. Of one
     that was a spare it is in the file that the last argument names, before it has any orders.
+
+    An author's process runs as the same user and can show any command. It can pass for a driver and end drivers, but
+    neither stops nor delays the listing; a process that this launcher started takes precedence over any other.
     """
 
-    def __init__(self, logs: Path, command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver")) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver"),
+        spares: Path | None = None,
+    ) -> None:
         self._logs = logs
         self._command = command
+        self._claims = None if spares is None else Path(os.path.realpath(spares))
+        self._refused: set[str] = set()
+        """Processes whose claim was refused, as far as the last listing showed them: each is logged once."""
         # Children of this process have to be waited for, or their entries (and ids) stay; adopted ones are not ours.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
@@ -128,13 +132,14 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        return cls(settings.logs_directory)
+        return cls(settings.logs_directory, spares=settings.spares_directory)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home
         return True
 
     def keep_spares(self, number: int, folder: Path, times: SpareTimes = SpareTimes()) -> bool:
+        self._claims = folder = Path(os.path.realpath(folder))
         self._spares = SparePool(
             number, folder, self._start_spare, lambda: self._key(Configuration()), times, Idleness().is_quiet
         )
@@ -246,12 +251,29 @@ class LocalLauncher(Launcher):
                 yield process, arguments[own:]
 
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        found = {}
+        found: dict[DriverName, ProcessReference] = {}
+        refused = set()
         for process, arguments in self._processes():
-            name = _name_of(arguments)
-            if name is not None:
+            try:
+                name = self._name_of(arguments)
+            except ValueError as error:
+                refused.add(str(process))
+                if str(process) not in self._refused:
+                    log.warning("process %s is not counted as a driver: %s", process, error)
+                continue
+            if name is not None and (name not in found or str(process) in self._children):
                 found[name] = ProcessReference(identity=str(process), machine=this_machine())
+        self._refused = refused
         return found
+
+    def _name_of(self, arguments: tuple[str, ...]) -> DriverName | None:
+        """Return the name that a command shows; ``None`` where it has none. Raises ``ValueError`` for a false claim."""
+        match arguments:
+            case (name,):
+                return driver_name(name)
+            case (option, claim) if option == SPARE and self._claims is not None:
+                return claimed_name(Path(claim), self._claims)
+        return None
 
     def alive(self, reference: ProcessReference) -> bool:
         child, process = self._children.get(reference.identity), LocalProcess.parse(reference.identity)

@@ -18,6 +18,9 @@ _BEHIND, _AS_OTHERS = "10", "0"
 """How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 _COMMAND_SECONDS = 1.0
+"""Time that one listing waits for processes that do not show a command yet, all of them together."""
+_MOST_COMMAND_BYTES = 1 << 14
+"""A longer command is not a driver's. An author's process can show one of any length."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,16 @@ def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]
         yield from _session_leaders_from_proc(user)
         return
     command = ["ps", "-ww", "-axo", "uid=,pid=,pgid=,args="]
-    for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
-        uid, pid, group, *arguments = line.split()
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    # A command may contain line separators: what follows one is not a process.
+    lines = (re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)\s(.*)", line, re.ASCII) for line in done.stdout.split("\n"))
+    for uid, pid, group, arguments in (found.groups() for found in lines if found is not None):
         if int(uid) == user and pid == group and (process := LocalProcess.find(int(pid))) is not None:
-            yield process, tuple(arguments)
+            yield process, tuple(arguments.split())
 
 
 def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
+    until = time.monotonic() + _COMMAND_SECONDS
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -90,21 +96,23 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
             if entry.stat().st_uid != user or os.getsid(pid) != pid:
                 continue
             process = LocalProcess.find(pid)
-            if process is not None and (arguments := _arguments_from_proc(process)):
+            if process is not None and (arguments := _arguments_from_proc(process, until)):
                 yield process, arguments
 
 
-def _arguments_from_proc(process: LocalProcess) -> tuple[str, ...]:
-    """None where its command cannot be seen.
+def _arguments_from_proc(process: LocalProcess, until: float) -> tuple[str, ...]:
+    """Return no arguments where the process shows no command by ``until``, or one that is too long.
 
     execve(2) closes what is closed on exec, so that the parent goes on, before the kernel has laid out the command:
-    until then a process that has been started shows none.
+    until then a process that has been started shows none. A process can also clear its command (prctl(2)).
     """
-    until = time.monotonic() + _COMMAND_SECONDS
     while True:
-        text = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace")
-        if text or not process.exists() or time.monotonic() > until:
-            return tuple(text.split("\0")[:-1])
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
+            data = file.read(_MOST_COMMAND_BYTES + 1)
+        if len(data) > _MOST_COMMAND_BYTES:
+            return ()
+        if data or not process.exists() or time.monotonic() > until:
+            return tuple(data.decode(errors="replace").split("\0")[:-1])
         time.sleep(0.001)
 
 
@@ -119,11 +127,11 @@ def _start_time(pid: int) -> str | None:
 
 def _start_time_from_proc(pid: int) -> str | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The command may hold spaces and parentheses itself; nothing after its last parenthesis can.
-    fields = text.rpartition(")")[2].split()
+    # The process chooses its name: any bytes, with spaces and parentheses. Nothing after the last parenthesis is its.
+    fields = text.rpartition(b")")[2].decode("ascii").split()
     return None if fields[_STATE] in {"Z", "X"} else fields[_START_TIME]
 
 
@@ -133,6 +141,6 @@ def memory_of_session(leader: int) -> int:
     for entry in Path("/proc").glob("[0-9]*") if Path("/proc/self/smaps_rollup").exists() else ():
         with suppress(OSError):
             if os.getsid(int(entry.name)) == leader:
-                found = re.search(r"^Pss:\s*(\d+) kB", Path(entry, "smaps_rollup").read_text(), re.MULTILINE)
+                found = re.search(rb"^Pss:\s*(\d+) kB", Path(entry, "smaps_rollup").read_bytes(), re.MULTILINE)
                 total += 0 if found is None else int(found[1]) << 10
     return total
