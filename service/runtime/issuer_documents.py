@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
 
 ANSWER_SECONDS = 5.0
@@ -25,12 +26,21 @@ _PIECE = 1 << 16
 
 
 class IssuerDocuments:
-    """``authority``: a file with the certificates to trust, if there is one; the system's otherwise. ``token``: a file
-    with the bearer token to show. Both are read each time, since they are replaced."""
+    """``authority``: a file with the certificates to trust; ``None``: the system's. ``token``: a file with the bearer
+    token to show. Both are read each time, since they are replaced."""
 
     def __init__(
         self, authority: Path | None = None, token: Path | None = None, seconds: float = ANSWER_SECONDS
     ) -> None:
+        """Raises ``OptionError`` for an authority that cannot be read or contains no certificates."""
+        if authority is not None:
+            try:
+                _trust(authority)
+            except OSError as error:
+                raise OptionError(
+                    f"{error}. Correct `authority` in the file of `--oidc` or `--kubernetes`, or remove it to trust the "
+                    "certificates of the system."
+                ) from None
         self._authority = authority
         self._token = token
         self._seconds = seconds
@@ -66,15 +76,21 @@ class IssuerDocuments:
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
         if scheme == "http":
             return HTTPConnection(host, port, timeout=self._seconds)
-        authority = self._authority
-        there = authority is not None and authority.exists()
-        trust = ssl.create_default_context(cafile=str(authority) if there else None)
-        return HTTPSConnection(host, port, timeout=self._seconds, context=trust)
+        return HTTPSConnection(host, port, timeout=self._seconds, context=_trust(self._authority))
 
     def _authorization(self) -> Mapping[str, str]:
         if self._token is None or not self._token.exists():
             return {}
         return {"Authorization": f"Bearer {self._token.read_text().strip()}"}
+
+
+def _trust(authority: Path | None) -> ssl.SSLContext:
+    """Raises ``OSError``, which names the file."""
+    try:
+        return ssl.create_default_context(cafile=None if authority is None else str(authority))
+    except OSError as error:
+        reason = error.strerror or str(error) if not isinstance(error, ssl.SSLError) else "it is not in PEM"
+        raise OSError(f"The certificates to trust cannot be read from the authority {authority}: {reason}") from error
 
 
 def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], until: float) -> bytes:

@@ -18,7 +18,7 @@ class PodTokens:
 
     def __init__(self, issuer: TokenIssuer) -> None:
         self._issuer = issuer
-        self._documents = IssuerDocuments(issuer.authority, issuer.token)
+        self._documents = IssuerDocuments(issuer.trust, issuer.token)
         self._tokens = SignedTokens(AUDIENCE, self._published)
 
     def identity(self, token: str) -> PodIdentity:

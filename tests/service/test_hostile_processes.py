@@ -80,7 +80,18 @@ def hostile_claims(spares: Path) -> dict[str, Path]:
     paths = {
         name: spares / f"{number:032x}.claim"
         for number, name in enumerate(
-            ("fifo", "binary", "digits", "long", "link", "link to a device", "folder", "empty", "other digits", "socket")
+            (
+                "fifo",
+                "binary",
+                "digits",
+                "long",
+                "link",
+                "link to a device",
+                "folder",
+                "empty",
+                "other digits",
+                "socket",
+            )
         )
     }
     os.mkfifo(paths["fifo"])

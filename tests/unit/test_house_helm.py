@@ -4,6 +4,7 @@ Kubernetes' schemas, and against what the chart promises."""
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import re
 import tomllib
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from epochal.addresses import METADATA
 from epochal.cli.desired import read_desired
 from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
@@ -24,6 +26,7 @@ from tests.charts import (
     CHART,
     NAMESPACE,
     VALUES,
+    Manifest,
     helm,
     named,
     namespace_of,
@@ -326,6 +329,56 @@ def test_drivers_and_executors_are_reached_by_one_another_alone() -> None:
     assert [each["podSelector"]["matchLabels"] for each in to_executor["from"]] == [EXECUTORS, DRIVERS]
     builder = next(each for each in policies if each["metadata"]["name"] == "epochal-builder")
     assert builder["spec"]["ingress"] == []
+
+
+def permits(spec: Manifest, address: str, port: int) -> bool:
+    """Whether a policy lets its pods call an address outside the cluster."""
+    called = ipaddress.ip_address(address)
+
+    def names(block: Manifest) -> bool:
+        within = [ipaddress.ip_network(each) for each in (block["cidr"], *block.get("except", ()))]
+        return called in within[0] and not any(called in each for each in within[1:])
+
+    return "Egress" not in spec["policyTypes"] or any(
+        (not rule.get("ports") or port in {each["port"] for each in rule["ports"]})
+        and (not rule.get("to") or any("ipBlock" in each and names(each["ipBlock"]) for each in rule["to"]))
+        for rule in spec["egress"]
+    )
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "projects", "postgresql", "everything", "query-nodes"])
+def test_pods_call_no_metadata_service_unless_that_is_allowed(name: str) -> None:
+    metadata = [
+        *map(str, METADATA),
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.170.23",
+        "fe80::a9fe:a9fe",
+        "fd20:ce::254",
+    ]
+    policies = of_kind(rendered(name), "NetworkPolicy")
+    assert policies
+    for policy in policies:
+        assert [each for each in metadata if permits(policy["spec"], each, 80)] == [], policy["metadata"]["name"]
+        restricted = values_of(name).get("networkPolicy", {}).get("egress", {}).get("restricted", False)
+        if not restricted:  # the rest is open
+            assert all(permits(policy["spec"], each, 5432) for each in ("10.1.2.3", "203.0.113.7", "2001:db8::1"))
+        assert permits(policy["spec"], "169.254.20.10", 53)  # the cache of the cluster's DNS on each node
+
+
+def test_a_metadata_service_can_be_opened() -> None:
+    values = values_of("kubernetes")
+    rule = {"to": [{"ipBlock": {"cidr": "169.254.170.23/32"}}], "ports": [{"protocol": "TCP", "port": 80}]}
+    for policy in of_kind(render({**values, "networkPolicy": {"egress": {"rules": [rule]}}}), "NetworkPolicy"):
+        assert permits(policy["spec"], "169.254.170.23", 80)
+        assert not permits(policy["spec"], "169.254.169.254", 80)
+    for policy in of_kind(render({**values, "networkPolicy": {"egress": {"closedCidrs": []}}}), "NetworkPolicy"):
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+    for family, closed in (("0.0.0.0/0", ["::1/128"]), ("::/0", ["10.0.0.0/8"])):
+        manifests = render({**values, "networkPolicy": {"egress": {"closedCidrs": closed}}})
+        (rule,) = [rule for rule in of_kind(manifests, "NetworkPolicy")[0]["spec"]["egress"] if "to" in rule]
+        (block,) = [each["ipBlock"] for each in rule["to"] if each.get("ipBlock", {}).get("cidr") == family]
+        assert "except" not in block
 
 
 def test_a_closed_network_lets_pods_call_what_they_have_to() -> None:

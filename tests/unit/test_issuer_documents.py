@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 import threading
 import time
@@ -10,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import certifi
 import pytest
 
 from epochal.errors import LauncherUnavailable, OptionError
+from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
+from epochal.service.runtime.person_tokens import PersonTokens
 from epochal.service.runtime.pod_tokens import PodTokens
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -130,3 +135,32 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
         with pytest.raises(TimeoutError):
             document(url)
         assert time.monotonic() - began < 1.2
+
+
+def test_an_authority_that_is_missing_or_holds_no_certificates_is_refused(tmp_path: Path) -> None:
+    missing, text = tmp_path / "missing.crt", tmp_path / "text.crt"
+    text.write_text("no certificate")
+    oidc = {"issuer": "https://idp.example", "audience": "epochal", "roles": {}}
+    for path in (missing, text, tmp_path):
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            IssuerDocuments(path)
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            PersonTokens(OidcSettings.model_validate({**oidc, "authority": str(path)}))
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            PodTokens(TokenIssuer(issuer="https://cluster.example", authority=path))
+
+
+def test_an_authority_that_is_deleted_later_is_not_replaced_by_the_systems(tmp_path: Path) -> None:
+    authority = tmp_path / "authority.crt"
+    shutil.copy(certifi.where(), authority)
+    documents = IssuerDocuments(authority)
+    authority.unlink()
+    with pytest.raises(OSError, match=re.escape(str(authority))):
+        documents.document("https://127.0.0.1:1/keys")
+
+
+def test_the_authority_of_a_pod_is_the_default_only_in_a_pod(tmp_path: Path) -> None:
+    there = tmp_path / "ca.crt"
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust is None
+    there.touch()
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust == there

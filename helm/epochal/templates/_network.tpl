@@ -1,5 +1,5 @@
 {{- define "epochal.policyTypes" -}}
-[Ingress{{ if .Values.networkPolicy.egress.restricted }}, Egress{{ end }}]
+[Ingress{{ if or .Values.networkPolicy.egress.restricted .Values.networkPolicy.egress.closedCidrs }}, Egress{{ end }}]
 {{- end }}
 
 {{- /* Who may call a public port. */ -}}
@@ -19,6 +19,32 @@
 - ports:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
+{{- end }}
+
+{{- /* All addresses but closedCidrs. Pods are selected in addition, since some networks match no pod by its address,
+and DNS, which a cache on the node answers at a link-local address. */ -}}
+{{- define "epochal.anywhereElse" -}}
+{{- $closed := dict "4" list "6" list }}
+{{- range .Values.networkPolicy.egress.closedCidrs }}
+{{- $family := ternary "6" "4" (contains ":" .) }}
+{{- $closed = merge (dict $family (append (get $closed $family) .)) $closed }}
+{{- end }}
+{{- include "epochal.names" . }}
+- to:
+    - namespaceSelector: {}
+    - ipBlock:
+        cidr: 0.0.0.0/0
+        {{- with get $closed "4" }}
+        except: {{- toYaml . | nindent 10 }}
+        {{- end }}
+    - ipBlock:
+        cidr: ::/0
+        {{- with get $closed "6" }}
+        except: {{- toYaml . | nindent 10 }}
+        {{- end }}
+{{- with .Values.networkPolicy.egress.rules }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "epochal.apiServer" -}}

@@ -30,13 +30,19 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spare_process import SpareFiles, SpareKey, SpareProcess, claimed_name, driver_name
+from epochal.service.runtime.launchers.spare_process import (
+    SpareFiles,
+    SpareKey,
+    SpareProcess,
+    claimed_name,
+    driver_name,
+)
 from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
 from epochal.wire.projects import DEFAULT_PROJECT, project_of
-from epochal.wire.trust import CA_VARIABLE
+from epochal.wire.trust import CA_VARIABLE, trusted
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +138,8 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
+        """Raises ``OptionError`` where drivers would be told to trust a file without certificates."""
+        trusted()
         return cls(settings.logs_directory, spares=settings.spares_directory)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
