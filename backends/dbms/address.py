@@ -167,7 +167,7 @@ def check_authority(options: Mapping[str, Any]) -> None:
         file = options.get(name)
         if file is not None and (name, file) != ("sslrootcert", "system") and not os.access(file, os.R_OK):
             raise OptionError(
-                f"The option {name} of a database names {file}, which does not exist on this machine or cannot be read: "
+                f"The option {name} of a database names {file}, which does not exist here or cannot be read: "
                 "the server's certificate would not be verified. The file has to be where the driver and the executors "
                 "run."
             )

@@ -38,7 +38,7 @@ class IssuerDocuments:
                 _trust(authority)
             except OSError as error:
                 raise OptionError(
-                    f"{error}. Correct `authority` in the file of `--oidc` or `--kubernetes`, or remove it to trust the "
+                    f"{error}. Correct `authority` in the file of `--oidc` or `--kubernetes`, or remove it to use the "
                     "certificates of the system."
                 ) from None
         self._authority = authority

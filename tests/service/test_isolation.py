@@ -310,7 +310,8 @@ files = []
 for folder, _, names in os.walk(sys.argv[1]):
     files += [os.path.join(folder, name) for name in names if os.access(os.path.join(folder, name), os.R_OK)]
 opened = [name for name in ("admin.token", "catalog.sqlite", "logs", "pods", "hints", "replicas", "imports")
-          if os.access(os.path.join(sys.argv[1], name), os.R_OK | os.X_OK) or content(Path(sys.argv[1], name)) is not None]
+          if os.access(os.path.join(sys.argv[1], name), os.R_OK | os.X_OK)]
+opened += [name for name in ("admin.token", "catalog.sqlite") if content(Path(sys.argv[1], name)) is not None]
 print(json.dumps([readable, commands, files, opened]))
 """
 

@@ -127,7 +127,7 @@ class KubernetesSettings(_Section):
             other = first.setdefault(namespace, project)
             if other != project:
                 raise OptionError(
-                    f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where the drivers of each "
+                    f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where drivers of each "
                     "can read the secrets and end the pods of the other. Give each project a namespace of its own."
                 )
 
