@@ -86,7 +86,8 @@ class DatabaseAddress:
         return {"password": self.password}
 
     def engine(self) -> Engine:
-        """A new engine with at most a few connections. Raises ``OptionError``: no driver, or no such secret."""
+        """A new engine with at most a few connections. Raises ``OptionError``: no driver, no such secret, or no file
+        with the certificates to trust."""
         url = make_url(self.url).set(drivername=DRIVERS[self.dialect])
         if self.password is not None:
             url = url.set(password=self.password.reveal())
@@ -159,7 +160,22 @@ def _sqlite_file(what: str, database: str | None) -> str:
     return os.path.abspath(os.path.expanduser(database))
 
 
+def check_authority(options: Mapping[str, Any]) -> None:
+    """Raises ``OptionError`` for a missing file with the certificates to trust: libpq does not verify the server then,
+    if ``sslmode`` is ``require`` or weaker."""
+    for name in ("sslrootcert", "ssl_ca"):
+        file = options.get(name)
+        if file is not None and (name, file) != ("sslrootcert", "system") and not os.access(file, os.R_OK):
+            raise OptionError(
+                f"The option {name} of a database names {file}, which does not exist here or cannot be read: "
+                "the server's certificate would not be verified. The file has to be where the driver and the executors "
+                "run."
+            )
+
+
 def _settings(dialect: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Raises ``OptionError`` for a missing file with the certificates to trust."""
+    check_authority(options)
     if dialect == "postgresql":
         # A cut network is noticed; times without a zone are UTC on both sides.
         silence = {

@@ -16,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import QueuePool
 
+from epochal.backends.dbms.address import check_authority
 from epochal.errors import (
     CatalogFull,
     CatalogUnavailable,
@@ -244,6 +245,7 @@ def _parsed(url: str) -> URL:
 
 
 def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
+    check_authority(url.query)
     patience = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
         engine = create_engine(

@@ -26,25 +26,24 @@ _PIECE = 1 << 16
 
 
 class IssuerDocuments:
-    """``authority``: a file with the only certificates to trust; without it, the system's are. ``token``: a file with
-    the bearer token to show. Both are read for each document, since they are replaced.
-
-    Raises ``OptionError`` where ``authority`` cannot be read or holds no certificate.
-    """
+    """``authority``: a file with the certificates to trust; ``None``: the system's. ``token``: a file with the bearer
+    token to show. Both are read each time, since they are replaced."""
 
     def __init__(
         self, authority: Path | None = None, token: Path | None = None, seconds: float = ANSWER_SECONDS
     ) -> None:
+        """Raises ``OptionError`` for an authority that cannot be read or contains no certificates."""
+        if authority is not None:
+            try:
+                _trust(authority)
+            except OSError as error:
+                raise OptionError(
+                    f"{error}. Correct `authority` in the file of `--oidc` or `--kubernetes`, or remove it to use the "
+                    "certificates of the system."
+                ) from None
         self._authority = authority
         self._token = token
         self._seconds = seconds
-        try:
-            self._trust()
-        except OSError as error:  # ssl.SSLError is one
-            raise OptionError(
-                f"The certificates of `authority` cannot be read from {authority}: {error.strerror or error}. Name a "
-                "file in PEM that holds the certificates to trust, or leave `authority` out to trust the system's."
-            ) from None
 
     def documents(self) -> Callable[[str], dict[str, Any]]:
         """:meth:`document` of several URLs, which together take no longer than one."""
@@ -77,16 +76,21 @@ class IssuerDocuments:
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
         if scheme == "http":
             return HTTPConnection(host, port, timeout=self._seconds)
-        return HTTPSConnection(host, port, timeout=self._seconds, context=self._trust())
-
-    def _trust(self) -> ssl.SSLContext:
-        """Raises ``OSError``: a file that is gone never means the system's certificates."""
-        return ssl.create_default_context(cafile=None if self._authority is None else str(self._authority))
+        return HTTPSConnection(host, port, timeout=self._seconds, context=_trust(self._authority))
 
     def _authorization(self) -> Mapping[str, str]:
         if self._token is None or not self._token.exists():
             return {}
         return {"Authorization": f"Bearer {self._token.read_text().strip()}"}
+
+
+def _trust(authority: Path | None) -> ssl.SSLContext:
+    """Raises ``OSError``, which names the file."""
+    try:
+        return ssl.create_default_context(cafile=None if authority is None else str(authority))
+    except OSError as error:
+        reason = error.strerror or str(error) if not isinstance(error, ssl.SSLError) else "it is not in PEM"
+        raise OSError(f"The certificates to trust cannot be read from the authority {authority}: {reason}") from error
 
 
 def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], until: float) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from epochal.errors import LauncherUnavailable
-from epochal.service.domain.kubernetes.settings import AUDIENCE, MOUNTED, TokenIssuer
+from epochal.service.domain.kubernetes.settings import AUDIENCE, TokenIssuer
 from epochal.service.domain.kubernetes.tokens import PodIdentity, pod_of
 from epochal.service.runtime.issuer_documents import IssuerDocuments
 from epochal.service.runtime.signed_tokens import Keys, SignedTokens
@@ -14,16 +14,11 @@ _DISCOVERY, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 
 
 class PodTokens:
-    """Safe from any thread; the first call, and some later ones, ask the cluster.
-
-    Raises ``OptionError`` where the configured authority cannot be read.
-    """
+    """Safe from any thread; the first call, and some later ones, ask the cluster."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         self._issuer = issuer
-        mounted = MOUNTED / "ca.crt"
-        authority = issuer.authority or (mounted if mounted.exists() else None)
-        self._documents = IssuerDocuments(authority, issuer.token)
+        self._documents = IssuerDocuments(issuer.trust, issuer.token)
         self._tokens = SignedTokens(AUDIENCE, self._published)
 
     def identity(self, token: str) -> PodIdentity:

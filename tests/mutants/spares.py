@@ -46,11 +46,30 @@ def _old_spares() -> None:
     change(SparePool, "_is_young", lambda _: lambda self, spare: True)
 
 
+@mutant(
+    "spares: the claim file that a command names is read, wherever it is", "tests/service/test_hostile_processes.py"
+)
+def _any_claim_file() -> None:
+    from epochal.service.domain.ports import DriverName
+    from epochal.service.runtime.launchers import local, spare_process
+
+    def trusting(claim: Any, folder: Any) -> DriverName | None:
+        try:
+            with open(claim) as file:
+                execution, _, attempt = file.read(1 << 20).rpartition("-")
+        except OSError:
+            return None
+        return DriverName(execution, int(attempt)) if execution and attempt.isdecimal() else None
+
+    for module in (spare_process, local):
+        change(module, "claimed_name", lambda _: trusting)
+
+
 @mutant("spares: nobody says whose driver one has become", SPARES)
 def _no_claim() -> None:
     from epochal.service.runtime.launchers import spare_process
 
-    change(spare_process, "claimed_name", lambda _: lambda *_: None)
+    change(spare_process, "claimed_name", lambda _: lambda claim, folder: None)
     from epochal.service.runtime.launchers import local
 
-    change(local, "claimed_name", lambda _: lambda *_: None)
+    change(local, "claimed_name", lambda _: lambda claim, folder: None)

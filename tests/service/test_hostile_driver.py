@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.routing import Match
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.errors import Conflict, EpochalError, Fenced, InvalidInput
 from epochal.service.api.access import access_of
+from epochal.service.app import create_app
 from epochal.service.domain.permissions import Access
 from epochal.service.internal_app import create_internal_app
 from tests.service.conftest import Driver, Plane
@@ -127,6 +129,64 @@ def test_everything_that_a_driver_can_call_is_tried(plane: Plane) -> None:
         if route.matches({"type": "http", "method": request.method, "path": request.url.path})[0] is Match.FULL
     }
     assert tried == wanted
+
+
+STATE_OF_ALL = ("/v1/applications", "/v1/executions", "/v1/tokens", "/v1/projects", "/v1/webhooks", "/v1/artifacts")
+
+
+def everything_there_is(plane: Plane) -> dict[str, Any]:
+    """Answers to an admin."""
+    found = {path: answer.json() for path in STATE_OF_ALL if (answer := plane.client.get(path)).status_code == 200}
+    epochs = {name: plane.get(f"/v1/applications/{name}/epochs")["items"] for name in ("flights", "trains")}
+    return {**found, **epochs}
+
+
+def test_a_live_drivers_token_opens_no_other_path_of_either_port(plane: Plane) -> None:
+    """Every route of both apps, new ones included, with the token of a driver that is running."""
+    plane.application("flights")
+    plane.application("trains")
+    driver, other = plane.driver("flights"), plane.driver("trains")
+    driver.epoch()
+    other.epoch()
+    values = {"execution": other.execution, "attempt": str(other.attempt), "name": "flights", "project": "default"}
+    values |= {"epoch": "1", "table": "counts", "sha256": other._artifact, "artifact": other._artifact}
+
+    def filled(path: str) -> str:
+        return re.sub(r"\{(\w+)(:path)?\}", lambda found: values.get(found[1], "flights"), path)
+
+    before = everything_there_is(plane)
+    opened, tried = {}, 0
+    apps = (create_app(plane.settings), create_internal_app(plane.settings))
+    with plane.as_bearer(driver.ticket.token) as client:
+        for app in apps:
+            for route in iter_route_contexts(app.routes):
+                access = None if route.path == "/openapi.json" else access_of(route.endpoint)
+                for method in sorted(route.methods or ()):
+                    body = {"json": {}} if method in ("POST", "PUT", "PATCH") else {}
+                    answer = client.request(method, filled(str(route.path)), **body)
+                    tried += 1
+                    # 404 of the gate: the token is known, and the execution is not its own.
+                    is_hidden = access is Access.DRIVER and answer.status_code == 404
+                    if is_hidden:
+                        assert answer.json()["type"] != "urn:epochal:problem:no-such-path", route.path
+                    elif answer.status_code != 401:
+                        opened[method, str(route.path)] = (answer.status_code, access)
+        forged = everything(other, client)
+        # Its own attempt's path, with a foreign id behind it, and its own execution with another attempt.
+        foreign = [
+            client.get(path_of(driver, f"artifacts/{'0' * 64}")),
+            client.post(path_of(driver, f"epochs/{other._next + 40}/commit"), json={}),
+            client.post(f"/internal/v1/executions/{driver.execution}/attempts/2/heartbeat", json={"phase": "running"}),
+            client.get(f"/internal/v1/executions/{other.execution}/attempts/{driver.attempt}/epochs/1"),
+        ]
+    assert tried > 80
+    public = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/openapi.json"), ("HEAD", "/openapi.json")}
+    assert not set(opened) - public, {key: opened[key] for key in set(opened) - public}
+    assert {answer.status_code for answer in (*forged.values(), *foreign[2:])} <= {401, 404}, forged
+    assert all(answer.status_code in (401, 404, 409, 422) for answer in foreign[:2])
+    assert everything_there_is(plane) == before
+    driver.epoch()
+    other.epoch()
 
 
 def test_who_waits_while_the_attempt_ends_learns_nothing(plane: Plane) -> None:

@@ -288,6 +288,84 @@ def _readable_by(uid: int, path: Path) -> bool:
     )
 
 
+LOOKS_AROUND = """
+import json, os, sys
+from pathlib import Path
+
+def content(path):
+    try:
+        return path.read_bytes().decode("latin-1")
+    except OSError:
+        return None
+
+processes = [path for path in map(Path, sys.argv[2:])]
+readable = [str(path / name) for path in processes for name in ("environ", "maps", "mem") if content(path / name)]
+for path in processes:
+    try:
+        readable += [str(path / "fd" / name) for name in os.listdir(path / "fd")]
+    except OSError:
+        pass
+commands = [content(path / "cmdline") for path in processes]
+files = []
+for folder, _, names in os.walk(sys.argv[1]):
+    files += [os.path.join(folder, name) for name in names if os.access(os.path.join(folder, name), os.R_OK)]
+opened = [name for name in ("admin.token", "catalog.sqlite", "logs", "pods", "hints", "replicas", "imports")
+          if os.access(os.path.join(sys.argv[1], name), os.R_OK | os.X_OK)]
+opened += [name for name in ("admin.token", "catalog.sqlite") if content(Path(sys.argv[1], name)) is not None]
+print(json.dumps([readable, commands, files, opened]))
+"""
+
+
+@IS_ROOT
+@pytest.mark.slow
+def test_the_user_of_drivers_reads_nothing_of_the_processes_and_files_of_a_control_plane(
+    open_folder: Path, python: str
+) -> None:
+    """All processes of a running control plane, by their environment, memory, descriptors and commands."""
+    user = find_user(find_default())
+    assert user is not None
+    folder = open_folder / "plane"
+    folder.mkdir(mode=0o755)
+    port = free_port()
+    environment = {
+        **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ},
+        "EPOCHAL_HOME": str(folder / "home"),
+        "EPOCHAL_WARM_DRIVERS": "0",
+        "EPOCHAL_SECRET_PASSWORD": "secret-in-the-environment",
+    }
+    command = [python, "-m", "epochal.cli.main", "up", "--port", str(port), "--internal-port", "0"]
+    plane = ServerProcess("the control plane", command, folder / "log", environment, directory=folder)
+    try:
+        plane.wait_until(lambda: accepts(port) and (folder / "home" / "admin.token").exists(), 60)
+        token = (folder / "home" / "admin.token").read_text().strip()
+        with Client(f"http://127.0.0.1:{port}", token) as client:
+            client.applications.list()
+        own = [path for path in Path("/proc").glob("[0-9]*") if _is_of(path, folder) and path.stat().st_uid == 0]
+        assert len(own) >= 2  # its internal server is one, too
+        done = subprocess.run(
+            [python, "-c", LOOKS_AROUND, str(folder / "home"), *map(str, own)],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={},
+            check=True,
+            **identity_of(user),
+        )
+        readable, commands, files, opened = json.loads(done.stdout)
+        assert readable == [] and files == [] and opened == []
+        assert all(commands)  # which everybody can read
+        said = "".join(commands)
+        assert token not in said and "secret-in-the-environment" not in said and "ept_" not in said
+    finally:
+        plane.stop()
+
+
+def _is_of(process: Path, folder: Path) -> bool:
+    with suppress(OSError):
+        return f"EPOCHAL_HOME={folder}/home".encode() in (process / "environ").read_bytes()
+    return False
+
+
 CLOSED = """
 import subprocess, sys
 from epochal.service.runtime.undumpable import close_process

@@ -14,14 +14,13 @@ import pytest
 import epochal.driver
 import epochal.service.runtime.launchers
 from epochal.contracts.configuration import Configuration
-from epochal.driver.orders import SPARE, ArtifactOrder, DriverOrders
+from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
 from epochal.service.domain.ports import DriverName
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
-from epochal.service.runtime.launchers.spare_process import claimed_name, driver_name
 from epochal.service.runtime.logs.files import last_lines, log_path
 from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
 from epochal.testing.drivers import encoded
@@ -294,97 +293,3 @@ def test_a_driver_that_is_killed_right_after_it_was_taken_is_replaced_by_the_nex
         assert plane.launcher.spares.taken >= 1
         plane.outcome(plane.operate("stop"))
         plane.launcher.close()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "e1",
-        "-1",
-        "e1-",
-        "e1-x",
-        "e1-１",  # a full-width digit
-        "e1-" + "9" * 5000,
-        "e 1-1",
-        "e1-1\n",
-        "e1-\x00",
-        "x" * 81 + "-1",
-    ],
-)
-def test_a_command_line_that_names_no_attempt_is_ignored(text: str) -> None:
-    assert driver_name(text) is None
-
-
-def test_only_a_small_regular_file_of_a_spare_is_a_claim(tmp_path: Path) -> None:
-    spares = tmp_path / "spares"
-    spares.mkdir()
-    (spares / "good.claim").write_text(str(NAME))
-    assert claimed_name(str(spares / "good.claim"), spares) == NAME
-    os.mkfifo(spares / "fifo.claim")  # to open it would wait for a writer
-    (spares / "link.claim").symlink_to(spares / "good.claim")
-    (spares / "zero.claim").symlink_to("/dev/zero")
-    (spares / "binary.claim").write_bytes(bytes(range(128, 228)))
-    (spares / "digits.claim").write_text("e1-" + "9" * 5000)
-    (spares / "long.claim").write_text("e1-1" + " " * 97)
-    (spares / "folder.claim").mkdir()
-    (spares / "good.log").write_text(str(NAME))
-    (tmp_path / "outside.claim").write_text(str(NAME))
-    (spares / "good.work").mkdir()
-    (spares / "good.work" / "own.claim").write_text(str(NAME))
-    claims = [*spares.glob("*.claim"), spares / "none.claim", spares / "good.log", spares / "good.work" / "own.claim"]
-    claims += [tmp_path / "outside.claim", spares / ".." / "outside.claim", Path("/dev/zero")]
-    assert {claim for claim in claims if claimed_name(str(claim), spares)} == {spares / "good.claim"}
-    assert claimed_name(f"{spares}/good\0.claim", spares) is None
-    assert claimed_name("good.claim", spares) is None
-
-
-HOSTILE = """
-import ctypes, os, sys, time
-libc = ctypes.CDLL(None)
-libc.prctl(15, bytes([255, 41, 32, 254]) , 0, 0, 0)  # PR_SET_NAME: no text in UTF-8, with a parenthesis
-print("up", flush=True)
-time.sleep(600)
-"""
-
-
-def test_processes_of_an_author_do_not_stop_supervision(tmp_path: Path) -> None:
-    """Those that look like drivers and spares of this launcher, with claims that block, never end or are no text."""
-    launcher = with_spare(launcher_of(tmp_path))
-    fifo, endless = tmp_path / "fifo.claim", tmp_path / "spares" / "endless.claim"
-    os.mkfifo(fifo)
-    os.mkfifo(tmp_path / "spares" / "fifo.claim")
-    endless.symlink_to("/dev/zero")
-    lines = [
-        (SPARE, str(fifo)),
-        (SPARE, str(tmp_path / "spares" / "fifo.claim")),
-        (SPARE, str(endless)),
-        (SPARE, "/dev/zero"),
-        (SPARE, "x" * 5000),
-        (SPARE,),
-        ("e1-" + "9" * 5000,),
-        ("e2-\u0661",),
-        ("x" * 100_000,),
-        ("\n".join(["1 1 1", "e3-1"]),),
-    ]
-    # The launcher's own command without its program: the arguments are compared, and the program is what it is.
-    hostile = [
-        subprocess.Popen(
-            [sys.executable, "-c", HOSTILE, *arguments], stdout=subprocess.PIPE, start_new_session=True, cwd=tmp_path
-        )
-        for arguments in lines
-    ]
-    seen = LocalLauncher(tmp_path / "logs", (sys.executable, "-c", HOSTILE), tmp_path / "spares")
-    try:
-        for process in hostile:
-            assert process.stdout is not None and process.stdout.readline() == b"up\n"
-        assert len(list(seen._processes())) == len(lines)
-        assert seen.drivers() == {}
-        driver = launcher.launch(orders(tmp_path))
-        assert launcher.drivers() == {NAME: driver}
-        launcher.terminate(driver, kill=True)
-    finally:
-        for process in hostile:
-            process.kill()
-            process.communicate()
-        launcher.close()

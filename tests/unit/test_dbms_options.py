@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,21 @@ def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(EpochalError, match="no environment variable SHOP_PASSWORD"):
         backend.check(pa.schema([("id", pa.int64())]))
+
+
+@pytest.mark.parametrize("option", ["sslrootcert", "ssl_ca"])
+def test_a_file_of_authorities_that_is_missing_is_refused(option: str, tmp_path: Path) -> None:
+    url = URL if option == "sslrootcert" else "mysql://epochal@db.example/shop"
+    file = tmp_path / "authority.crt"
+    address = DatabaseAddress.parse("dbms.sink", url, None, {option: str(file)})
+    for connect in (address.engine, address.libpq):
+        with pytest.raises(OptionError, match=f"{option} of a database names {file}, which does not exist"):
+            connect()
+    file.touch()
+    address.engine().dispose()
+    assert address.libpq()[option] == str(file)
+    if option == "sslrootcert":
+        DatabaseAddress.parse("dbms.sink", url, None, {option: "system"}).engine().dispose()
 
 
 def test_user_and_port_make_no_other_place() -> None:

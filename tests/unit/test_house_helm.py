@@ -4,11 +4,11 @@ Kubernetes' schemas, and against what the chart promises."""
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.charts import (
     CHART,
     NAMESPACE,
     VALUES,
+    Manifest,
     helm,
     named,
     namespace_of,
@@ -330,27 +331,54 @@ def test_drivers_and_executors_are_reached_by_one_another_alone() -> None:
     assert builder["spec"]["ingress"] == []
 
 
-def test_pods_that_run_code_of_authors_reach_no_metadata_service_by_default() -> None:
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(rendered("kubernetes"), "NetworkPolicy")}
-    metadata = {*METADATA, *map(ip_address, ("169.254.169.254", "169.254.170.23", "fe80::1"))}
-    for name in ("epochal-driver", "epochal-executor", "epochal-builder"):
-        assert policies[name]["policyTypes"] == ["Ingress", "Egress"], name
-        blocks = [to["ipBlock"] for rule in policies[name]["egress"] for to in rule.get("to", ()) if "ipBlock" in to]
-        reached = [
-            address
-            for address in metadata
-            for block in blocks
-            if address in ip_network(block["cidr"])
-            and not any(address in ip_network(excepted) for excepted in block["except"])
-        ]
-        assert not reached, name
-        assert any(ip_address("10.1.2.3") in ip_network(block["cidr"]) for block in blocks), name
-        open_to_all = [rule for rule in policies[name]["egress"] if "to" not in rule]
-        assert [port["port"] for rule in open_to_all for port in rule["ports"]] == [53, 53], name
-    opened = render({**values_of("kubernetes"), "networkPolicy": {"egress": {"linkLocal": True}}})
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(opened, "NetworkPolicy")}
-    for name in ("epochal-driver", "epochal-executor", "epochal-builder"):
-        assert policies[name]["policyTypes"] == ["Ingress"] and "egress" not in policies[name], name
+def permits(spec: Manifest, address: str, port: int) -> bool:
+    """Whether a policy lets its pods call an address outside the cluster."""
+    called = ipaddress.ip_address(address)
+
+    def names(block: Manifest) -> bool:
+        within = [ipaddress.ip_network(each) for each in (block["cidr"], *block.get("except", ()))]
+        return called in within[0] and not any(called in each for each in within[1:])
+
+    return "Egress" not in spec["policyTypes"] or any(
+        (not rule.get("ports") or port in {each["port"] for each in rule["ports"]})
+        and (not rule.get("to") or any("ipBlock" in each and names(each["ipBlock"]) for each in rule["to"]))
+        for rule in spec["egress"]
+    )
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "projects", "postgresql", "everything", "query-nodes"])
+def test_pods_call_no_metadata_service_unless_that_is_allowed(name: str) -> None:
+    metadata = [
+        *map(str, METADATA),
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.170.23",
+        "fe80::a9fe:a9fe",
+        "fd20:ce::254",
+    ]
+    policies = of_kind(rendered(name), "NetworkPolicy")
+    assert policies
+    for policy in policies:
+        assert [each for each in metadata if permits(policy["spec"], each, 80)] == [], policy["metadata"]["name"]
+        restricted = values_of(name).get("networkPolicy", {}).get("egress", {}).get("restricted", False)
+        if not restricted:  # the rest is open
+            assert all(permits(policy["spec"], each, 5432) for each in ("10.1.2.3", "203.0.113.7", "2001:db8::1"))
+        assert permits(policy["spec"], "169.254.20.10", 53)  # the cache of the cluster's DNS on each node
+
+
+def test_a_metadata_service_can_be_opened() -> None:
+    values = values_of("kubernetes")
+    rule = {"to": [{"ipBlock": {"cidr": "169.254.170.23/32"}}], "ports": [{"protocol": "TCP", "port": 80}]}
+    for policy in of_kind(render({**values, "networkPolicy": {"egress": {"rules": [rule]}}}), "NetworkPolicy"):
+        assert permits(policy["spec"], "169.254.170.23", 80)
+        assert not permits(policy["spec"], "169.254.169.254", 80)
+    for policy in of_kind(render({**values, "networkPolicy": {"egress": {"closedCidrs": []}}}), "NetworkPolicy"):
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+    for family, closed in (("0.0.0.0/0", ["::1/128"]), ("::/0", ["10.0.0.0/8"])):
+        manifests = render({**values, "networkPolicy": {"egress": {"closedCidrs": closed}}})
+        (rule,) = [rule for rule in of_kind(manifests, "NetworkPolicy")[0]["spec"]["egress"] if "to" in rule]
+        (block,) = [each["ipBlock"] for each in rule["to"] if each.get("ipBlock", {}).get("cidr") == family]
+        assert "except" not in block
 
 
 def test_a_closed_network_lets_pods_call_what_they_have_to() -> None:

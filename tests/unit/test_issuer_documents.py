@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 import threading
 import time
@@ -135,24 +137,6 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
         assert time.monotonic() - began < 1.2
 
 
-def test_an_authority_that_is_gone_never_means_the_certificates_of_the_system(tmp_path: Path) -> None:
-    authority = tmp_path / "ca.crt"
-    issuer = TokenIssuer(issuer="https://localhost:1", keys="https://localhost:1/keys", authority=authority, token=None)
-    people = OidcSettings(issuer="https://localhost:1", audience="epochal", roles={}, authority=authority)
-    for refused in (lambda: PodTokens(issuer), lambda: PersonTokens(people)):
-        authority.unlink(missing_ok=True)
-        with pytest.raises(OptionError, match=r"`authority` cannot be read from .*ca\.crt: No such file"):
-            refused()
-        authority.write_text("no certificate")
-        with pytest.raises(OptionError, match=r"`authority` cannot be read from .*ca\.crt"):
-            refused()
-    authority.write_text(Path(certifi.where()).read_text())
-    documents = IssuerDocuments(authority)
-    authority.unlink()
-    with pytest.raises(FileNotFoundError):
-        documents.document("https://localhost:1/keys")
-
-
 @pytest.mark.parametrize("keys", ["http://127.0.0.1:8080/internal", "http://[::1]/keys", "HTTP://localhost/keys"])
 def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
     """Otherwise the control plane sends requests to services of its machine, at a path that the provider chooses."""
@@ -161,3 +145,32 @@ def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
         _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
     local = "http://localhost:8080"
     assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys
+
+
+def test_an_authority_that_is_missing_or_holds_no_certificates_is_refused(tmp_path: Path) -> None:
+    missing, text = tmp_path / "missing.crt", tmp_path / "text.crt"
+    text.write_text("no certificate")
+    oidc = {"issuer": "https://idp.example", "audience": "epochal", "roles": {}}
+    for path in (missing, text, tmp_path):
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            IssuerDocuments(path)
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            PersonTokens(OidcSettings.model_validate({**oidc, "authority": str(path)}))
+        with pytest.raises(OptionError, match=re.escape(str(path))):
+            PodTokens(TokenIssuer(issuer="https://cluster.example", authority=path))
+
+
+def test_an_authority_that_is_deleted_later_is_not_replaced_by_the_systems(tmp_path: Path) -> None:
+    authority = tmp_path / "authority.crt"
+    shutil.copy(certifi.where(), authority)
+    documents = IssuerDocuments(authority)
+    authority.unlink()
+    with pytest.raises(OSError, match=re.escape(str(authority))):
+        documents.document("https://127.0.0.1:1/keys")
+
+
+def test_the_authority_of_a_pod_is_the_default_only_in_a_pod(tmp_path: Path) -> None:
+    there = tmp_path / "ca.crt"
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust is None
+    there.touch()
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust == there

@@ -335,8 +335,10 @@ def test_no_driver_runs_beside_the_control_plane() -> None:
     settings.check_apart("epochal-system")
     with pytest.raises(OptionError, match=r"'billing'.*'epochal'"):
         settings.check_apart("epochal")
-    shared = SETTINGS.model_copy(update={"namespaces": {"default": "team-a", "billing": "b", "ads": "team-a"}})
-    with pytest.raises(OptionError, match=r"'default' and 'ads' have the same namespace, 'team-a'"):
-        shared.check_apart("epochal-system")
+    shared = SETTINGS.model_copy(update={"namespaces": {"default": "a", "ads": "streams", "billing": "streams"}})
+    with pytest.raises(OptionError, match=r"'ads' and 'billing' share the namespace 'streams'.*of its own"):
+        shared.check_apart("epochal")
+    with pytest.raises(OptionError, match="share the namespace"):
+        shared.check_apart(None)
     with pytest.raises(OptionError, match="'sales' has no namespace"):
         settings.namespace("sales")

@@ -1,20 +1,5 @@
 {{- define "epochal.policyTypes" -}}
-[Ingress{{ if .Values.networkPolicy.egress.restricted }}, Egress{{ end }}]
-{{- end }}
-
-{{- /* Of pods that run code of authors. */ -}}
-{{- define "epochal.authorPolicyTypes" -}}
-[Ingress{{ if or .Values.networkPolicy.egress.restricted (not .Values.networkPolicy.egress.linkLocal) }}, Egress{{ end }}]
-{{- end }}
-
-{{- /* Everything but link-local addresses and the metadata services of clouds. Pods are named apart, since some networks
-     count no pod among the addresses of an ipBlock. DNS is named apart, since a cache on the node has a link-local one. */ -}}
-{{- define "epochal.notLinkLocal" -}}
-{{- include "epochal.names" . }}
-- to:
-    - namespaceSelector: {}
-    - ipBlock: {cidr: 0.0.0.0/0, except: [169.254.0.0/16, 100.100.100.200/32, 168.63.129.16/32, 192.0.0.192/32]}
-    - ipBlock: {cidr: "::/0", except: ["fe80::/10", "fd00:42::42/128", "fd00:ec2::/32", "fd20:ce::254/128"]}
+[Ingress{{ if or .Values.networkPolicy.egress.restricted .Values.networkPolicy.egress.closedCidrs }}, Egress{{ end }}]
 {{- end }}
 
 {{- /* Who may call a public port. */ -}}
@@ -34,6 +19,32 @@
 - ports:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
+{{- end }}
+
+{{- /* All addresses but closedCidrs. Pods are selected in addition, since some networks match no pod by its address,
+and DNS, which a cache on the node answers at a link-local address. */ -}}
+{{- define "epochal.anywhereElse" -}}
+{{- $closed := dict "4" list "6" list }}
+{{- range .Values.networkPolicy.egress.closedCidrs }}
+{{- $family := ternary "6" "4" (contains ":" .) }}
+{{- $closed = merge (dict $family (append (get $closed $family) .)) $closed }}
+{{- end }}
+{{- include "epochal.names" . }}
+- to:
+    - namespaceSelector: {}
+    - ipBlock:
+        cidr: 0.0.0.0/0
+        {{- with get $closed "4" }}
+        except: {{- toYaml . | nindent 10 }}
+        {{- end }}
+    - ipBlock:
+        cidr: ::/0
+        {{- with get $closed "6" }}
+        except: {{- toYaml . | nindent 10 }}
+        {{- end }}
+{{- with .Values.networkPolicy.egress.rules }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "epochal.apiServer" -}}

@@ -31,13 +31,13 @@ class TokenIssuer(_Section):
     """Who signs the tokens of service accounts. ``keys``: the URL of its public keys (JWKS).
 
     ``issuer`` and ``keys`` are asked for from the cluster's API where they are not set. ``authority``: a file with the
-    certificates to trust there, which has to exist; without it the file that the cluster mounts into pods counts, and
-    outside of pods the system's certificates. ``token``: a file with the bearer token to show there.
+    certificates to trust there, which has to exist if it is set; by default that of the pod, or the system's
+    certificates outside a pod. ``token``: a file with the bearer token to show there.
     """
 
     issuer: str | None = None
     keys: str | None = None
-    authority: Path | None = None
+    authority: Path | None = MOUNTED / "ca.crt"
     token: Path | None = MOUNTED / "token"
 
     @field_validator("keys")
@@ -46,6 +46,12 @@ class TokenIssuer(_Section):
         if keys is not None:
             check_encrypted(keys)
         return keys
+
+    @property
+    def trust(self) -> Path | None:
+        """The file with the certificates to trust; ``None``: the system's."""
+        is_set = "authority" in self.model_fields_set
+        return self.authority if is_set or (self.authority is not None and self.authority.exists()) else None
 
 
 class KubernetesSettings(_Section):
@@ -108,7 +114,7 @@ class KubernetesSettings(_Section):
         return namespace
 
     def check_apart(self, own_namespace: str | None) -> None:
-        """Raises ``OptionError`` where drivers would run beside the control plane, or beside those of another project:
+        """Raises ``OptionError`` where drivers would run beside the control plane or beside those of another project:
         they may start pods, and a pod can mount each secret of its namespace."""
         beside = [project for project, namespace in self.namespaces.items() if namespace == own_namespace]
         if beside:
@@ -116,13 +122,13 @@ class KubernetesSettings(_Section):
                 f"Drivers of the project {beside[0]!r} would run in {own_namespace!r}, the control plane's own "
                 "namespace, whose secrets they could read. Give projects namespaces of their own."
             )
-        owners: dict[str, str] = {}
+        first: dict[str, str] = {}
         for project, namespace in self.namespaces.items():
-            owner = owners.setdefault(namespace, project)
-            if owner != project:
+            other = first.setdefault(namespace, project)
+            if other != project:
                 raise OptionError(
-                    f"The projects {owner!r} and {project!r} have the same namespace, {namespace!r}: drivers of each "
-                    "could read the secrets of the other. Give each project a namespace of its own."
+                    f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where drivers of each "
+                    "can read the secrets and end the pods of the other. Give each project a namespace of its own."
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -41,7 +42,9 @@ from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
 from epochal.wire.projects import DEFAULT_PROJECT, project_of
-from epochal.wire.trust import CA_VARIABLE
+from epochal.wire.trust import CA_VARIABLE, trusted
+
+log = logging.getLogger(__name__)
 
 _PASSED_ON = (
     "PATH",
@@ -103,12 +106,15 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
 
 
 class LocalLauncher(Launcher):
-    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests).
-    ``spares`` is the folder of spare drivers' files, also of those that an earlier control plane started.
+    """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests);
+    ``spares`` is the folder of the claim files, which a launcher without spares reads, too.
 
     The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
     whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts. Of one
     that was a spare it is in the file that the last argument names, before it has any orders.
+
+    An author's process runs as the same user and can show any command. It can pass for a driver and end drivers, but
+    neither stops nor delays the listing; a process that this launcher started takes precedence over any other.
     """
 
     def __init__(
@@ -119,7 +125,9 @@ class LocalLauncher(Launcher):
     ) -> None:
         self._logs = logs
         self._command = command
-        self._spares_folder = spares
+        self._claims = None if spares is None else Path(os.path.realpath(spares))
+        self._refused: set[str] = set()
+        """Processes whose claim was refused, as far as the last listing showed them: each is logged once."""
         # Children of this process have to be waited for, or their entries (and ids) stay; adopted ones are not ours.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
@@ -130,6 +138,8 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
+        """Raises ``OptionError`` where drivers would be told to trust a file without certificates."""
+        trusted()
         return cls(settings.logs_directory, spares=settings.spares_directory)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
@@ -137,7 +147,7 @@ class LocalLauncher(Launcher):
         return True
 
     def keep_spares(self, number: int, folder: Path, times: SpareTimes = SpareTimes()) -> bool:
-        self._spares_folder = folder
+        self._claims = folder = Path(os.path.realpath(folder))
         self._spares = SparePool(
             number, folder, self._start_spare, lambda: self._key(Configuration()), times, Idleness().is_quiet
         )
@@ -249,20 +259,28 @@ class LocalLauncher(Launcher):
                 yield process, arguments[own:]
 
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        found = {}
+        found: dict[DriverName, ProcessReference] = {}
+        refused = set()
         for process, arguments in self._processes():
-            name = self._name_of(arguments)
-            if name is not None:
+            try:
+                name = self._name_of(arguments)
+            except ValueError as error:
+                refused.add(str(process))
+                if str(process) not in self._refused:
+                    log.warning("process %s is not counted as a driver: %s", process, error)
+                continue
+            if name is not None and (name not in found or str(process) in self._children):
                 found[name] = ProcessReference(identity=str(process), machine=this_machine())
+        self._refused = refused
         return found
 
     def _name_of(self, arguments: tuple[str, ...]) -> DriverName | None:
-        """The attempt that a process drives, by its command; ``None``: none."""
+        """Return the name that a command shows; ``None`` where it has none. Raises ``ValueError`` for a false claim."""
         match arguments:
             case (name,):
                 return driver_name(name)
-            case (option, claim) if option == SPARE and self._spares_folder is not None:
-                return claimed_name(claim, self._spares_folder)
+            case (option, claim) if option == SPARE and self._claims is not None:
+                return claimed_name(Path(claim), self._claims)
         return None
 
     def alive(self, reference: ProcessReference) -> bool:

@@ -18,8 +18,9 @@ _BEHIND, _AS_OTHERS = "10", "0"
 """How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 _COMMAND_SECONDS = 1.0
+"""Time that one listing waits for processes that do not show a command yet, all of them together."""
 _MOST_COMMAND_BYTES = 1 << 14
-_LISTED = re.compile(r"\s*(?P<uid>[0-9]{1,10})\s+(?P<pid>[0-9]{1,10})\s+(?P<group>[0-9]{1,10})\s+(?P<arguments>.*)")
+"""A longer command is not a driver's. An author's process can show one of any length."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,12 @@ def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]
         yield from _session_leaders_from_proc(user)
         return
     command = ["ps", "-ww", "-axo", "uid=,pid=,pgid=,args="]
-    listing = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
-    for line in listing.split("\n"):
-        found = _LISTED.fullmatch(line)  # an argument may hold line breaks
-        if found is None or int(found["uid"]) != user or found["pid"] != found["group"]:
-            continue
-        if (process := LocalProcess.find(int(found["pid"]))) is not None:
-            yield process, tuple(found["arguments"].split())
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    # A command may contain line separators: what follows one is not a process.
+    lines = (re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)\s(.*)", line, re.ASCII) for line in done.stdout.split("\n"))
+    for uid, pid, group, arguments in (found.groups() for found in lines if found is not None):
+        if int(uid) == user and pid == group and (process := LocalProcess.find(int(pid))) is not None:
+            yield process, tuple(arguments.split())
 
 
 def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
@@ -101,17 +101,18 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
 
 
 def _arguments_from_proc(process: LocalProcess, until: float) -> tuple[str, ...]:
-    """None where its command cannot be seen.
+    """Return no arguments where the process shows no command by ``until``, or one that is too long.
 
     execve(2) closes what is closed on exec, so that the parent goes on, before the kernel has laid out the command:
-    until then a process that has been started shows none. A process may also erase its command, and an author may start
-    many: ``until`` bounds the wait for all of them together.
+    until then a process that has been started shows none. A process can also clear its command (prctl(2)).
     """
     while True:
-        with Path(f"/proc/{process.pid}/cmdline").open("rb", buffering=0) as command:
-            text = command.read(_MOST_COMMAND_BYTES).decode(errors="replace")
-        if text or not process.exists() or time.monotonic() > until:
-            return tuple(text.split("\0")[:-1])
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
+            data = file.read(_MOST_COMMAND_BYTES + 1)
+        if len(data) > _MOST_COMMAND_BYTES:
+            return ()
+        if data or not process.exists() or time.monotonic() > until:
+            return tuple(data.decode(errors="replace").split("\0")[:-1])
         time.sleep(0.001)
 
 
@@ -119,18 +120,18 @@ def _start_time(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         return _start_time_from_proc(pid)
     command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
-    listing = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)
     state, _, started = listing.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip().replace(" ", "-")
 
 
 def _start_time_from_proc(pid: int) -> str | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a process names itself with any bytes
+        text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The command may hold spaces and parentheses itself; nothing after its last parenthesis can.
-    fields = text.rpartition(")")[2].split()
+    # The process chooses its name: any bytes, with spaces and parentheses. Nothing after the last parenthesis is its.
+    fields = text.rpartition(b")")[2].decode("ascii").split()
     return None if fields[_STATE] in {"Z", "X"} else fields[_START_TIME]
 
 
@@ -140,6 +141,6 @@ def memory_of_session(leader: int) -> int:
     for entry in Path("/proc").glob("[0-9]*") if Path("/proc/self/smaps_rollup").exists() else ():
         with suppress(OSError):
             if os.getsid(int(entry.name)) == leader:
-                found = re.search(r"^Pss:\s*(\d+) kB", Path(entry, "smaps_rollup").read_text(), re.MULTILINE)
+                found = re.search(rb"^Pss:\s*(\d+) kB", Path(entry, "smaps_rollup").read_bytes(), re.MULTILINE)
                 total += 0 if found is None else int(found[1]) << 10
     return total

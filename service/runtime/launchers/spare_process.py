@@ -25,10 +25,11 @@ from epochal.service.runtime.machine import steady_seconds
 CLAIMED = declare("W2.claimed", "a spare has the name of an attempt, and no orders")
 HANDED_OVER = declare("W3.handed-over", "a spare has its orders; nobody has written down where the driver is")
 
-SEND_SECONDS = 5.0
-_CLAIM = ".claim"
+_DRIVER_NAME = re.compile(r"([A-Za-z0-9_.-]{1,80})-([0-9]{1,9})", re.ASCII)
+_CLAIM_FILE = re.compile(r"[0-9a-f]{32}\.claim", re.ASCII)
 _MOST_CLAIM_BYTES = 100
-_NAME = re.compile(r"([!-~]{1,80})-([0-9]{1,10})")
+_MOST_ANSWER_BYTES = 1 << 16
+SEND_SECONDS = 5.0
 END_SECONDS = 30.0
 """So long a spare may take to stop Spark, which removes Spark's temporary files."""
 
@@ -66,34 +67,47 @@ class SpareFiles:
             path.unlink(missing_ok=True)
 
 
-def claimed_name(claim: str, folder: Path) -> DriverName | None:
-    """The attempt that the spare with this claim file drives; ``None``: none yet, or ``claim`` is no file of a spare.
+def driver_name(text: str) -> DriverName | None:
+    """Parse the name of a driver; ``None`` where ``text`` is not one. Authors' processes can show any text."""
+    found = _DRIVER_NAME.fullmatch(text)
+    return None if found is None else DriverName(found[1], int(found[2]))
 
-    ``claim`` comes from the command line of a process that an author may have started: only a file directly in
-    ``folder`` is opened, without following a link, without waiting for a writer, and only a small regular file is read.
+
+def claimed_name(claim: Path, folder: Path) -> DriverName | None:
+    """Return the name in the claim file of a spare; ``None`` where the file does not exist yet.
+
+    The path comes from a command line that an author's process may have written. Only a claim file directly below
+    ``folder`` is opened, without following a link and without waiting for a writer. Raises ``ValueError`` for any other
+    path and for a file that is not a claim.
     """
-    path = Path(claim)
-    if path.parent != folder or path.suffix != _CLAIM:
-        return None
+    if claim.parent != folder or _CLAIM_FILE.fullmatch(claim.name) is None:
+        raise ValueError(f"the claim file is not in {folder}")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
+        descriptor = os.open(claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ValueError(f"the claim file {claim.name} cannot be opened: {error.strerror}") from error
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_CLAIM_BYTES:
-            return None
-        return driver_name(os.read(descriptor, _MOST_CLAIM_BYTES).decode(errors="replace"))
-    except OSError:
-        return None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"the claim file {claim.name} is not a regular file")
+        data = os.read(descriptor, _MOST_CLAIM_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"the claim file {claim.name} cannot be read: {error.strerror}") from error
     finally:
         os.close(descriptor)
+    name = driver_name(data.decode(errors="replace")) if len(data) <= _MOST_CLAIM_BYTES else None
+    if name is None:
+        raise ValueError(f"the claim file {claim.name} does not contain the name of a driver")
+    return name
 
 
-def driver_name(text: str) -> DriverName | None:
-    """An attempt's name as a command line or a claim has it; ``None`` where it is not one."""
-    found = _NAME.fullmatch(text)
-    return None if found is None else DriverName(found[1], int(found[2]))
+def _says_ready(line: bytes) -> bool:
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(answer, dict) and "seconds" in answer
 
 
 @dataclass(eq=False)
@@ -125,8 +139,8 @@ class SpareProcess:
         """Whether it is ready, by what it has said so far."""
         with suppress(OSError):
             self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
-        if b"\n" in self._heard:
-            self.is_ready, self._heard = "seconds" in json.loads(self._heard.partition(b"\n")[0]), b""
+        if b"\n" in self._heard or len(self._heard) > _MOST_ANSWER_BYTES:
+            self.is_ready, self._heard = _says_ready(self._heard.partition(b"\n")[0]), b""
         return self.is_ready
 
     def go_as_others(self) -> None:
