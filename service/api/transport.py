@@ -1,4 +1,4 @@
-"""What happens around every request, whatever it is for: its id, its caller's address, its duration, unforeseen errors."""
+"""What happens around every request: its id, its caller's address, its duration, unforeseen errors."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class _Answer:
             if self.rest.ends_connection:
                 self._ends = True
                 headers["connection"] = "close"
-        elif self._ends and not message.get("more_body", False):
+        elif self._ends and self.rest.unread and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
             await self.rest.discard()
             message = {"type": "http.response.body", "body": b""}

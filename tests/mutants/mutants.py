@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    admission,
     authoring,
     clock,
     engine,
@@ -44,5 +45,6 @@ SUBJECTS = (
     meanings,
     validation,
     authoring,
+    admission,
 )
 """Whose mutants are declared by being imported."""
