@@ -46,7 +46,7 @@ def query_app(settings: Settings) -> FastAPI:
 
 
 def answered(app: FastAPI, method: str, path: str, **headers: str) -> tuple[int, dict[bytes, bytes]]:
-    """Status and headers of the answer to a head. Raises ``AssertionError`` when the app takes a body before it answers."""
+    """Status and headers of the answer to a head. An ``AssertionError`` when the app reads the body before it."""
     sent: list[Any] = []
 
     async def receive() -> Any:
