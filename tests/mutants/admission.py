@@ -34,7 +34,7 @@ def _read_before_authentication() -> None:
 def _role_after_idempotency() -> None:
     from epochal.errors import Forbidden
     from epochal.service import app as service_app
-    from epochal.service.api import gate
+    from epochal.service.api import auditing, gate
 
     checked = gate.gate
 
@@ -46,7 +46,7 @@ def _role_after_idempotency() -> None:
                 raise
             request.scope["state"]["forbidden"] = error
 
-    service_app.gate = authenticated_only  # type: ignore[assignment]
+    change(service_app, "gate", lambda _: authenticated_only)
 
     def late(call: Any) -> Any:
         async def wrong(self: Any, scope: Any, receive: Any, send: Any) -> None:
@@ -56,4 +56,4 @@ def _role_after_idempotency() -> None:
 
         return wrong
 
-    change(service_app.Audit, "__call__", late)
+    change(auditing.Audit, "__call__", late)

@@ -80,7 +80,7 @@ def test_without_a_token_no_endpoint_takes_anything_of_a_body(tmp_path: Path, ma
     for route in app.routes:
         if not isinstance(route, APIRoute) or access_of(route.endpoint) is Access.PUBLIC:
             continue
-        for method in route.methods:
+        for method in route.methods or ():
             path = filled(route.path)
             for framing in ({"content-length": str(1 << 30)}, {"transfer-encoding": "chunked"}):
                 status, headers = answered(app, method, path, **framing, **{"idempotency-key": "k"})
@@ -99,7 +99,7 @@ def test_no_endpoint_takes_a_body_of_a_caller_without_its_role(plane: Plane) -> 
         if not isinstance(route, APIRoute) or access is None or access.role is None:
             continue
         for role, token in roles.items():
-            for method in () if role.includes(access.role) else route.methods:
+            for method in () if role.includes(access.role) else route.methods or ():
                 headers = {"authorization": f"Bearer {token}", "content-length": "9999999", "idempotency-key": "k"}
                 status, _ = answered(app, method, filled(route.path), **headers)
                 assert status == 403, f"{role}: {method} {route.path}"
@@ -237,7 +237,7 @@ def test_a_caller_that_has_lost_its_role_gets_no_replay(plane: Plane) -> None:
     operator = plane.post("/v1/tokens", 201, name="ci", role="author")
     headers = {"Idempotency-Key": "once"}
     with plane.as_bearer(operator["token"]) as client:
-        upload = {"params": {"filename": "a.py"}, "content": b"# {}", "headers": headers}
+        upload: dict[str, Any] = {"params": {"filename": "a.py"}, "content": b"# {}", "headers": headers}
         assert client.post("/v1/artifacts", **upload).status_code == 201
         assert client.post("/v1/artifacts", **upload).headers["idempotency-replayed"] == "true"
         with plane.control.database.writing() as session:
@@ -274,6 +274,6 @@ def test_refused_calls_are_in_the_audit_log_once(plane: Plane) -> None:
 def test_every_changing_endpoint_has_its_gate_before_idempotency() -> None:
     """The order of the middleware, of which the last one that was added is the outermost."""
     app = create_app(Settings())
-    names = [layer.cls.__name__ for layer in app.user_middleware]
+    names = [getattr(layer.cls, "__name__", "") for layer in app.user_middleware]
     assert names == ["ProjectPaths", "Transport", "Gate", "Bodies", "Idempotency", "Audit"]
     assert any(changes_something(route.endpoint) for route in app.routes if isinstance(route, APIRoute))
