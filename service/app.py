@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import epochal
@@ -20,8 +20,9 @@ from epochal.service.api.annotations import router as snapshot_annotations
 from epochal.service.api.applications import router as applications
 from epochal.service.api.artifacts import router as artifacts
 from epochal.service.api.audit import router as audit
-from epochal.service.api.auditing import Audit
+from epochal.service.api.auditing import Audit, RefusedCalls
 from epochal.service.api.backups import router as backups
+from epochal.service.api.bodies import Bodies
 from epochal.service.api.bundles import exports, imports
 from epochal.service.api.collections import router as collections
 from epochal.service.api.context import ControlPlane
@@ -31,7 +32,7 @@ from epochal.service.api.epochs import router as epochs
 from epochal.service.api.events import router as events
 from epochal.service.api.executions import router as executions
 from epochal.service.api.following import Followers
-from epochal.service.api.gate import check_binding, gate
+from epochal.service.api.gate import Gate, add_routes, check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
 from epochal.service.api.idempotency import Idempotency
@@ -53,7 +54,7 @@ from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
 from epochal.service.api.tokens import router as tokens
 from epochal.service.api.transactions import router as transactions
-from epochal.service.api.transport import Transport
+from epochal.service.api.transport import Transport, believe_proxies
 from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
 from epochal.service.api.webhooks import router as webhooks
@@ -133,7 +134,6 @@ def create_app(
     app = FastAPI(
         title="Epochal" if settings.internal_port is not None else "Epochal, with the internal API",
         lifespan=_lifespan,
-        dependencies=[Depends(gate)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -146,29 +146,24 @@ def create_app(
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
     for router in ROUTERS:
-        app.include_router(router)
+        add_routes(app, router.routes)
     if control.drivers is not None:
-        app.include_router(internal)
-        app.include_router(internal_pods.router)
+        add_routes(app, (*internal.routes, *internal_pods.router.routes))
         app.state.drivers = control.drivers
     limits = settings.limits
     # The last one added is the outermost.
     app.add_middleware(Audit, database=control.database)
+    app.add_middleware(Idempotency, database=control.database, hours=limits.idempotency_hours)
     app.add_middleware(
-        Idempotency,
-        database=control.database,
-        authenticator=control.authenticator,
-        rates=app.state.rates,
-        hours=limits.idempotency_hours,
-    )
-    app.add_middleware(
-        Transport,
+        Bodies,
         limit_of=lambda path: _body_limit(path, limits),
-        observe=control.metrics.observe,
         limits=limits,
         admit_to=partial(_space_for, DiskSpace(settings)),
     )
+    app.add_middleware(Gate, check=gate, refused=RefusedCalls(control.database))
+    app.add_middleware(Transport, observe=control.metrics.observe)
     app.add_middleware(ProjectPaths)
+    believe_proxies(app, settings.trusted_proxies)
     return app
 
 

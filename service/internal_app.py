@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from epochal.service.api import internal_pods, problem_handlers
+from epochal.service.api.bodies import Bodies
 from epochal.service.api.fast_calls import FastCalls
-from epochal.service.api.gate import driver_gate
+from epochal.service.api.gate import Gate, add_routes, driver_gate
 from epochal.service.api.http_protocol import HttpProtocol, limited
 from epochal.service.api.internal import health
 from epochal.service.api.internal import router as internal
@@ -45,7 +46,6 @@ def create_internal_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Epochal, internal",
         lifespan=_lifespan,
-        dependencies=[Depends(driver_gate)],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -60,17 +60,12 @@ def create_internal_app(settings: Settings) -> FastAPI:
     # The supervisor is in another process, which the hint of what has ended wakes.
     app.state.drivers = DriverService(settings, committed, lambda _execution: None)
     problem_handlers.install(app)
-    app.include_router(health)
-    app.include_router(internal)
-    app.include_router(internal_pods.router)
+    add_routes(app, (*health.routes, *internal.routes, *internal_pods.router.routes))
     # The last one added is the outermost.
     app.add_middleware(FastCalls, drivers=app.state.drivers)
-    app.add_middleware(
-        Transport,
-        limit_of=lambda path: _body_limit(path, settings.limits),
-        observe=lambda *_: None,
-        limits=settings.limits,
-    )
+    app.add_middleware(Bodies, limit_of=lambda path: _body_limit(path, settings.limits), limits=settings.limits)
+    app.add_middleware(Gate, check=driver_gate)
+    app.add_middleware(Transport, observe=lambda *_: None)
     return app
 
 
@@ -102,6 +97,7 @@ def main() -> None:
         http=limited(HttpProtocol, orders.settings.limits),
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(orders.settings.internal_tls),

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from threading import Thread
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
@@ -24,12 +24,13 @@ from epochal.service.api import openapi, problem_handlers
 from epochal.service.api.access import changes_something
 from epochal.service.api.annotations import router as snapshot_annotations
 from epochal.service.api.applications import router as applications
+from epochal.service.api.bodies import Bodies
 from epochal.service.api.context import QueryNode
 from epochal.service.api.diffs import router as diffs
 from epochal.service.api.elsewhere import elsewhere
 from epochal.service.api.epochs import router as epochs
 from epochal.service.api.executions import router as executions
-from epochal.service.api.gate import check_binding, gate
+from epochal.service.api.gate import Gate, add_routes, check_binding, gate
 from epochal.service.api.health import router as health
 from epochal.service.api.histories import router as key_history
 from epochal.service.api.lineage import router as lineage
@@ -42,7 +43,7 @@ from epochal.service.api.rates import Rates
 from epochal.service.api.savepoints import router as savepoints
 from epochal.service.api.snapshots import router as snapshots
 from epochal.service.api.state import router as state
-from epochal.service.api.transport import Transport
+from epochal.service.api.transport import Transport, believe_proxies
 from epochal.service.api.versions import router as versions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
@@ -129,7 +130,6 @@ def create_query_app(node: QueryNode) -> FastAPI:
     app = FastAPI(
         title="Epochal, query node",
         lifespan=_lifespan,
-        dependencies=[Depends(gate)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -140,15 +140,14 @@ def create_query_app(node: QueryNode) -> FastAPI:
     problem_handlers.install(app)
     openapi.install(app, epochal.__version__)
     for router in SERVED:
-        reads = APIRouter()
-        reads.routes += [route for route in router.routes if not changes_something(_endpoint(route))]
-        app.include_router(reads)
+        add_routes(app, [route for route in router.routes if not changes_something(_endpoint(route))])
     app.add_api_route("/v1/{path:path}", elsewhere, methods=METHODS, include_in_schema=False)
     limit = node.settings.limits.body_bytes
-    app.add_middleware(
-        Transport, limit_of=lambda _path: limit, observe=node.metrics.observe, limits=node.settings.limits
-    )
+    app.add_middleware(Bodies, limit_of=lambda _path: limit, limits=node.settings.limits)
+    app.add_middleware(Gate, check=gate)
+    app.add_middleware(Transport, observe=node.metrics.observe)
     app.add_middleware(ProjectPaths)
+    believe_proxies(app, node.settings.trusted_proxies)
     return app
 
 
@@ -187,6 +186,7 @@ def main() -> None:
         http=protocol_of(app),
         log_config=None,
         access_log=access_log,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(orders.settings.tls),
     )

@@ -41,6 +41,7 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
         http=protocol_of(app),
         log_config=None,
         access_log=configure_logs(),
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(settings.tls),
     )

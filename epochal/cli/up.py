@@ -24,6 +24,7 @@ from epochal.errors import OptionError
 from epochal.logs import FORMAT_VARIABLE, LogFormat
 from epochal.service.domain.identity import OIDC_VARIABLE, read_oidc_settings
 from epochal.service.domain.kubernetes.settings import KUBERNETES_VARIABLE, read_kubernetes_settings
+from epochal.service.domain.proxies import TRUSTED_PROXIES_VARIABLE, read_trusted_proxies
 from epochal.service.domain.settings import (
     ADMIN_TOKEN_VARIABLE,
     WARM_DRIVERS_VARIABLE,
@@ -194,6 +195,16 @@ def up(
             show_default=False,
         ),
     ] = None,
+    trusted_proxies: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            envvar=TRUSTED_PROXIES_VARIABLE,
+            help="IP addresses or CIDR networks of proxies, with commas, whose X-Forwarded-For names the caller.  "
+            "[default: none]",
+            show_default=False,
+        ),
+    ] = "",
     connections: Annotated[
         int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
     ] = 64,
@@ -217,6 +228,7 @@ def up(
     database = catalog_url(database_url)
     tls = _tls("", tls_certificate, tls_key)
     internal_tls = _tls("internal-", internal_tls_certificate, internal_tls_key)
+    proxies = read_trusted_proxies(trusted_proxies)
     people = None if oidc is None else read_oidc_settings(oidc)
     data = writable(home or default_data_directory(), "--home", 0o700)
     if role is Role.QUERY:
@@ -232,6 +244,7 @@ def up(
             authentication=authentication,
             oidc=people,
             tls=tls,
+            trusted_proxies=proxies,
         )
         _up_query_node(output, query_node, workers)
         return
@@ -266,6 +279,7 @@ def up(
             oidc=people,
             tls=tls,
             internal_tls=internal_tls,
+            trusted_proxies=proxies,
             given_admin_token=admin_token_file,
             warm_drivers=warm,
             launcher="local" if pods is None else "kubernetes",

@@ -1,16 +1,13 @@
 """How an endpoint says what a caller needs.
 
 :func:`requires`, :func:`public` or :func:`for_drivers`; an endpoint that says nothing is refused, and a test walks all
-routes to find such. The gate itself is a dependency of the whole app.
+routes to find such. The gate itself is middleware of the whole app (``gate.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
-
-from fastapi.routing import iter_route_contexts
-from starlette.routing import Match
 
 from epochal.service.domain.permissions import Access
 from epochal.wire.roles import Role
@@ -118,13 +115,3 @@ def may_be_repeated(endpoint: object) -> bool:
 def is_fenced_within(endpoint: object) -> bool:
     """Whether the endpoint itself refuses the driver of an attempt that is over."""
     return bool(getattr(endpoint, _FENCED_WITHIN, False))
-
-
-def endpoint_of(scope: Mapping[str, Any]) -> object | None:
-    """The endpoint that a request will be answered by, before it was routed; ``None`` when there is none."""
-    for route in iter_route_contexts(scope["app"].routes):
-        match, found = route.matches(scope)
-        if match is Match.FULL:
-            endpoint: object = found.get("endpoint")
-            return endpoint
-    return None

@@ -56,6 +56,7 @@ _BODY = (
     (400, "body-incomplete", "The connection ended within the body."),
     (408, "request-too-slow", "The body came too slowly."),
     (413, "body-too-large", "The body is larger than what is taken here."),
+    (503, "too-many-bodies", "The bodies of the requests in progress fill their memory; see `Retry-After`."),
 )
 _OF_CONNECTIONS = frozenset({"head-too-large", "too-many-connections"})
 WITHOUT_AN_ERROR = _OF_CONNECTIONS | {

@@ -20,8 +20,6 @@ from epochal.service.domain.permissions import Principal
 
 logger = logging.getLogger("epochal.audit")
 
-_CALL = "audited_call"
-
 
 class Audit:
     """ASGI middleware. Whether an endpoint changes something is known from the role that it requires."""
@@ -34,39 +32,47 @@ class Audit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
-        call = scope["state"][_CALL] = AuditedCall()
+        call = AuditedCall()
+        if changes_something(scope.get("endpoint")):
+            # The gate has let the caller in: what is committed from now on has it in the audit log.
+            call.details = _details(scope)
 
         async def send_and_note(message: Message) -> None:
-            over_rate = scope["state"].get(OVER_RATE, False)
-            if message["type"] == "http.response.start" and changes_something(scope.get("endpoint")) and not over_rate:
+            if message["type"] == "http.response.start" and call.details is not None:
                 call.over = True
-                await self._note(call, scope, message["status"])
+                await _note(self._database, call, scope, message["status"])
             await send(message)
 
         with auditing(call):
             await self._app(scope, receive, send_and_note)
 
-    async def _note(self, call: AuditedCall, scope: Scope, outcome: int) -> None:
-        details = call.details = call.details or _details(scope)
-        if call.landed is None or outcome != details.expected:
-            with making(None):  # to note a call is no effect of it
-                await run_in_threadpool(self._write, call, details, outcome)
 
-    def _write(self, call: AuditedCall, details: CallDetails, outcome: int) -> None:
-        try:
-            with self._database.writing() as session:
-                AuditRepository(session).settle(call, outcome)
-        except EpochalError as error:
-            # Nothing has changed, or the change has its entry: the call must be answered, and the log has the rest.
-            caller = details.caller.token
-            logger.error("%s by %s: %s, not in the audit log: %s", details.action, caller, outcome, error.message)
+class RefusedCalls:
+    """Notes the calls that the gate refuses."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def __call__(self, scope: Scope, outcome: int) -> None:
+        if changes_something(scope.get("endpoint")) and not scope["state"].get(OVER_RATE, False):
+            await _note(self._database, AuditedCall(), scope, outcome)
 
 
-def note_caller(scope: Scope) -> None:
-    """The caller may make this call: what is committed from now on has it in the audit log."""
-    call = scope["state"].get(_CALL)
-    if call is not None and changes_something(scope.get("endpoint")):
-        call.details = _details(scope)
+async def _note(database: Database, call: AuditedCall, scope: Scope, outcome: int) -> None:
+    details = call.details = call.details or _details(scope)
+    if call.landed is None or outcome != details.expected:
+        with making(None):  # to note a call is no effect of it
+            await run_in_threadpool(_write, database, call, details, outcome)
+
+
+def _write(database: Database, call: AuditedCall, details: CallDetails, outcome: int) -> None:
+    try:
+        with database.writing() as session:
+            AuditRepository(session).settle(call, outcome)
+    except EpochalError as error:
+        # Nothing has changed, or the change has its entry: the call must be answered, and the log has the rest.
+        caller = details.caller.token
+        logger.error("%s by %s: %s, not in the audit log: %s", details.action, caller, outcome, error.message)
 
 
 def _details(scope: Scope) -> CallDetails:

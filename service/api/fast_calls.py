@@ -1,7 +1,7 @@
 """The short way of what each driver calls all the time: epochs opened, prepared and committed, heartbeats, directives.
 
-It stands in front of the app that answers drivers, and takes what is as it should be: such a call by its path, with a
-token that is good and a body that can be read. Everything else goes on to the ordinary route, which says what is wrong.
+It stands behind the gate, which has checked the token, and in front of the app that answers drivers. It takes such a
+call by its path, with a body that can be read. Everything else goes on to the ordinary route, which says what is wrong.
 What the catalog answers is answered by both alike.
 """
 
@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.errors import EpochalError
+from epochal.service.api.bodies import LARGE_BODY_BYTES
 from epochal.service.api.problem_handlers import epochal_problem
 from epochal.service.catalog.sql import SqlCatalog
-from epochal.service.runtime.authenticator import bearer
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.driver import (
     CALLS_HEADER,
@@ -48,7 +48,7 @@ Prepared = Callable[[DriverService, SqlCatalog], Awaitable[BaseModel | None]]
 
 
 class FastCalls:
-    """ASGI middleware, to be inside of what bounds bodies and names requests."""
+    """ASGI middleware, to be inside of the gate and of what bounds bodies and names requests."""
 
     def __init__(self, app: ASGIApp, drivers: DriverService) -> None:
         self._app = app
@@ -72,20 +72,20 @@ class FastCalls:
         await _send(answer, send)
 
     async def _found(self, scope: Scope, content: bytes) -> tuple[Prepared, SqlCatalog] | None:
-        """``None``: the ordinary route sees why not. Raises ``CatalogUnavailable``, and what refuses the token."""
+        """``None``: the ordinary route sees why not."""
         parts = scope["path"][len(_BEGINNING) :].split("/")
         if len(parts) < 4 or parts[1] != "attempts":
             return None
         execution, _, attempt, *call = parts
         if not _is_number(attempt) or int(attempt) == 0:
             return None
-        headers = dict(scope["headers"])
-        prepared = _prepared([scope["method"], *call], headers, content, execution, int(attempt), scope["query_string"])
-        if prepared is None or b"authorization" not in headers:
-            return None
-        token = bearer(headers[b"authorization"].decode("latin-1"))
-        await self._drivers.authenticate(token, execution, attempt, fenced_within=True)
-        return prepared, self._drivers.catalog(execution, int(attempt))
+        call = [scope["method"], *call]
+        parsing = (call, dict(scope["headers"]), content, execution, int(attempt), scope["query_string"])
+        if len(content) > LARGE_BODY_BYTES:
+            prepared = await self._drivers.run(_prepared, *parsing)
+        else:
+            prepared = _prepared(*parsing)
+        return None if prepared is None else (prepared, self._drivers.catalog(execution, int(attempt)))
 
 
 def _prepared(

@@ -1,17 +1,27 @@
-"""The gate: a dependency of the whole app, before every endpoint. What does not say what it needs is refused."""
+"""The gate: middleware of the whole app, before every endpoint. What does not say what it needs is refused.
+
+It decides by the head of a request alone: no byte of a body is taken, and nothing is repeated for an Idempotency-Key,
+before the caller may make the call.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from epochal.errors import Forbidden, OptionError
+from epochal.errors import EpochalError, Forbidden, OptionError
 from epochal.service.api.access import access_of, is_fenced_within
-from epochal.service.api.auditing import note_caller
+from epochal.service.api.bodies import parse_large_bodies_in_threads
 from epochal.service.api.parameters import check_parameters
+from epochal.service.api.problem_handlers import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
 from epochal.service.api.rates import rates_of
 from epochal.service.domain.addresses import is_loopback
@@ -21,6 +31,74 @@ from epochal.service.runtime.authenticator import Authenticator, bearer
 from epochal.service.runtime.drivers import DriverService
 
 _FROM_OTHER_SITES = ("cross-site", "same-site")
+_ROUTED: Final = "epochal.route"
+"""In a scope: the route that the gate has found, so that the router need not look for it again."""
+
+Check = Callable[[Request], Awaitable[None]]
+"""Raises what refuses a request; it has no body."""
+Refused = Callable[[Scope, int], Awaitable[None]]
+"""Called with the status of a refusal before it is answered."""
+
+
+async def _unnoted(_scope: Scope, _status: int) -> None:
+    pass
+
+
+class Gate:
+    """ASGI middleware. Requests of no endpoint pass: the router answers them, and reads nothing of them."""
+
+    def __init__(self, app: ASGIApp, check: Check, refused: Refused = _unnoted) -> None:
+        self._app = app
+        self._check = check
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _find_route(scope):
+            request = Request(scope)
+            try:
+                await self._check(request)
+            except EpochalError as error:
+                answer = await epochal_problem(request, error)
+            except RequestValidationError as error:
+                answer = await validation_problem(request, error)
+            else:
+                await self._app(scope, receive, send)
+                return
+            await self._refused(scope, answer.status_code)
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _find_route(scope: Scope) -> bool:
+    """Whether there is one; then its endpoint and the parameters in the path are in the scope."""
+    for route in scope["app"].routes:
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            scope.update(found)
+            scope[_ROUTED] = route
+            return True
+    return False
+
+
+def add_routes(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    """Let ``app`` have these routes as they are: ``include_router`` would look for each again for every request."""
+    for route in routes:
+        if isinstance(route, APIRoute):
+            parse_large_bodies_in_threads(route)
+        app.router.routes.append(route)
+    app.router.middleware_stack = _Routed(app.router.app)
+
+
+class _Routed:
+    """In place of the router, for requests whose route is known."""
+
+    def __init__(self, router: ASGIApp) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route: BaseRoute | None = scope.pop(_ROUTED, None)
+        await (self._router if route is None else route.handle)(scope, receive, send)
 
 
 async def gate(request: Request) -> None:
@@ -49,7 +127,6 @@ async def gate(request: Request) -> None:
         raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
     elif not principal.may(access.role, project):
         raise Forbidden(f"{principal.described(project)}; this needs {access.role}. Ask an administrator {remedy}.")
-    note_caller(request.scope)
     check_parameters(request)
 
 

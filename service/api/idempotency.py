@@ -26,16 +26,14 @@ from epochal.errors import (
     EpochalError,
     InvalidInput,
     OutcomeUnknown,
-    TooManyRequests,
-    Unauthenticated,
 )
-from epochal.service.api.access import changes_something, endpoint_of, may_be_repeated
+from epochal.service.api.access import changes_something, may_be_repeated
+from epochal.service.api.bodies import LARGE_BODY_BYTES
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
-from epochal.service.api.rates import Rates
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, KeyClaim, StoredAnswer, making
-from epochal.service.runtime.authenticator import Authenticator
+from epochal.service.domain.permissions import Principal
 from epochal.wire.problems import problem_of
 
 HEADER = "idempotency-key"
@@ -49,15 +47,11 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 class Idempotency:
-    """ASGI middleware."""
+    """ASGI middleware, inside of the gate: a replay is for callers that may make the call now."""
 
-    def __init__(
-        self, app: ASGIApp, database: Database, authenticator: Authenticator, rates: Rates, hours: float
-    ) -> None:
+    def __init__(self, app: ASGIApp, database: Database, hours: float) -> None:
         self._app = app
-        self._rates = rates
         self._keys = IdempotencyKeys(database, timedelta(hours=hours))
-        self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in _METHODS or not scope["path"].startswith("/v1/"):
@@ -65,27 +59,19 @@ class Idempotency:
             return
         headers = Headers(scope=scope)
         key = headers.get(HEADER)
-        endpoint = endpoint_of(scope)
-        if key is None or not changes_something(endpoint):
+        if key is None or not changes_something(scope.get("endpoint")):
             await self._app(scope, receive, send)
             return
         try:
             if not _KEY.fullmatch(key):
                 raise InvalidInput("The Idempotency-Key must be 1 to 200 visible ASCII characters.")
-            principal = await self._authenticator.user(headers.get("authorization"))
-            if self._authenticator.enabled:
-                self._rates.count(scope, principal, endpoint)
+            principal: Principal = scope["state"]["principal"]  # the gate has put it there
             body = await _read(receive)
-            request = _digest(scope, body)
+            request = await _digest_of(scope, body)
             claimed = await run_in_threadpool(self._keys.claim, principal.id, key, request)
-        except Unauthenticated:
-            await self._app(scope, receive, send)  # the gate says it as for every other call
-            return
         except EpochalError as error:
             problem = problem_of(error, instance=called_path(scope), request=scope["state"]["request_id"])
             wait = {"retry-after": "1"} if isinstance(error, CallInProgress) else {}
-            if isinstance(error, TooManyRequests):
-                wait = {"retry-after": str(error.retry_after_seconds)}
             await problem_answer(problem, wait)(scope, receive, send)
             return
         if isinstance(claimed, StoredAnswer):
@@ -95,7 +81,7 @@ class Idempotency:
 
     async def _make(self, scope: Scope, body: bytes, receive: Receive, send: Send, claim: KeyClaim) -> None:
         capture = _Capture()
-        once = nullcontext() if may_be_repeated(endpoint_of(scope)) else making(claim)
+        once = nullcontext() if may_be_repeated(scope.get("endpoint")) else making(claim)
         try:
             async with self._renewing(claim):
                 with once:
@@ -198,6 +184,12 @@ def _messages(answer: StoredAnswer, replayed: bool) -> list[Message]:
 async def _send(send: Send, messages: list[Message]) -> None:
     for message in messages:
         await send(message)
+
+
+async def _digest_of(scope: Scope, body: bytes) -> str:
+    if len(body) <= LARGE_BODY_BYTES:
+        return _digest(scope, body)
+    return await run_in_threadpool(_digest, scope, body)
 
 
 def _digest(scope: Scope, body: bytes) -> str:

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from epochal.logs import about
 from epochal.service.api.context import QueryNode
 from epochal.service.api.fast_lookups import FastAnswer, FastLookups
 from epochal.service.api.http_protocol import HttpProtocol, limited
+from epochal.service.api.transport import FORWARDED_FOR
+from epochal.service.domain.proxies import TrustedProxies
 
-_FORWARDED = b"x-forwarded-for"
 _COMMON, _END = (b"GET /v1/applications/", b"GET /v1/projects/"), b"\r\n\r\n"
 """With which the head of a look-up begins and ends."""
 
@@ -29,6 +29,7 @@ class LookupProtocol(HttpProtocol):
     """uvicorn makes one for each connection; see :func:`protocol_of`."""
 
     lookups: ClassVar[FastLookups | None] = None
+    proxies: ClassVar[TrustedProxies] = TrustedProxies(())
     status_lines: ClassVar[tuple[list[tuple[bytes, bytes]] | None, bytes]] = (None, b"")
     _may_answer = False
     """Of what has been received one request is answered here; further ones wait for their turn, as others do."""
@@ -148,19 +149,15 @@ class LookupProtocol(HttpProtocol):
             self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", path, "1.1", 200)
 
     def _is_forwarded(self) -> bool:
-        """Whether a proxy that is believed says for whom it asks: the log names that one, whom uvicorn finds out."""
-        app: Any = self.app
-        if (
-            self.client is None
-            or not isinstance(app, ProxyHeadersMiddleware)
-            or self.client[0] not in app.trusted_hosts
-        ):
+        """Whether a trusted proxy says for whom it asks: the log names that one, which the app finds out."""
+        if self.client is None or not self.proxies.trusts(self.client[0]):
             return False
-        return any(name == _FORWARDED for name, _ in self.headers)
+        return any(name == FORWARDED_FOR for name, _ in self.headers)
 
 
 def protocol_of(app: FastAPI) -> type[LookupProtocol]:
     """What uvicorn is to serve the app of a control plane or query node with."""
     node: QueryNode = app.state.control_plane
     lookups = FastLookups(node.replicas, node.authenticator, node.metrics)
-    return limited(LookupProtocol, node.settings.limits, lookups=lookups)
+    proxies = TrustedProxies(node.settings.trusted_proxies)
+    return limited(LookupProtocol, node.settings.limits, lookups=lookups, proxies=proxies)

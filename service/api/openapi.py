@@ -10,7 +10,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from epochal.service.api.access import access_of, changes_something
+from epochal.service.api.access import access_of, changes_something, public
 from epochal.service.api.answers import problem_responses
 from epochal.service.domain.permissions import Access
 from epochal.wire.problems import Problem
@@ -61,6 +61,7 @@ def install(app: FastAPI, version: str) -> None:
     app.add_route("/openapi.json", _answer, include_in_schema=False)
 
 
+@public
 def _answer(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 

@@ -21,9 +21,9 @@ from epochal.errors import (
     TooManyRequests,
     Unauthenticated,
 )
+from epochal.service.api.bodies import BodyRefused
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
-from epochal.service.api.transport import BodyRefused
 from epochal.wire.problems import PREFIX, FieldError, Problem, problem_of, status_of
 
 logger = logging.getLogger("epochal.requests")
@@ -33,7 +33,7 @@ _PARTS_OF_A_REQUEST = ("body", "query", "path", "header")
 
 def install(app: FastAPI) -> None:
     app.add_exception_handler(EpochalError, epochal_problem)
-    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(RequestValidationError, validation_problem)
     app.add_exception_handler(HTTPException, _http)
 
 
@@ -62,7 +62,7 @@ async def epochal_problem(request: Request, error: Exception) -> Response:
     return problem_answer(problem, headers)
 
 
-async def _validation(request: Request, error: Exception) -> Response:
+async def validation_problem(request: Request, error: Exception) -> Response:
     found = [_field(item) for item in cast(RequestValidationError, error).errors()]
     first = f"{found[0].field}: {found[0].message}" if found else "it cannot be read"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

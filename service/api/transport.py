@@ -1,4 +1,4 @@
-"""What happens around every request, whatever it is for: its id, its body's size, its duration, unforeseen errors."""
+"""What happens around every request: its id, its caller's address, its duration, unforeseen errors."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
-from starlette.concurrency import run_in_threadpool
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from epochal.errors import StorageFull
 from epochal.logs import about
+from epochal.service.api.bodies import BodyRefused
 from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
-from epochal.service.domain.settings import Limits
+from epochal.service.domain.proxies import Network, TrustedProxies
 from epochal.wire.problems import PREFIX, Problem
 
 logger = logging.getLogger("epochal.requests")
 
 REQUEST_ID = "x-request-id"
+FORWARDED_FOR = b"x-forwarded-for"
 SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "(none)"
 _KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
 """The path of a look-up, and what is before its key."""
 
-Admit = Callable[[int], None]
-"""How large the body may be. Raises ``StorageFull`` when there is no space for it."""
 Observe = Callable[[str, str, int, float, str | None], None]
 """Method, path template, status, seconds; the application whose state was looked up, where that has succeeded."""
 LOOKUPS = frozenset(
@@ -39,22 +38,41 @@ LOOKUPS = frozenset(
 )
 
 
-class Transport:
-    """ASGI middleware. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may
-    come; ``admit_to(path)``: what is asked, in a thread, before the first byte of it is taken, if anything is."""
+_DISCARDED: Final = 64 << 10
+"""Bytes of a body that no endpoint has read: so many are discarded, and the connection is used again."""
+_LINGER_SECONDS, _LINGER_PAUSE_SECONDS = 2.0, 0.5
+"""How long, and for which pause of the client, the rest of a refused body is discarded before the connection is closed:
+a client that is still sending would lose the answer otherwise."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        limit_of: Callable[[str], int],
-        observe: Observe,
-        limits: Limits = Limits(),
-        admit_to: Callable[[str], Admit | None] = lambda _path: None,
-    ) -> None:
+
+class ForwardedFor:
+    """ASGI middleware, the outermost one: the address of a caller behind trusted proxies."""
+
+    def __init__(self, app: ASGIApp, proxies: TrustedProxies) -> None:
         self._app = app
-        self._limits = limits
-        self._limit_of = limit_of
-        self._admit_to = admit_to
+        self._proxies = proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if client is not None and self._proxies.trusts(client[0]):
+            forwarded = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == FORWARDED_FOR]
+            if forwarded:
+                # In the server's own scope, which is what the access log shows.
+                scope["client"] = (self._proxies.caller(client[0], forwarded), 0)
+        await self._app(scope, receive, send)
+
+
+def believe_proxies(app: Starlette, networks: Sequence[Network]) -> None:
+    """Read ``X-Forwarded-For`` of these proxies; the last middleware to be added."""
+    if networks:
+        app.add_middleware(ForwardedFor, proxies=TrustedProxies(networks))
+
+
+class Transport:
+    """ASGI middleware. Whatever raises is answered here, where nothing inside has done so."""
+
+    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+        self._app = app
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,22 +82,17 @@ class Transport:
         headers = Headers(scope=scope)
         request = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request
-        answer = _Answer(send, request)
+        answer = _Answer(send, request, _Rest(receive, headers))
         with about(request=request):
-            await self._answered(scope, receive, answer, headers, request)
+            await self._answered(scope, answer.rest, answer, request)
 
-    async def _answered(self, scope: Scope, receive: Receive, answer: _Answer, headers: Headers, request: str) -> None:
-        limit = self._limit_of(scope["path"])
+    async def _answered(self, scope: Scope, receive: Receive, answer: _Answer, request: str) -> None:
         began = time.perf_counter()
         try:
-            declared = headers.get("content-length", "")
-            if declared.isdigit() and int(declared) > limit:
-                raise BodyTooLarge(limit)
             if "\0" in scope["path"] and "\0" in _KEY.sub(r"\1", scope["path"]):
                 await self._refuse(_no_name(called_path(scope), request), answer, scope, receive)
                 return
-            body = _Whole(receive, limit, headers, self._limits, self._admit_to(scope["path"]))
-            await self._app(scope, body, answer)
+            await self._app(scope, receive, answer)
         except BodyRefused as error:
             await self._refuse(error.problem(called_path(scope), request), answer, scope, receive, error.headers)
         except Exception:
@@ -104,127 +117,52 @@ class Transport:
             await problem_answer(problem, headers)(scope, receive, answer)
 
 
-class BodyRefused(HTTPException):
-    """Stops the reading of a body, wherever it is read: frameworks let their own kind of exception through."""
+class _Rest:
+    """What has not come yet of a request's body."""
 
-    slug: ClassVar[str]
-    title: ClassVar[str]
-
-    def problem(self, instance: str, request: str) -> Problem:
-        return Problem(
-            type=PREFIX + self.slug,
-            title=self.title,
-            status=self.status_code,
-            detail=self.detail,
-            instance=instance,
-            request=request,
-        )
-
-
-class BodyTooLarge(BodyRefused):
-    slug, title = "body-too-large", "Body too large"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
-
-
-class BodyIncomplete(BodyRefused):
-    slug, title = "body-incomplete", "Body incomplete"
-
-    def __init__(self, received: int) -> None:
-        super().__init__(
-            400,
-            f"The connection ended after {received} bytes of the body, before its end. Repeat the request.",
-        )
-
-
-class BodyTooSlow(BodyRefused):
-    slug, title = "request-too-slow", "Request too slow"
-
-    def __init__(self, received: int) -> None:
-        super().__init__(
-            408,
-            f"After {received} bytes of the body nothing came for too long, or it all came too slowly. Send it again; "
-            "what is large in parts.",
-            {"connection": "close"},
-        )
-
-
-class NoSpaceForBody(BodyRefused):
-    slug, title = StorageFull.slug, "Storage full"
-
-    def __init__(self, error: StorageFull) -> None:
-        super().__init__(507, error.message, {"connection": "close"})
-
-
-class _Whole:
-    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it, or
-    send a byte now and then for as long as it likes."""
-
-    def __init__(
-        self,
-        receive: Receive,
-        limit: int,
-        headers: Headers,
-        limits: Limits,
-        admit: Admit | None,
-    ) -> None:
+    def __init__(self, receive: Receive, headers: Headers) -> None:
         self._receive = receive
-        self._admit = admit
-        self._limits = limits
-        self._waited = 0.0
-        self._limit = limit
         declared = headers.get("content-length", "")
-        self._declared = int(declared) if declared.isdigit() else None
-        self._received = 0
-        # Where none was announced there is none: a client that goes away then has only stopped listening.
-        self._ended = not self._declared and "transfer-encoding" not in headers
+        self._left = int(declared) if declared.isdigit() else 0
+        self.unread = bool(self._left) or "transfer-encoding" in headers
+        self._is_large = self._left > _DISCARDED or "transfer-encoding" in headers
+        self._waits = headers.get("expect", "").lower() == "100-continue"
+        self._asked = False
 
     async def __call__(self) -> Message:
-        if self._admit is not None:
-            await self._admitted(self._admit)
-        message = await (self._receive() if self._ended else self._next())
-        if message["type"] == "http.request":
-            self._received += len(message.get("body", b""))
-            if self._received > self._limit:
-                raise BodyTooLarge(self._limit)
-            self._ended = not message.get("more_body", False)
-            if self._ended and self._declared is not None and self._received < self._declared:
-                raise BodyIncomplete(self._received)
-        elif not self._ended:
-            raise BodyIncomplete(self._received)
+        self._asked = True
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self.unread = False
         return message
 
-    async def _admitted(self, admit: Admit) -> None:
-        """Once, before anything was asked for: who sends ``Expect: 100-continue`` has sent nothing then."""
-        self._admit = None
-        if self._ended:
-            return
-        try:
-            await run_in_threadpool(admit, self._limit if self._declared is None else self._declared)
-        except StorageFull as error:
-            raise NoSpaceForBody(error) from None
+    @property
+    def ends_connection(self) -> bool:
+        """Whether too much is left to be discarded for the next request of the connection."""
+        return self.unread and self._is_large
 
-    async def _next(self) -> Message:
-        """Only the time counts that is spent waiting for the client: the app may be slow in asking for more."""
-        pause = self._limits.body_pause_seconds
-        left = pause + self._received / self._limits.body_bytes_per_second - self._waited
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(max(0.0, min(pause, left))):
-                return await self._receive()
-        except TimeoutError:
-            raise BodyTooSlow(self._received) from None
-        finally:
-            self._waited += time.monotonic() - began
+    async def discard(self) -> None:
+        """Take the rest for a moment. A client that waits for leave to send, and did not get it, sends nothing."""
+        if self._waits and not self._asked:
+            return
+        until = time.monotonic() + _LINGER_SECONDS
+        with suppress(TimeoutError):
+            while self.unread and (left := until - time.monotonic()) > 0:
+                async with asyncio.timeout(min(left, _LINGER_PAUSE_SECONDS)):
+                    await self()
 
 
 class _Answer:
-    """The answer, with the request's id in its headers. ``status`` is 0 until it has begun."""
+    """The answer, with the request's id in its headers. ``status`` is 0 until it has begun.
 
-    def __init__(self, send: Send, request: str) -> None:
+    An answer that leaves a large body unread ends the connection.
+    """
+
+    def __init__(self, send: Send, request: str, rest: _Rest) -> None:
         self._send = send
         self._request = request
+        self.rest = rest
+        self._ends = False
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -233,6 +171,13 @@ class _Answer:
             headers = MutableHeaders(scope=message)
             headers[REQUEST_ID] = self._request
             headers["x-content-type-options"] = "nosniff"
+            if self.rest.ends_connection:
+                self._ends = True
+                headers["connection"] = "close"
+        elif self._ends and self.rest.unread and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self.rest.discard()
+            message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
 

@@ -6,11 +6,13 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.proxies import Network
 
 IN_PODS = "kubernetes"
 """The launcher whose drivers are pods; there pipelines are built in pods, too."""
@@ -74,6 +76,11 @@ class Limits(BaseModel):
     bundle_bytes: int = Field(default=1 << 40, gt=0)
     bundle_unpacked_bytes: int = Field(default=1 << 42, gt=0)
     bundle_part_bytes: int = Field(default=64 << 20, gt=0)
+    bodies_bytes: int = Field(default=128 << 20, gt=0)
+    """Memory for the bodies of all requests that one process has in progress; further ones are answered with 503."""
+    small_body_bytes: int = Field(default=64 << 10, gt=0)
+    """Bodies up to this size have memory of their own, which large ones cannot use up."""
+    small_bodies_bytes: int = Field(default=16 << 20, gt=0)
     spare_disk_bytes: int = Field(default=256 << 20, ge=0)
     """So much of a disk stays free of what is uploaded."""
     idempotency_hours: float = Field(default=24.0, gt=0)
@@ -100,6 +107,13 @@ class Limits(BaseModel):
     """What a token may do in so long it may do at once."""
     builds: int = Field(default=4, gt=0, le=8)
     builds_waiting: int = Field(default=8, ge=0, le=16)
+
+    @model_validator(mode="after")
+    def _bodies_fit(self) -> Self:
+        largest = max(self.body_bytes, self.artifact_bytes, self.bundle_part_bytes)
+        if self.bodies_bytes < largest or self.small_bodies_bytes < self.small_body_bytes:
+            raise ValueError(f"bodies_bytes must be at least {largest}, so that the largest body is ever accepted")
+        return self
 
 
 class Kept(BaseModel):
@@ -178,6 +192,8 @@ class Settings(BaseModel):
     """Rotated files that are kept of a driver's log."""
     log_days: float = Field(default=30.0, gt=0, le=36500)
     """How long the log of a driver that is gone is kept."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Networks of proxies whose ``X-Forwarded-For`` says from where a call comes; of others it is not read."""
     webhooks_local: bool = Field(default_factory=default_webhooks_local)
     """Whether webhooks may be on this machine or its link; otherwise such addresses are refused."""
     limits: Limits = Limits()

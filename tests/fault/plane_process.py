@@ -16,7 +16,7 @@ def main() -> None:
     data, port = sys.argv[1:]
     settings = Settings(data=Path(data), port=int(port))
     app = create_app(settings, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
-    uvicorn.run(app, host=settings.host, port=settings.port, log_level="warning")
+    uvicorn.run(app, host=settings.host, port=settings.port, log_level="warning", proxy_headers=False)
 
 
 if __name__ == "__main__":

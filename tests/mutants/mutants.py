@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    admission,
     authoring,
     clock,
     cursors,
@@ -46,5 +47,6 @@ SUBJECTS = (
     validation,
     authoring,
     cursors,
+    admission,
 )
 """Whose mutants are declared by being imported."""

@@ -25,7 +25,14 @@ def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
     """``app`` on the port of ``settings`` until the block ends. An ``AssertionError`` when it does not start."""
     app.router.routes = _routes(app)
     server = _Server(
-        uvicorn.Config(app, http=protocol_of(app), host=settings.host, port=settings.port, log_level="warning")
+        uvicorn.Config(
+            app,
+            http=protocol_of(app),
+            host=settings.host,
+            port=settings.port,
+            log_level="warning",
+            proxy_headers=False,
+        )
     )
     _wait_for(server.begin())
     try:
@@ -38,7 +45,9 @@ def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
 async def listening_here(app: FastAPI, port: int) -> AsyncIterator[str]:
     """``app`` once more, on the caller's own loop; its URL. What it does then runs in the caller's thread."""
     server = _Server(
-        uvicorn.Config(app, http=protocol_of(app), host=_HOST, port=port, log_level="warning", lifespan="off")
+        uvicorn.Config(
+            app, http=protocol_of(app), host=_HOST, port=port, log_level="warning", lifespan="off", proxy_headers=False
+        )
     )
     await server.begin()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from typer.testing import CliRunner
 
 from epochal.cli.main import app
 from epochal.errors import CatalogUnavailable
-from epochal.service.api.auditing import Audit
+from epochal.service.api import auditing as middleware
 from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.models import Token
 from epochal.service.catalog.types import now
-from tests.service.conftest import Plane
+from epochal.service.domain.proxies import read_trusted_proxies
+from epochal.service.domain.settings import Settings
+from tests.service.conftest import Plane, http_client
 
 
 def entries(plane: Plane) -> list[tuple[str, str, int]]:
@@ -29,7 +32,7 @@ def ended_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(Audit, "_write", write)
+    monkeypatch.setattr(middleware, "_write", write)
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -136,7 +139,7 @@ def test_a_token_says_its_role_and_end_and_no_secret(plane: Plane) -> None:
 
 def test_what_a_call_has_changed_is_there_with_the_change(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is several transactions, of which the control plane ends after the first, or before its answer."""
-    monkeypatch.setattr(Audit, "_write", lambda *_: None)
+    monkeypatch.setattr(middleware, "_write", lambda *_: None)
     database = plane.control.database
     details = CallDetails(Caller("admin", None, None), "POST /x", "/x", 200, "r")
     with auditing(AuditedCall(details)):
@@ -223,3 +226,18 @@ def test_quotas_of_a_project_are_told(plane: Plane) -> None:
     assert plane.client.put("/v1/projects/air", json={"quotas": {"applications": 9, "running": 2}}).is_success
     in_it = changes(plane, "/v1/projects/air/audit")
     assert in_it == {("project air", "applications"): (5, 9), ("project air", "running"): (None, 2)}
+
+
+@pytest.mark.parametrize(
+    ("proxies", "address"), [("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7"), ("10.0.0.0/8", "127.0.0.1")]
+)
+def test_only_a_trusted_proxy_says_from_where_a_call_comes(
+    settings: Settings, serve: Callable[..., Any], proxies: str, address: str
+) -> None:
+    trusting = settings.model_copy(update={"trusted_proxies": read_trusted_proxies(proxies)})
+    forged = {"X-Forwarded-For": "203.0.113.9, 192.0.2.7", "X-Forwarded-Proto": "https"}
+    with serve(trusting) as (_, token), http_client(settings, token) as client:
+        client.delete("/v1/applications/nothing", headers=forged)
+        client.delete("/v1/applications/nothing", headers={"X-Forwarded-For": "203.0.113.9, nobody"})
+        entries = client.get("/v1/audit").json()["items"]
+    assert [entry["address"] for entry in entries] == ["127.0.0.1", address]

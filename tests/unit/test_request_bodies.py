@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message
 
+from epochal.service.api.bodies import Bodies
 from epochal.service.api.transport import Transport
 
 GONE: Message = {"type": "http.disconnect"}
@@ -47,7 +48,7 @@ def answered(app: ASGIApp, headers: dict[str, str], *messages: Message) -> list[
         "path": "/v1/artifacts",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    asyncio.run(Transport(app, limit_of=lambda _: 100, observe=lambda *_: None)(scope, receive, send))
+    asyncio.run(Transport(Bodies(app, lambda _: 100), observe=lambda *_: None)(scope, receive, send))
     return sent
 
 

@@ -1,0 +1,59 @@
+"""Requests that are let in too early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+GATE = "tests/service/test_gate.py::test_"
+
+
+@mutant(
+    "gate: a body is read before the caller is authenticated",
+    GATE + "without_a_token_no_endpoint_takes_anything_of_a_body",
+)
+def _read_before_authentication() -> None:
+    from epochal.service.api import gate
+
+    def early(call: Any) -> Any:
+        async def wrong(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http" and scope["method"] != "GET":
+                await receive()
+            await call(self, scope, receive, send)
+
+        return wrong
+
+    change(gate.Gate, "__call__", early)
+
+
+@mutant(
+    "gate: the role is checked after the idempotency layer has read the body, and replayed an answer",
+    f"{GATE}no_endpoint_takes_a_body_of_a_caller_without_its_role {GATE}a_caller_that_has_lost_its_role_gets_no_replay",
+)
+def _role_after_idempotency() -> None:
+    from epochal.errors import Forbidden
+    from epochal.service import app as service_app
+    from epochal.service.api import auditing, gate
+
+    checked = gate.gate
+
+    async def authenticated_only(request: Any) -> None:
+        try:
+            await checked(request)
+        except Forbidden as error:
+            if "idempotency-key" not in request.headers:
+                raise
+            request.scope["state"]["forbidden"] = error
+
+    change(service_app, "gate", lambda _: authenticated_only)
+
+    def late(call: Any) -> Any:
+        async def wrong(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            if "forbidden" in scope["state"]:
+                raise scope["state"]["forbidden"]
+            await call(self, scope, receive, send)
+
+        return wrong
+
+    change(auditing.Audit, "__call__", late)
