@@ -1,4 +1,4 @@
-"""An operator with more than 100 aggregates runs without generated code, and equals narrow operators and Spark's batch."""
+"""Operators with more than 100 aggregates run without generated code, and equal narrow ones and Spark's batch."""
 
 from __future__ import annotations
 
@@ -85,9 +85,14 @@ def test_the_setting_of_the_application_takes_precedence(spark: SparkSession) ->
 def test_a_failure_leaves_no_setting_in_the_session(spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set(CODEGEN, COMPILED)
-    with pytest.raises(ValueError, match="no epoch"), interpreted(session):
-        assert session.conf.get(CODEGEN) == INTERPRETED
-        raise ValueError("no epoch")
+
+    def epoch() -> None:
+        with interpreted(session):
+            assert session.conf.get(CODEGEN) == INTERPRETED
+            raise ValueError("no epoch")
+
+    with pytest.raises(ValueError, match="no epoch"):
+        epoch()
     assert session.conf.get(CODEGEN) == COMPILED
 
 
