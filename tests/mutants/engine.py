@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
+WIDE_AGGREGATES = "tests/property/test_wide_aggregates.py -k code_is_generated"
 
 
 @mutant("engine: a sink commits before the manifest is decided", SIMULATION)
@@ -129,7 +130,7 @@ def _no_fence() -> None:
     change(epoch_statements, "OWN", lambda _: unguarded.values(owned=True).returning(*asked))
 
 
-@mutant("engine: one wide operator takes generated code from narrow ones", "tests/property/test_wide_aggregates.py")
+@mutant("engine: one wide operator takes generated code from narrow ones", WIDE_AGGREGATES)
 def _interpreted_beside_wide() -> None:
     from epochal.engine.spark_runner import COMPILED_AGGREGATES, SparkRunner
 
@@ -139,7 +140,7 @@ def _interpreted_beside_wide() -> None:
     change(SparkRunner, "is_interpreted", lambda _: property(any_of_them))
 
 
-@mutant("engine: the setting of a wide epoch stays in the session", "tests/property/test_wide_aggregates.py")
+@mutant("engine: the setting of a wide epoch stays in the session", WIDE_AGGREGATES)
 def _setting_stays() -> None:
     from contextlib import contextmanager
 
