@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -47,6 +48,10 @@ IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
 """Driver and executor are one: when a suspended machine wakes up, or its clock is set, Spark would take its only
 executor for lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+CODEGEN = "spark.sql.codegen.factoryMode"
+INTERPRETED = "NO_CODEGEN"
+"""Spark evaluates expressions without generated code, with equal results."""
 
 
 def launch_jvm(application: str, configuration: Configuration, **process: Any) -> None:
@@ -109,6 +114,17 @@ def _is_modifiable(name: str, session: SparkSession) -> bool:
     if name not in _MODIFIABLE:
         _MODIFIABLE[name] = session.conf.isModifiable(name)
     return _MODIFIABLE[name]
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spark generates no code for the jobs of the block. The session has its own setting back afterwards."""
+    own = spark.conf.get(CODEGEN)
+    spark.conf.set(CODEGEN, INTERPRETED)
+    try:
+        yield
+    finally:
+        spark.conf.set(CODEGEN, str(own))
 
 
 def session_settings(configuration: Configuration) -> dict[str, str]:

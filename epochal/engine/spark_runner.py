@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -30,7 +30,7 @@ from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan,
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import JobShape, job_shape
-from epochal.engine.session import ANSI
+from epochal.engine.session import ANSI, CODEGEN, interpreted
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError, EpochTimeout
 from epochal.operators.contract import OperatorPlan
@@ -55,6 +55,9 @@ OWN_PARTITION = "int(reflect('org.apache.spark.TaskContext', 'getPartitionId'))"
 """The partition of the job that a row is computed in: ``spark_partition_id()`` says that of a branch of a union, and
 above the union it would be one more step for all rows."""
 INTERRUPT_AGAIN_SECONDS = 1.0
+COMPILED_AGGREGATES = 100
+"""An operator with more aggregates is wide. Spark compiles no stage as a whole above this number of columns either
+(``spark.sql.codegen.maxFields``); the code that remains takes longer to generate than it saves."""
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 """Known to Spark from 4.3 on; before, all attempts always were."""
 
@@ -157,6 +160,15 @@ class SparkRunner(EpochRunner):
         return frozenset(node.name for node in self.graph.operators if node.id in self.straight)
 
     @cached_property
+    def is_interpreted(self) -> bool:
+        """Whether every operator is wide. A setting applies to a whole job, and a narrow operator needs its code.
+
+        A setting of the application's configuration takes precedence.
+        """
+        widths = [plan.aggregated_columns for plan in self.operators.values()]
+        return bool(widths) and min(widths) > COMPILED_AGGREGATES and CODEGEN not in self.configuration.spark
+
+    @cached_property
     def handles_column(self) -> Column:
         return handles_column()
 
@@ -168,7 +180,8 @@ class SparkRunner(EpochRunner):
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         epoch = _EpochJob(self, plan)
-        with limited(self.spark, plan.scope.key, timeout_seconds):
+        settings = interpreted(self.spark) if self.is_interpreted else nullcontext()
+        with limited(self.spark, plan.scope.key, timeout_seconds), settings:
             return epoch.run()
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:

@@ -156,6 +156,10 @@ class AggregatePlan(OperatorPlan):
     rows: KeyRows | None
     """What the task gives, where that is more than the merged partials."""
 
+    @property
+    def aggregated_columns(self) -> int:
+        return len(self.aggregation.table.value)
+
     @cached_property
     def partials(self) -> list[SparkColumn]:
         """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""

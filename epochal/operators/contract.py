@@ -160,6 +160,11 @@ class OperatorPlan:
     reconcile: Mapping[str, Reconcile] = field(default_factory=dict, kw_only=True)
     """By partial state table, by its id, how two instances become one, where that is the author's code."""
 
+    @property
+    def aggregated_columns(self) -> int:
+        """Number of columns that Spark aggregates over the rows of an epoch."""
+        return 0
+
     @cached_property
     def task_output(self) -> TaskOutput:
         return TaskOutput(self.output, self.sides)

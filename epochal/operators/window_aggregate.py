@@ -102,6 +102,10 @@ class WindowedAggregatePlan(OperatorPlan):
     windowing: Windowing
     pane: Expression
 
+    @property
+    def aggregated_columns(self) -> int:
+        return len(self.aggregation.table.value)
+
     @cached_property
     def partials(self) -> list[SparkColumn]:
         """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""

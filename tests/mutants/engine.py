@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
+WIDE_AGGREGATES = "tests/property/test_wide_aggregates.py -k code_is_generated"
 
 
 @mutant("engine: a sink commits before the manifest is decided", SIMULATION)
@@ -127,3 +128,27 @@ def _no_fence() -> None:
     unguarded = update(Branch).where(Branch.id == bindparam("the_branch"))
     asked = [Branch.application, Branch.head_branch, Branch.head_epoch, Branch.parent_epoch]
     change(epoch_statements, "OWN", lambda _: unguarded.values(owned=True).returning(*asked))
+
+
+@mutant("engine: one wide operator takes generated code from narrow ones", WIDE_AGGREGATES)
+def _interpreted_beside_wide() -> None:
+    from epochal.engine.spark_runner import COMPILED_AGGREGATES, SparkRunner
+
+    def any_of_them(runner: Any) -> bool:
+        return any(plan.aggregated_columns > COMPILED_AGGREGATES for plan in runner.operators.values())
+
+    change(SparkRunner, "is_interpreted", lambda _: property(any_of_them))
+
+
+@mutant("engine: the setting of a wide epoch stays in the session", WIDE_AGGREGATES)
+def _setting_stays() -> None:
+    from contextlib import contextmanager
+
+    from epochal.engine import spark_runner
+
+    @contextmanager
+    def stays(spark: Any) -> Any:
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        yield
+
+    change(spark_runner, "interpreted", lambda _: stays)
