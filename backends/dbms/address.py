@@ -13,6 +13,7 @@ from epochal.addresses import check_servers
 from epochal.declarations.names import closest
 from epochal.errors import OptionError
 from epochal.secrets import Secret
+from epochal.wire.trust import check_database_authority
 
 DIALECTS = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mysql", "mariadb": "mysql"}
 """What a URL may begin with, and what it is spoken to as."""
@@ -160,22 +161,9 @@ def _sqlite_file(what: str, database: str | None) -> str:
     return os.path.abspath(os.path.expanduser(database))
 
 
-def check_authority(options: Mapping[str, Any]) -> None:
-    """Raises ``OptionError`` for a missing file with the certificates to trust: libpq does not verify the server then,
-    if ``sslmode`` is ``require`` or weaker."""
-    for name in ("sslrootcert", "ssl_ca"):
-        file = options.get(name)
-        if file is not None and (name, file) != ("sslrootcert", "system") and not os.access(file, os.R_OK):
-            raise OptionError(
-                f"The option {name} of a database names {file}, which does not exist here or cannot be read: "
-                "the server's certificate would not be verified. The file has to be where the driver and the executors "
-                "run."
-            )
-
-
 def _settings(dialect: str, options: dict[str, Any]) -> dict[str, Any]:
     """Raises ``OptionError`` for a missing file with the certificates to trust."""
-    check_authority(options)
+    check_database_authority(options)
     if dialect == "postgresql":
         # A cut network is noticed; times without a zone are UTC on both sides.
         silence = {

@@ -16,7 +16,6 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import QueuePool
 
-from epochal.backends.dbms.address import check_authority
 from epochal.errors import (
     CatalogFull,
     CatalogUnavailable,
@@ -34,6 +33,7 @@ from epochal.service.catalog.idempotency import current_claim, record_effect
 from epochal.service.catalog.turns import turns_of
 from epochal.service.catalog.writes import Write
 from epochal.service.domain.ports import ControlEvent
+from epochal.wire.trust import check_database_authority
 
 __all__ = ["CONNECTIONS", "Database", "Session", "make_engine"]
 
@@ -245,7 +245,7 @@ def _parsed(url: str) -> URL:
 
 
 def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
-    check_authority(url.query)
+    check_database_authority(url.query)
     patience = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     try:
         engine = create_engine(

@@ -309,7 +309,7 @@ def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark
         assert rows(test.epoch(events=[event("ann", 5)])["out"]) == [("ann", 2, 6)]
 
         before = test.state("counts").to_pylist()
-        with pytest.raises(IncompatibleState, match=r"allow_dropped_state.*counts\.total"):
+        with pytest.raises(IncompatibleState, match=r"--allow-dropped-state counts\.total"):
             test.upgrade(totals())
         with pytest.raises(PipelineError, match=r"rand\(\)"):
             test.upgrade(totals(where="rand() > 0"))

@@ -15,7 +15,9 @@ import pytest
 from epochal.testing.servers.control_plane import COMMAND
 
 if TYPE_CHECKING:
-    from tests.service.cli.conftest import CommandLine
+    from collections.abc import Callable
+
+    from tests.service.cli.conftest import Answer, CommandLine
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -124,6 +126,56 @@ def test_run_names_the_option_that_drops_an_epoch_with_a_refused_row(alone: Comm
     assert resolved.code == 0, resolved.words
     with sqlite3.connect(database) as connection:
         assert sorted(row[0] for row in connection.execute("SELECT v FROM results")) == [*range(10), *range(20, 60)]
+
+
+def test_run_continues_other_meanings_only_where_they_are_accepted(alone: CommandLine, tmp_path: Path) -> None:
+    database, file = tmp_path / "out.sqlite", tmp_path / "totals.py"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE results (k text PRIMARY KEY, total bigint, mean double)")
+    values = [range(100), range(100, 200), range(200, 300)]  # of the epochs
+    arguments: list[str | Path] = ["run", file, "--directory", tmp_path / "kept", "--epochs", "1"]
+    arguments += ["--set", "max_records_per_epoch=100"]
+
+    def run(aggregates: str, *options: str) -> Answer:
+        file.write_text(
+            "from epochal import Pipeline\nfrom epochal.connectors import dbms, generator\n"
+            'pipeline = Pipeline("totals")\n'
+            """rows = pipeline.read("rows", generator.source({"k": "concat('s', id % 2)", "v": "id"}, bound=300))\n"""
+            f'rows.key_by("k").aggregate("totals", {aggregates})'
+            f'.write("out", dbms.sink("sqlite:///{database}", "results", keys=["k"]))\n'
+        )
+        return alone.spawn(*arguments, *options)
+
+    def written() -> dict[str, tuple[int, float | None]]:
+        with sqlite3.connect(database) as connection:
+            return {k: (total, mean) for k, total, mean in connection.execute("SELECT k, total, mean FROM results")}
+
+    def of_keys(value: Callable[[int], tuple[int, float | None]]) -> dict[str, tuple[int, float | None]]:
+        return {f"s{number}": value(number) for number in range(2)}
+
+    assert run('total="sum(v)"').code == 0
+    first = of_keys(lambda key: (sum(values[0][key::2]), None))
+    assert written() == first
+    edited = 'total="sum(v * 10)", mean="avg(v)"'
+    refused = run(edited)
+    assert refused.code == 1
+    for option in ("--accept-changed totals.total", "--accept-partial totals.mean"):
+        assert option in " ".join(refused.words.split())
+    assert run(edited, "--accept-changed", "totals.total").code == 1
+    assert written() == first
+
+    accepted = run(edited, "--accept-changed", "totals.total", "--accept-partial", "totals.mean")
+    assert accepted.code == 0, accepted.words
+    assert written() == of_keys(
+        lambda key: (sum(values[0][key::2]) + 10 * sum(values[1][key::2]), sum(values[1][key::2]) / 50)
+    )
+    again = run('total="sum(v * 100)", mean="avg(v)"')
+    assert again.code == 1 and "--accept-changed totals.total" in " ".join(again.words.split())
+    assert run('mean="mean(v)", total="sum((v * 10))"').code == 0  # another spelling
+    later = [value for values_of in values[1:] for value in values_of]
+    assert written() == of_keys(
+        lambda key: (sum(values[0][key::2]) + 10 * sum(later[key::2]), sum(later[key::2]) / len(later[key::2]))
+    )
 
 
 def test_run_goes_on_from_a_directory_that_is_kept(alone: CommandLine, tmp_path: Path) -> None:

@@ -144,7 +144,10 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
         keyed.aggregate("a", changes=True, ttl="1 day", rows="count(*)")
     for wrong, message in (
         ({"deleted_when": "gone", "gone": "max(n > 5)"}, r"deleted_when needs ttl='7 days'"),
-        ({"deleted_when": "gon", "ttl": "1 day", "gone": "max(n > 5)"}, r"deleted_when is 'gon'.*Did you mean 'gone'"),
+        (
+            {"deleted_when": "gon", "ttl": "1 day", "gone": "max(n > 5)"},
+            r"deleted_when names 'gon'.*Did you mean 'gone'",
+        ),
         ({"deleted_when": "max(n > 5)", "ttl": "1 day", "gone": "max(n)"}, r"deleted_when .*rename the column"),
     ):
         with pytest.raises(PipelineError, match=f"'a': {message}"):
