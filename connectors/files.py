@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_COMPRESSIONS = frozenset({"gz", "bz2", "deflate", "zst", "lz4", "snappy"})
 _SAMPLE = 64 * 1024
 
 
@@ -208,6 +209,13 @@ class FilesSource(Source):
         dropped = self._dropped.of(slice) if counted else None
         return self._frames_of(spark).of([record.path for record in records], dropped)
 
+    def most_rows(self, slice: Slice) -> int | None:
+        """A row of text has at least one byte."""
+        records = records_of(slice)
+        if slice.rows is not None or self._reader.format == "parquet" or any(map(_is_compressed, records)):
+            return slice.rows
+        return sum(record.size for record in records)
+
     def unreadable(self, slice: Slice) -> EpochalError | None:
         missing = [record for record in records_of(slice) if current(record.path) is None]
         return self._taken.missing(missing) if missing else None
@@ -297,6 +305,10 @@ def _parquet_rows(record: FileRecord) -> int:
         raise SourceError(
             f"{record.path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
         ) from error
+
+
+def _is_compressed(record: FileRecord) -> bool:
+    return record.path.rpartition(".")[2] in _COMPRESSIONS
 
 
 def _text_rows(record: FileRecord) -> int:

@@ -201,6 +201,11 @@ class KafkaSource(Source):
         )
         return self._planned
 
+    def most_rows(self, slice: Slice) -> int | None:
+        """Offsets count records, and markers of transactions."""
+        ranges = ranges_between(from_json(slice.start["offsets"]), from_json(slice.end["offsets"]))
+        return sum(range.length for range in ranges)
+
     def accept(self, slice: Slice) -> None:
         self._positions = from_json(slice.end["offsets"])
         self._identities = dict(slice.detail["topics"])

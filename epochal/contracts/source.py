@@ -119,6 +119,11 @@ class Source(ABC):
         """
         return None
 
+    def most_rows(self, slice: Slice) -> int | None:
+        """An upper bound of the rows of a slice, known without reading it; ``None`` where there is none. Small epochs
+        are planned in another way, with equal results."""
+        return slice.rows
+
     @property
     def bounded(self) -> bool:
         """Whether the input has an end. Once such a source has ``ended``, watermarks reach the end of all times."""

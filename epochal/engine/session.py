@@ -52,6 +52,11 @@ LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0
 CODEGEN = "spark.sql.codegen.factoryMode"
 INTERPRETED = "NO_CODEGEN"
 """Spark evaluates expressions without generated code, with equal results."""
+COMPILED_AGGREGATES = 100
+"""An operator with more aggregates is wide. Spark compiles no stage as a whole above this number of columns either
+(``spark.sql.codegen.maxFields``)."""
+INTERPRETED_ROWS = 10_000
+"""Up to this number of rows an epoch of wide operators takes less time without generated code."""
 
 
 def launch_jvm(application: str, configuration: Configuration, **process: Any) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.source import Slice
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
 from epochal.engine.answers import Answers, SinkAnswer, tail_owner
@@ -30,7 +31,7 @@ from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan,
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import EpochPlan, EpochRunner, Participants
 from epochal.engine.plan import JobShape, job_shape
-from epochal.engine.session import ANSI, CODEGEN, interpreted
+from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted
 from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError, EpochTimeout
 from epochal.operators.contract import OperatorPlan
@@ -55,9 +56,6 @@ OWN_PARTITION = "int(reflect('org.apache.spark.TaskContext', 'getPartitionId'))"
 """The partition of the job that a row is computed in: ``spark_partition_id()`` says that of a branch of a union, and
 above the union it would be one more step for all rows."""
 INTERRUPT_AGAIN_SECONDS = 1.0
-COMPILED_AGGREGATES = 100
-"""An operator with more aggregates is wide. Spark compiles no stage as a whole above this number of columns either
-(``spark.sql.codegen.maxFields``); the code that remains takes longer to generate than it saves."""
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 """Known to Spark from 4.3 on; before, all attempts always were."""
 
@@ -160,8 +158,8 @@ class SparkRunner(EpochRunner):
         return frozenset(node.name for node in self.graph.operators if node.id in self.straight)
 
     @cached_property
-    def is_interpreted(self) -> bool:
-        """Whether every operator is wide. A setting applies to a whole job, and a narrow operator needs its code.
+    def is_wide(self) -> bool:
+        """Whether every operator is wide, so that small epochs are interpreted: a setting applies to a whole job.
 
         A setting of the application's configuration takes precedence.
         """
@@ -180,9 +178,13 @@ class SparkRunner(EpochRunner):
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         epoch = _EpochJob(self, plan)
-        settings = interpreted(self.spark) if self.is_interpreted else nullcontext()
+        settings = interpreted(self.spark) if self.is_wide and self._is_small(plan.slices) else nullcontext()
         with limited(self.spark, plan.scope.key, timeout_seconds), settings:
             return epoch.run()
+
+    def _is_small(self, slices: Mapping[str, Slice]) -> bool:
+        rows = [self.participants.sources[name].most_rows(slice) for name, slice in slices.items()]
+        return sum(INTERPRETED_ROWS + 1 if each is None else each for each in rows) <= INTERPRETED_ROWS
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return self.participants.operators[handle.owner].deltas(handle)

@@ -197,7 +197,8 @@ class Harness:
             self._set_clock(at)
         frames = {name: self._frame(name, rows) for name, rows in inputs.items()}
         for name, frame in frames.items():
-            self._source(name).frames.append(frame)
+            rows = inputs[name]
+            self._source(name).give(frame, None if isinstance(rows, DataFrame) else len(rows))
         return self._run(retried)
 
     def call(self, entry: str, **arguments: Any) -> Any:

@@ -42,6 +42,7 @@ class InMemorySource(Source):
         self._name = name
         self._schema = schema
         self.frames = [] if frames is None else frames
+        self._counts: dict[int, int] = {}
         self._position = 0
 
     @property
@@ -55,8 +56,10 @@ class InMemorySource(Source):
     def schema(self, spark: SparkSession) -> StructType:
         return self._schema
 
-    def give(self, frame: DataFrame) -> None:
-        """The rows of the next epoch."""
+    def give(self, frame: DataFrame, count: int | None = None) -> None:
+        """The rows of the next epoch, and their number where it is known."""
+        if count is not None:
+            self._counts[len(self.frames)] = count
         self.frames.append(frame)
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
@@ -67,6 +70,9 @@ class InMemorySource(Source):
 
     def limit_to_available(self) -> None:
         """All of it is."""
+
+    def most_rows(self, slice: Slice) -> int | None:
+        return self._counts.get(slice.start["position"])
 
     def plan(self, limits: SliceLimits) -> Slice | None:
         if self._position >= len(self.frames):

@@ -132,12 +132,13 @@ def _no_fence() -> None:
 
 @mutant("engine: one wide operator takes generated code from narrow ones", WIDE_AGGREGATES)
 def _interpreted_beside_wide() -> None:
-    from epochal.engine.spark_runner import COMPILED_AGGREGATES, SparkRunner
+    from epochal.engine.session import COMPILED_AGGREGATES
+    from epochal.engine.spark_runner import SparkRunner
 
     def any_of_them(runner: Any) -> bool:
         return any(plan.aggregated_columns > COMPILED_AGGREGATES for plan in runner.operators.values())
 
-    change(SparkRunner, "is_interpreted", lambda _: property(any_of_them))
+    change(SparkRunner, "is_wide", lambda _: property(any_of_them))
 
 
 @mutant("engine: the setting of a wide epoch stays in the session", WIDE_AGGREGATES)

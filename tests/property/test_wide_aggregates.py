@@ -1,9 +1,11 @@
-"""Operators with more than 100 aggregates run without generated code, and equal narrow ones and Spark's batch."""
+"""Small epochs of operators with more than 100 aggregates run without generated code, with the rows of batch."""
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,9 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.connectors import console, files
-from epochal.engine.session import CODEGEN, INTERPRETED, interpreted
+from epochal.contracts.source import SliceLimits
+from epochal.engine.session import CODEGEN, COMPILED_AGGREGATES, INTERPRETED, INTERPRETED_ROWS, interpreted
 from epochal.engine.settings import Configuration
-from epochal.engine.spark_runner import COMPILED_AGGREGATES
 from epochal.testing import Harness
 
 WIDE = COMPILED_AGGREGATES + 1
@@ -57,9 +59,9 @@ def with_mode(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(read, MODE_COLUMNS)
 
 
-def modes_of(test: Harness, operators: int) -> list[str]:
+def modes_of(test: Harness, operators: int, rows: int = 1) -> list[str]:
     test.spark.conf.set(CODEGEN, COMPILED)
-    outputs = test.epoch(rows=[{"k": "a", "n": 1}])
+    outputs = test.epoch(rows=[{"k": "a", "n": 1}] * rows)
     assert test.spark.conf.get(CODEGEN) == COMPILED, "the session keeps the setting of an epoch"
     return [outputs[f"out{number}"].to_pylist()[0]["mode"] for number in range(operators)]
 
@@ -73,6 +75,29 @@ def test_code_is_generated_unless_every_operator_is_wide(spark: SparkSession, wi
     with Harness(pipeline(*operators, columns="k string, n bigint", modes=True), spark) as test:
         assert modes_of(test, len(widths)) == [expected] * len(widths)
     assert spark.conf.get(CODEGEN) == before
+
+
+def test_code_is_generated_for_large_epochs_of_wide_operators(spark: SparkSession) -> None:
+    operator = {"mode": "max(mode)", **wide(["sum(n)"])}
+    with Harness(pipeline(operator, columns="k string, n bigint", modes=True), spark) as test:
+        for rows, expected in ((INTERPRETED_ROWS + 1, COMPILED), (INTERPRETED_ROWS, INTERPRETED)):
+            test.spark.conf.set(CODEGEN, COMPILED)
+            test.epoch(rows=[{"k": f"{expected}", "n": 1}] * rows)
+            assert test.spark.conf.get(CODEGEN) == COMPILED
+        found = {row["k"]: row["mode"] for row in test.state("a0").to_pylist()}
+        assert found == {COMPILED: COMPILED, INTERPRETED: INTERPRETED}
+
+
+def test_an_upper_bound_of_rows_is_known_of_text_and_not_of_compressed_files(tmp_path: Path) -> None:
+    for name, text in (("a.json", b"{}\n" * 3), ("b.json", b"{}\n")):
+        (tmp_path / name).write_bytes(text)
+    source = files.source(str(tmp_path), format="json", schema="k string").make()
+    source.restore(None, ())
+    slice = source.plan(SliceLimits(None))
+    assert slice is not None and source.most_rows(slice) == 12
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(b"{}\n" * 1000))
+    slice = source.plan(SliceLimits(None))
+    assert slice is not None and source.most_rows(slice) is None
 
 
 def test_the_setting_of_the_application_takes_precedence(spark: SparkSession) -> None:
