@@ -99,7 +99,7 @@ lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 		--output-file requirements-figures.lock
 
 # pip-audit has an environment of its own: its requirements are not those of the project.
-audit: ## Known vulnerabilities of the locked packages (needs pypi.org, or api.osv.dev with AUDIT_SERVICE=osv)
+audit: ## Known vulnerabilities of the locked packages (needs PyPI's database, or OSV's with AUDIT_SERVICE=osv)
 	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
 		$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
 	@$(AUDIT)/bin/python -m tools.audit $(AUDIT)/bin/pip-audit requirements.lock requirements-figures.lock

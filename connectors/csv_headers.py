@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from epochal.connectors.file_records import MALFORMED, text_option, text_options
+from epochal.connectors.file_records import MALFORMED, compression_of, text_option, text_options
 from epochal.errors import SchemaError, SourceError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class Layout:
             if len(places) > 1:
                 raise SchemaError(
                     f"The header of {path} has column {column!r} {len(places)} times "
-                    f"({', '.join(repr(names[place]) for place in places)}; case does not count), which cannot be told "
-                    "apart. Write the file again under another name, with distinct names of columns."
+                    f"({', '.join(repr(names[place]) for place in places)}; case does not count), which is "
+                    "ambiguous. Write the file again under another name, with distinct names of columns."
                 )
         columns = {places[0]: column for column, places in found.items()}
         used = {name.casefold() for name in (*declared, *keys, MALFORMED)}
@@ -265,7 +265,7 @@ def file_pieces(path: str) -> Iterator[bytes]:
     """The content of a file, decompressed by its name's extension as Spark does. Raises ``SourceError``."""
     import fsspec
 
-    suffix = path.rpartition("/")[2].rpartition(".")[2]
+    suffix = compression_of(path)
     if suffix in ("lz4", "snappy"):
         raise SourceError(
             f"{path}: the header of a file with the extension .{suffix} cannot be read. Compress it as .gz, .bz2, "
@@ -275,7 +275,7 @@ def file_pieces(path: str) -> Iterator[bytes]:
         if suffix == "zst":
             with pa.input_stream(file, compression="zstd") as stream:
                 yield from _growing(stream.read)
-        elif suffix in ("gz", "bz2", "deflate"):
+        elif suffix is not None:
             yield from _decompressed(_growing(file.read), suffix)
         else:
             yield from _growing(file.read)

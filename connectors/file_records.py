@@ -25,7 +25,14 @@ Malformed = Literal["fail", "drop"]
 MALFORMED = "_malformed"
 KEEP_MALFORMED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
 """Spark's options for :func:`with_malformed`."""
+COMPRESSIONS = frozenset({"gz", "bz2", "deflate", "zst", "lz4", "snappy"})
 _SHOWN = 200
+
+
+def compression_of(path: str) -> str | None:
+    """The extension by which Spark decompresses a text file; ``None``: it is not compressed."""
+    _, dot, suffix = path.rpartition("/")[2].rpartition(".")
+    return suffix if dot and suffix in COMPRESSIONS else None
 
 
 def with_malformed(schema: StructType) -> StructType:

@@ -25,7 +25,7 @@ from epochal.connectors.file_reading import (
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_records import Malformed
+from epochal.connectors.file_records import Malformed, compression_of
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_COMPRESSIONS = frozenset({"gz", "bz2", "deflate", "zst", "lz4", "snappy"})
 _SAMPLE = 64 * 1024
 
 
@@ -212,7 +211,11 @@ class FilesSource(Source):
     def most_rows(self, slice: Slice) -> int | None:
         """A row of text has at least one byte."""
         records = records_of(slice)
-        if slice.rows is not None or self._reader.format == "parquet" or any(map(_is_compressed, records)):
+        if (
+            slice.rows is not None
+            or self._reader.format == "parquet"
+            or any(compression_of(record.path) for record in records)
+        ):
             return slice.rows
         return sum(record.size for record in records)
 
@@ -305,10 +308,6 @@ def _parquet_rows(record: FileRecord) -> int:
         raise SourceError(
             f"{record.path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
         ) from error
-
-
-def _is_compressed(record: FileRecord) -> bool:
-    return record.path.rpartition(".")[2] in _COMPRESSIONS
 
 
 def _text_rows(record: FileRecord) -> int:

@@ -43,8 +43,8 @@ def report(program: str, files: Sequence[str], service: str) -> tuple[int, str]:
 
 
 _NEXT = (
-    "Nothing is known about packages that were not checked. Run the audit on a machine that reaches pypi.org, or "
-    f"api.osv.dev with {SERVICE_VARIABLE}=osv."
+    "Nothing is known about packages that were not checked. Run the audit on a machine that reaches PyPI's "
+    f"database, or OSV's with {SERVICE_VARIABLE}=osv."
 )
 
 

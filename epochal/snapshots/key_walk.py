@@ -36,7 +36,7 @@ _LARGEST_WAVE = 64
 class KeyRow:
     """One row of the key: its encoded address, the key's columns, and the values; ``None`` when it was deleted.
 
-    ``table`` is the declaration that the row is read by: that of its epoch. ``expired``: nobody deleted it, it is gone.
+    ``table`` is the declaration that the row is read by: that of its epoch. ``expired``: gone, but not deleted.
     """
 
     table: StateTable

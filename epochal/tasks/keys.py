@@ -47,13 +47,16 @@ class KeyChunk:
 
 def key_text(columns: Sequence[Column], values: Iterable[Any]) -> str:
     """``(origin='JFK', destination='LAX')``."""
-    return f"({', '.join(f'{column.name}={value!r}' for column, value in zip(columns, values, strict=True))})"
+    return _text((column.name for column in columns), values)
 
 
 def key_shown(rows: pa.Table, position: int) -> str:
     """The values of one row as :func:`key_text`."""
-    values = ", ".join(f"{name}={rows[name][position].as_py()!r}" for name in rows.column_names)
-    return f"({values})"
+    return _text(rows.column_names, (column[position].as_py() for column in rows.columns))
+
+
+def _text(names: Iterable[str], values: Iterable[Any]) -> str:
+    return f"({', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))})"
 
 
 def named_rows(kind: str, rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Any]:

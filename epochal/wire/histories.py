@@ -41,7 +41,7 @@ class Scan(Answer):
 
 class HistoryItem(Answer):
     """One change of one full key. ``old``, ``new``: null where there was no row. ``at``: when the epoch was committed;
-    of one that is only prepared, when it was made. ``expired``: nobody deleted the row, its time to live is over.
+    of one that is only prepared, when it was made. ``expired``: the row was not deleted; its time to live is over.
     ``since``: of the columns of ``new``, as the epoch of the change has them."""
 
     branch: str

@@ -221,7 +221,7 @@ class _Whole:
         self._received = 0
 
     async def _begin(self) -> None:
-        """Once, before anything was asked for: who sends ``Expect: 100-continue`` has sent nothing then."""
+        """Once, before the first byte is requested: a client with ``Expect: 100-continue`` has sent nothing by then."""
         self._begun = True
         if self._declared is not None:
             self._memory.check(self._declared)

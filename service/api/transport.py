@@ -39,7 +39,7 @@ LOOKUPS = frozenset(
 
 
 _DISCARDED: Final = 64 << 10
-"""Bytes of a body that no endpoint has read: so many are discarded, and the connection is used again."""
+"""Up to this number of unread bytes of a body is discarded, and the connection is used again."""
 _LINGER_SECONDS, _LINGER_PAUSE_SECONDS = 2.0, 0.5
 """How long, and for which pause of the client, the rest of a refused body is discarded before the connection is closed:
 a client that is still sending would lose the answer otherwise."""

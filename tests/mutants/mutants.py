@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tests.mutants import (
-    admission,
     authoring,
     clock,
-    cursors,
     engine,
     event_time,
     events,
@@ -16,6 +14,7 @@ from tests.mutants import (
     meanings,
     restore,
     runs,
+    security,
     sinks,
     sources,
     spares,
@@ -46,7 +45,6 @@ SUBJECTS = (
     meanings,
     validation,
     authoring,
-    cursors,
-    admission,
+    security,
 )
 """Whose mutants are declared by being imported."""

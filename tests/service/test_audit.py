@@ -238,6 +238,6 @@ def test_only_a_trusted_proxy_says_from_where_a_call_comes(
     forged = {"X-Forwarded-For": "203.0.113.9, 192.0.2.7", "X-Forwarded-Proto": "https"}
     with serve(trusting) as (_, token), http_client(settings, token) as client:
         client.delete("/v1/applications/nothing", headers=forged)
-        client.delete("/v1/applications/nothing", headers={"X-Forwarded-For": "203.0.113.9, nobody"})
+        client.delete("/v1/applications/nothing", headers={"X-Forwarded-For": "203.0.113.9, unknown"})
         entries = client.get("/v1/audit").json()["items"]
     assert [entry["address"] for entry in entries] == ["127.0.0.1", address]

@@ -138,7 +138,7 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Raises ``OptionError`` where drivers would be told to trust a file without certificates."""
+        """Raises ``OptionError`` where ``EPOCHAL_CA_FILE``, which drivers inherit, holds no certificates."""
         trusted()
         return cls(settings.logs_directory, spares=settings.spares_directory)
 

@@ -86,7 +86,7 @@ def session_leaders(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]
 
 
 def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
-    until = time.monotonic() + _COMMAND_SECONDS
+    patience = _COMMAND_SECONDS
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -96,7 +96,12 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
             if entry.stat().st_uid != user or os.getsid(pid) != pid:
                 continue
             process = LocalProcess.find(pid)
-            if process is not None and (arguments := _arguments_from_proc(process, until)):
+            if process is None:
+                continue
+            began = time.monotonic()
+            arguments = _arguments_from_proc(process, began + patience)
+            patience -= time.monotonic() - began
+            if arguments:
                 yield process, arguments
 
 
