@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from epochal.contracts.parameters import Parameters
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
+from epochal.engine.session import temporary_folder
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.analysis import analyse, check_graph
@@ -241,7 +241,7 @@ def _interruptible(output: Output) -> Iterator[_Interruption]:
 
 def _folder(options: RunOptions, stack: contextlib.ExitStack) -> Path:
     if options.directory is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-run-")))
+        return stack.enter_context(temporary_folder("run"))
     folder = writable(options.directory, "--directory")
     stack.enter_context(held(folder, take_over=options.take_over))
     return folder

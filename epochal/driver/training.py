@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from epochal.driver.orders import SpareOrders
 from epochal.driver.spare import Warmed
 from epochal.engine.assembly import assemble
 from epochal.engine.conditions import conditions_after
-from epochal.engine.session import create_session
+from epochal.engine.session import create_session, temporary_folder
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.undecided_branch import UndecidedBranch
 from epochal.errors import EnvironmentProblem
@@ -96,9 +95,9 @@ def executors_started(spark: SparkSession) -> Generator[None]:
 @contextmanager
 def _trying(spark: SparkSession) -> Iterator[tuple[SparkSession, Path]]:
     """Another session, and a folder with input. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
-    with _apart(spark) as training, tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
-        _write_rows(Path(folder))
-        yield training, Path(folder)
+    with _apart(spark) as training, temporary_folder("training") as folder:
+        _write_rows(folder)
+        yield training, folder
 
 
 @contextmanager

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -48,6 +52,9 @@ IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
 """Driver and executor are one: when a suspended machine wakes up, or its clock is set, Spark would take its only
 executor for lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+REMOVAL_SECONDS = 10.0
+"""Maximum time that the deletion of a temporary folder waits for tasks that still write into it."""
 
 CODEGEN = "spark.sql.codegen.factoryMode"
 INTERPRETED = "NO_CODEGEN"
@@ -148,3 +155,29 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
 
 def _is_one_process(master: str) -> bool:
     return master == "local" or master.startswith("local[")
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A new folder for the state of epochs, deleted at the end.
+
+    Spark returns from a failed job while other tasks of the job still run. Such a task may write a file while its
+    folder is being deleted, so deletion is repeated for up to ``REMOVAL_SECONDS``. A folder that remains is logged.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"epochal-{purpose}-"))
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    end = time.monotonic() + REMOVAL_SECONDS
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        if time.monotonic() > end:
+            log.warning("The temporary folder %s could not be deleted.", folder)
+            return
+        time.sleep(0.05)

@@ -14,8 +14,8 @@ and sinks are the test's own::
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -28,7 +28,7 @@ from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
 from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.engine.session import create_session, derived_session
+from epochal.engine.session import create_session, derived_session, temporary_folder
 from epochal.engine.settings import Configuration
 from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput
@@ -79,9 +79,10 @@ class Harness:
         self._spark = derived_session(running, chosen)
         self._late: list[Mapping[str, int]] = []
         self._asked = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="epochal-test-")
+        self._resources = ExitStack()
+        folder = self._resources.enter_context(temporary_folder("test"))
         try:
-            self._engine = HarnessEngine(self._spark, self._folder.name, lambda: self._now())
+            self._engine = HarnessEngine(self._spark, str(folder), lambda: self._now())
             self._engine.begin(self._engine.version(_graph(pipeline), chosen, self._schemas, self._tables))
         except BaseException:
             self.close()
@@ -114,7 +115,7 @@ class Harness:
 
     def close(self) -> None:
         """Remove everything that was written. Spark goes on running."""
-        self._folder.cleanup()
+        self._resources.close()
 
     @property
     def spark(self) -> SparkSession:

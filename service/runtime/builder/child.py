@@ -6,7 +6,6 @@ import math
 import os
 import resource
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +17,7 @@ from epochal.contracts.inbox import GivenCalls
 from epochal.engine.class_archive import JAVA_OPTIONS
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
-from epochal.engine.session import create_session
+from epochal.engine.session import create_session, temporary_folder
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.engine.trial_report import TrialReport
@@ -122,7 +121,7 @@ def _offline(
 ) -> Iterator[tuple[ExecutionOrders, Graph, SparkSession]]:
     """What a driver would have, outside of any execution."""
     graph = load_graph(request.artifact, request.parameters)
-    with tempfile.TemporaryDirectory(prefix=f"epochal-{work.kind}-") as cache:
+    with temporary_folder(work.kind) as cache:
         orders = ExecutionOrders(
             application=work.application,
             execution=work.kind,
@@ -131,7 +130,7 @@ def _offline(
             parameters=request.parameters,
             configuration=configuration,
             store=work.store,
-            cache_directory=cache,
+            cache_directory=str(cache),
         )
         spark = create_session(f"epochal-{work.kind}", configuration)
         try:
