@@ -1,7 +1,7 @@
 """Report idiom in prose: docstrings, comments, messages, test names, documentation.
 
 Each pattern comes with the plain wording that replaces it. ``tools/phrases_allowed.toml`` lists the passages that are
-right as they are, each with its reason. ``tools/phrases_pending.txt`` lists the paths that the check does not cover yet.
+right as they are, each with its reason. ``tools/phrases_pending.txt`` lists the paths that are not covered yet.
 Run with ``python -m tools.phrases [--count] [PATH ...]``.
 """
 
