@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.ledger import ExecutionLedger
-from epochal.service.catalog.lineage_bounds import CatalogLineages
+from epochal.service.catalog.lineage import CatalogLineages
+from epochal.service.catalog.tokens import AdminTokenFile
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService

@@ -27,10 +27,10 @@ from epochal.errors import (
     OptionError,
     OutcomeUnknown,
 )
-from epochal.service.catalog.audited_calls import call_to_note, note_call, watch_changes
+from epochal.service.catalog.audit import call_to_note, note_call, watch_changes
 from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.idempotency import current_claim, record_effect
-from epochal.service.catalog.turns import turns_of
+from epochal.service.catalog.sqlite_write_queue import turns_of
 from epochal.service.catalog.writes import Write
 from epochal.service.domain.ports import ControlEvent
 from epochal.wire.trust import check_database_authority

@@ -11,8 +11,8 @@ import orjson
 
 from epochal.errors import EpochalError, InvalidArguments
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.entries import entry_of
 from epochal.service.catalog.inboxes import InboxRepository, NewCall, NewCalls, Taken
+from epochal.service.catalog.versions import entry_of
 from epochal.service.catalog.writes import TAKE_CALLS
 from epochal.service.domain.entries import DeclaredEntry, TakenCalls
 from epochal.service.domain.identifiers import new_id

@@ -8,9 +8,9 @@ from datetime import datetime
 from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
+from epochal.service.catalog.application_heads import heads
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.heads import heads
 from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository

@@ -15,13 +15,12 @@ from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogUnavailable, NotFound, Unauthenticated
 from epochal.service.catalog.bulkhead import Bulkhead
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.directives import newest_directives
 from epochal.service.catalog.executions import ExecutionRepository
 from epochal.service.catalog.inboxes import NO_CALLS, newest_calls, page_of
-from epochal.service.catalog.ledger import ExecutionLedger
+from epochal.service.catalog.ledger import ExecutionLedger, newest_directives
 from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
 from epochal.service.domain.kubernetes.orders import orders_in_a_pod

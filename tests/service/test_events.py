@@ -18,8 +18,7 @@ from sqlalchemy import update
 
 from epochal.client import Client
 from epochal.errors import EventsExpired
-from epochal.service.catalog.audit import AuditRepository
-from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller
+from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventEntry, EventFilter, EventRepository, record, write_recorded
 from epochal.service.catalog.models import AuditEntry

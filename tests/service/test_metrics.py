@@ -25,7 +25,7 @@ from epochal.contracts.measurements import (
     Work,
 )
 from epochal.errors import Fenced
-from epochal.service.catalog.operation_figures import EndedOperations
+from epochal.service.catalog.metrics import EndedOperations
 from epochal.service.domain.reading import ReplicaLag
 from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.replicas.follower import FollowedApplication

@@ -17,7 +17,7 @@ from epochal.errors import CatalogUnavailable, Conflict, LauncherUnavailable
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Execution
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.ports import DriverName, Leading
 from epochal.service.domain.settings import Settings
