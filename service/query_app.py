@@ -47,7 +47,7 @@ from epochal.service.api.transport import Transport, believe_proxies
 from epochal.service.api.versions import router as versions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
-from epochal.service.catalog.lineage import CatalogLineages
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.lineage import CatalogLineages
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.events.hints import Hints, hints_of

@@ -26,7 +26,7 @@ from epochal.errors import EventsExpired
 from epochal.service.catalog.models import Epoch, EventStream, Execution, LoggedEvent, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import UtcDateTime, now
-from epochal.service.domain.ports import ControlEvent, EventKind
+from epochal.service.domain.events import ControlEvent, EventKind
 from epochal.wire.projects import DEFAULT_PROJECT, full_name, local_name, project_of
 
 ALL = "*"

@@ -20,7 +20,7 @@ from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import acceptance_of
-from epochal.service.domain.ports import (
+from epochal.service.domain.executions import (
     AttemptOver,
     AttemptTicket,
     DriverName,
@@ -39,7 +39,7 @@ _BESIDE_RESTARTS = 2
 
 
 class ExecutionLedger:
-    """Implements :class:`epochal.service.domain.ports.Executions`."""
+    """Implements :class:`epochal.service.domain.executions.Executions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import Change, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
-from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository, folded_between
 from epochal.service.catalog.models import (
     Application,
@@ -33,10 +32,9 @@ from epochal.service.catalog.models import (
     Version,
 )
 from epochal.service.catalog.records import changes_of, key_of
+from epochal.service.domain.lineage import Noted, Run, RunSummary
 from epochal.service.domain.pages import PageRequest, Part, cut
-from epochal.service.domain.ports import Making
-from epochal.service.domain.runs import Noted, Run, RunSummary
-from epochal.snapshots.lineage_bounds import Lineage
+from epochal.service.domain.snapshots import Making
 from epochal.wire.projects import local_name
 
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)
@@ -323,54 +321,3 @@ def _batches(keys: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]
     remaining = iter(keys)
     while some := list(islice(remaining, _AT_ONCE)):
         yield some
-
-
-_KEPT = 10_000
-
-
-class SessionLineages:
-    """As one transaction sees them, its own changes too. Safe to use from its thread."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def of(self, branch: str) -> Lineage | None:
-        row = self._session.get(Branch, branch)
-        return None if row is None else _lineage(self._session, row)
-
-
-class CatalogLineages:
-    """Safe to use from any thread. Raises ``CatalogUnavailable``.
-
-    Where a branch begins never changes. What may come later is a branch that an import has left behind: a lineage that
-    ends there is looked up again.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known: dict[str, Lineage] = {}
-
-    def of(self, branch: str) -> Lineage | None:
-        known = self._known.get(branch)
-        if known is not None:
-            return known
-        with self._database.reading() as session:
-            row = session.get(Branch, branch)
-            if row is None:
-                return None
-            lineage = _lineage(session, row)
-            if all(session.get(Branch, of) is not None for of in lineage):
-                if len(self._known) >= _KEPT:
-                    self._known.clear()
-                self._known[branch] = lineage
-        return lineage
-
-
-def _lineage(session: Session, branch: Branch) -> Lineage:
-    found: dict[str, int | None] = {}
-    for segment in segments(session, branch):
-        found[segment.branch.id] = segment.last
-        oldest = segment.branch
-    if oldest.parent_branch is not None:
-        found[oldest.parent_branch] = oldest.parent_epoch
-    return found

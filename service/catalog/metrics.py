@@ -17,7 +17,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, LeftOut, Operation, Version
-from epochal.service.domain.causes import OTHER
+from epochal.service.domain.failures import OTHER
 
 SUMS = (
     "committed_epochs",

@@ -14,9 +14,9 @@ from epochal.service.catalog.leases import Alone, alone
 from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.service.domain.ports import DriverName
 from epochal.service.domain.secrets import UserToken, same
 from epochal.wire.projects import DEFAULT_PROJECT, local_name
 from epochal.wire.tokens import Role, Scope, TokenAnswer

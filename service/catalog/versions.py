@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select, update
@@ -8,16 +7,13 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.parameters import Parameters
-from epochal.declarations.names import alternatives
 from epochal.errors import ArtifactError, NotFound
-from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.executions import latest_version
-from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Version
+from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import now
-from epochal.service.domain.entries import DeclaredEntry, declared_entries
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.configuration import ApplicationConfiguration
 from epochal.wire.versions import GraphAnswer, VersionAnswer
@@ -133,37 +129,3 @@ def _there(artifact: Artifact | None, sha256: str) -> Artifact:
     if artifact is None:
         raise ArtifactError(f"There is no artifact {sha256}; upload it first (POST /v1/artifacts).")
     return artifact
-
-
-_KEPT = 1_000
-
-
-def entries_of(session: Session, application: Application) -> Mapping[str, DeclaredEntry]:
-    """By name: of the version that runs, or that a start would run."""
-    number = None
-    if application.execution is not None:
-        execution = session.get_one(Execution, application.execution)
-        number = execution.version if execution.ended_at is None else None
-    if number is None:
-        number = latest_version(session, application.id).number
-    found = _known.get((application.id, number))
-    if found is None:
-        version = session.get_one(Version, (application.id, number))
-        found = declared_entries(version.graph)
-        if len(_known) >= _KEPT:
-            _known.clear()
-        _known[application.id, number] = found
-    return found
-
-
-def entry_of(session: Session, application: str, entry: str) -> tuple[str, DeclaredEntry]:
-    """The id of an application, and one of its entries. Raises ``NotFound``, which says what there is instead."""
-    row = ApplicationRepository(session).named(application)
-    entries = entries_of(session, row)
-    if entry not in entries:
-        raise NotFound(f"Application {application!r} has no entry {entry!r}.{alternatives(entry, entries)}")
-    return row.id, entries[entry]
-
-
-_known: dict[tuple[str, int], Mapping[str, DeclaredEntry]] = {}
-"""A version never changes."""

@@ -27,7 +27,7 @@ from epochal.errors import Conflict, FileCorrupt, FileMissing
 from epochal.faults import declare
 from epochal.service.catalog.backups import check_loadable, load_backup, restored_from
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.lineage import SessionLineages
+from epochal.service.catalog.lineage_bounds import SessionLineages
 from epochal.service.catalog.post_restore import Incarnation, IncarnationRepository
 from epochal.service.catalog.tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.types import now

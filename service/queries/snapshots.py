@@ -14,16 +14,15 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.ports import ApplicationHead, Making
+from epochal.service.domain.snapshots import ApplicationHead, Making, expiring
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.projects import local_name
 from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, SnapshotAnswer
 
 
 class SnapshotDirectory:
-    """Implements :class:`epochal.service.domain.ports.Snapshots`."""
+    """Implements :class:`epochal.service.domain.snapshots.Snapshots`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

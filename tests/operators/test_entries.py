@@ -15,7 +15,7 @@ from epochal.contracts.source import SliceLimits
 from epochal.declarations.entries import Entry, entry
 from epochal.operators.entries import CallsOf, EntrySource
 from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
-from epochal.service.domain.entries import declared_entries, schema_of
+from epochal.service.domain.entry_calls import declared_entries, schema_of
 from epochal.state.json_form import to_json
 from epochal.state.types import arrow_type
 from epochal.tasks.program_calls import SERVED_KEPT

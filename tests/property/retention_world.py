@@ -21,7 +21,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
 from epochal.service.catalog.folding import hold
-from epochal.service.catalog.lineage import CatalogLineages
+from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.catalog.models import Branch, Epoch, Execution, Savepoint, SnapshotPin
 from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.sql_catalog import SqlCatalog

@@ -26,7 +26,7 @@ from epochal.contracts.measurements import (
 )
 from epochal.errors import Fenced
 from epochal.service.catalog.metrics import EndedOperations
-from epochal.service.domain.reading import ReplicaLag
+from epochal.service.domain.snapshots import ReplicaLag
 from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.replicas.follower import FollowedApplication
 from epochal.service.runtime.replicas.lag import ReplicaLags

@@ -25,7 +25,7 @@ from epochal.service.catalog.metrics import (
 )
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import WebhookRepository
-from epochal.service.domain.causes import CAUSES
+from epochal.service.domain.failures import CAUSES
 from epochal.service.runtime.metrics.families import counter, gauge
 from epochal.service.runtime.metrics.reports import of_reports
 from epochal.wire.operations import OperationKind, OperationState
