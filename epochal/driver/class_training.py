@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from epochal.contracts.configuration import Configuration
 from epochal.driver.training import trained
 from epochal.engine.class_archive import JAVA_OPTIONS, training_options
 from epochal.engine.session import create_session
-from epochal.engine.settings import Configuration
 
 
 def main(archive: Path) -> None:

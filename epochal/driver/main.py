@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.driver import spare
 from epochal.driver.beginning import Beginning
 from epochal.driver.code import fetched_graph
@@ -28,7 +29,6 @@ from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.meter import Meter
 from epochal.engine.session import create_session, start_python_workers
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
 from epochal.pipeline.graph import Graph

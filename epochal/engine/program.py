@@ -13,9 +13,9 @@ from typing import Any
 
 from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.job import EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
-from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.planner import PipelinePlan
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation

@@ -20,15 +20,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.conditions import Command
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
-from epochal.engine.conditions import conditions_at_rest
+from epochal.engine.epoch_input import conditions_at_rest
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program
 from epochal.engine.recovery import restore_sources
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.base import merged

@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
 from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.session import create_session, derived_session, temporary_folder
-from epochal.engine.settings import Configuration
 from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput
 from epochal.operators.standing_queries import StandingQueriesOperator, StandingQueriesPlan

@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochRecord, EpochTerms, ManifestReference
 from epochal.contracts.conditions import Trigger, microseconds
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.engine.assembly import spark_program
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.planner import PipelinePlan
+from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program, changes_since, check_continues, going_on
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, EpochalError, InvalidInput, SinkError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.graph import Graph

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from epochal.contracts.catalog import Catalog
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, until_available
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
+from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
-from epochal.engine.settings import ExecutionOrders
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
@@ -114,13 +115,4 @@ def attempt(
 
 def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
     """Of a loop that goes on as long as there is something to do, without an interval."""
-    return Situation(
-        has_room=True,
-        ended=False,
-        until_interval=0.0,
-        until_due=coordinator.until_due,
-        in_flight=coordinator.in_flight,
-        to_drain=coordinator.to_drain,
-        drained=coordinator.drained,
-        has_input=coordinator.has_input(slices),
-    )
+    return replace(coordinator.situation(), has_room=True, ended=False, has_input=coordinator.has_input(slices))

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from epochal import faults
 from epochal.contracts.acceptance import Acceptance
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.pipeline.analysis import analyse

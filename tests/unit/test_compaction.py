@@ -17,15 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
-from epochal.engine.background import Background
-from epochal.engine.bases import PendingBases
-from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
+from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Background, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
-from epochal.engine.position import Position
-from epochal.engine.settings import Configuration
-from epochal.engine.spark_runner import limited
+from epochal.engine.position import PendingBases, Position
+from epochal.engine.session import limited
 from epochal.errors import EpochTimeout, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.service.runtime.launchers.processes import LocalProcess

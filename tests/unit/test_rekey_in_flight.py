@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, ValueState
 from epochal.connectors import console
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.rekey import rekey
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.definitions import SourceDefinition
 from epochal.snapshots.internal_source import InternalSource
