@@ -17,7 +17,7 @@ from epochal.engine.execution import Hooks, run
 from epochal.engine.session import create_session
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.snapshots.cached_state import began_empty
+from epochal.snapshots.chain import began_empty
 from epochal.snapshots.manifest import Manifest
 
 ARTIFACT = "0" * 64

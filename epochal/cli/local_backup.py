@@ -13,7 +13,7 @@ from epochal.cli.output import Output
 from epochal.service.commands.restore import Restore, RestoreReport
 from epochal.service.domain.settings import Settings, default_data_directory
 from epochal.snapshots.backup_format import Backups, Index
-from epochal.snapshots.backup_verification import BackupReport, verify_backup
+from epochal.snapshots.backup_maintenance import BackupReport, verify_backup
 
 
 def show_all(place: str, output: Output) -> None:

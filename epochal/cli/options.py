@@ -12,8 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from epochal.contracts.configuration import Configuration
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Configuration, Parameters
 from epochal.errors import OptionError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]

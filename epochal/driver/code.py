@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.driver.orders import ArtifactOrder
 from epochal.errors import ArtifactError
 from epochal.pipeline.artifact import load_graph

@@ -42,8 +42,8 @@ from epochal.engine.undecided import Undecided
 from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown, SourceError, error_class
 from epochal.logs import about
 from epochal.snapshots import layout
-from epochal.snapshots.cached_state import began_empty
-from epochal.snapshots.internal_source import InternalSource, input_held_back, slices_in_flight, under_way
+from epochal.snapshots.chain import began_empty
+from epochal.snapshots.in_flight import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 

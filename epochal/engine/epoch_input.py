@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.snapshots.in_flight import hop_of
-from epochal.snapshots.internal_source import internal_sources
+from epochal.snapshots.in_flight import hop_of, internal_sources
 from epochal.snapshots.manifest import Manifest
 from epochal.state.watermarks import Opening, TimeGraph, opened
 

@@ -34,7 +34,7 @@ from epochal.engine.trial_report import SinkComparison, TrialReport, trial_folde
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.internal_source import internal_sources
+from epochal.snapshots.in_flight import internal_sources
 from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore

@@ -20,10 +20,10 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.engine.trial_report import SinkComparison, TableComparison
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.difference import TableDifference, rows_difference
 from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import to_json
 from epochal.state.table import Column, StateTable

@@ -13,7 +13,7 @@ from epochal.standing.expression import Expression, normal
 from epochal.standing.parsing import position_of
 from epochal.standing.refusals import refused
 from epochal.standing.types import FLOATS
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 _INT: Final = 2**31
 _BIGINT: Final = 2**63

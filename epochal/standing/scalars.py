@@ -16,7 +16,7 @@ from epochal.standing.literals import cast, fits, number, time
 from epochal.standing.parsing import position_of
 from epochal.standing.refusals import refused
 from epochal.standing.types import FLOATS, INTEGERS, common_type, is_integer, is_number, is_readable
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "eq",

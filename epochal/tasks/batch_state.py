@@ -12,7 +12,7 @@ import pyarrow as pa
 from epochal.contracts.state import KeyGroups
 from epochal.errors import InvalidKey, SchemaError
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import key_groups, subtask_of
 from epochal.state.table import StateTable
 from epochal.state.types import with_spark_types

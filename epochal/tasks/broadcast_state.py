@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.state import StateView
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateKind, StateTable
 from epochal.tasks.keyed_state import Cursor
 from epochal.tasks.keys import KeyChunk

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.errors import EpochAborted
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.chunks import CHUNK_ROWS, Chunk

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from epochal.contracts.state import StateView
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.fields import Fields
 from epochal.tasks.keys import KeyChunk, named_rows

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.contracts.state import KeyGroups
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column
 from epochal.tasks.values import column_of, garbage_collection_paused, python_values
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from epochal.contracts.state import StateView
 from epochal.declarations.state import LIST_INDEX, ListAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.entries import StoredEntries
 from epochal.tasks.keyed_state import Cursor, KeyedState

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.state.decimals import KeyText
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.tasks.operator import Subtask
 
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
-from epochal.state.decimals import KeyText
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import key_numbers
 from epochal.tasks.operator import Subtask

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from epochal.contracts.state import StateView
 from epochal.declarations.state import ListAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import groups_of, subtask_of
 from epochal.state.table import StateTable
 from epochal.tasks.fields import Fields

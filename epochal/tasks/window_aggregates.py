@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
 from epochal.declarations.windows import GridWindows
-from epochal.state.decimals import KeyText
 from epochal.state.table import StateTable
+from epochal.state.type_names import KeyText
 from epochal.state.watermarks import END
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.key_blocks import KeyBlocks, key_numbers, of_groups

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START
-from epochal.state.decimals import KeyText
 from epochal.state.lists import ELEMENT, LIST, elements, lengths
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.tasks.calls import KEY_GROUP
 from epochal.tasks.first_rows import in_order
 from epochal.tasks.key_blocks import key_numbers

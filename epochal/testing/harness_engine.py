@@ -11,10 +11,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochRecord, EpochTerms, ManifestReference
 from epochal.contracts.conditions import Trigger, microseconds
-from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.engine.assembly import spark_program
@@ -30,10 +29,10 @@ from epochal.engine.retention import Retention
 from epochal.errors import EpochAborted, EpochalError, InvalidInput, SinkError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import extend
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import check_acceptance
 from epochal.state.evolution import TableChange

@@ -25,7 +25,7 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.contracts.state import StateBackend, StateTransaction
 from epochal.errors import Fenced, FileMissing, SinkError
 from epochal.snapshots import layout
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable

@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.states import ApplicationState

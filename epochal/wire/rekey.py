@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance
 from epochal.wire.bodies import Answer, Body, Message
 
 

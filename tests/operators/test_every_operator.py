@@ -21,8 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import faults
-from epochal.contracts.acceptance import Acceptance
-from epochal.contracts.configuration import Configuration
+from epochal.contracts.configuration import Acceptance, Configuration
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.pipeline.analysis import analyse

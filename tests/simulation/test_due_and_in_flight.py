@@ -25,7 +25,7 @@ from epochal.engine.clock import EpochClock
 from epochal.engine.job import Participants
 from epochal.errors import Fenced
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.local_attempt import attempt

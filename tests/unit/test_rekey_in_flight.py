@@ -16,7 +16,7 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.rekey import rekey
 from epochal.errors import IncompatibleState
 from epochal.pipeline.definitions import SourceDefinition
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import FileInFlight, FileReference, Manifest, RecordsInFlight
 from epochal.snapshots.store import SnapshotStore
 from tests.graphs import components
