@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
-from epochal.wire.graphs import GraphAnswer
 from epochal.wire.state import Column
+from epochal.wire.versions import GraphAnswer
 
 
 class Preflight(Body):
