@@ -26,6 +26,7 @@ from epochal.engine.program import CurrentProgram, Program, changes_since, check
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
+from epochal.engine.triggers import Situation
 from epochal.errors import EpochAborted, EpochalError, InvalidInput, SinkError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.graph import Graph
@@ -306,3 +307,8 @@ def _counted(rows: pa.Table) -> Counter[str]:
 
 def _shown(rows: Counter[str]) -> str:
     return ", ".join(sorted(rows.elements())[:5]) or "none"
+
+
+def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
+    """Of a loop that goes on as long as there is something to do, without an interval."""
+    return replace(coordinator.situation(), has_room=True, ended=False, has_input=coordinator.has_input(slices))
