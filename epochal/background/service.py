@@ -133,7 +133,7 @@ class BackgroundService:
             self._wait(self._event, self._delay)
         while not self.stopping:
             self._event.clear()
-            if self.stopping:  # stopped between the two lines above
+            if self._stopping.is_set():  # stopped between the two lines above
                 return
             pause = self._repeat()
             if (pause is None or pause > 0) and not self.stopping:
@@ -154,11 +154,20 @@ class BackgroundService:
         pause = self._backoff.pause(self._failures)
         self._failures += 1
         message = f"{type(error).__name__}: {error}"
-        expected = isinstance(error, (EpochalError, OSError))
-        if not expected:
-            log.error("%s failed, and is repeated in %.1f s", self.name, pause, exc_info=error)
-        elif message != self._error:
-            log.warning("%s failed, and is repeated in %.1f s: %s", self.name, pause, error)
+        if message != self._error or not is_expected(error):
+            log_failure(self.name, error, f", and is repeated in {pause:.1f} s")
         self._error = message
         return pause
 
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the environment causes the error, rather than a defect."""
+    return isinstance(error, (EpochalError, OSError))
+
+
+def log_failure(name: str, error: BaseException, consequence: str = "") -> None:
+    """The one log record of failures in the background: one line for expected errors, a traceback for others."""
+    if is_expected(error):
+        log.warning("%s failed%s: %s", name, consequence, error)
+    else:
+        log.error("%s failed%s", name, consequence, exc_info=error)

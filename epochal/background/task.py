@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from epochal.errors import EpochalError
-
-log = logging.getLogger("epochal.background")
+from epochal.background.service import log_failure
 
 Result = TypeVar("Result")
 
@@ -52,9 +49,5 @@ class BackgroundTask(Generic[Result]):
             self._result.append(self._work())
         except BaseException as error:  # noqa: BLE001 stored for the caller, or logged
             self._error = error
-            if self._raises:
-                return
-            if isinstance(error, EpochalError):
-                log.warning("%s failed: %s", self.name, error)
-            else:
-                log.error("%s failed", self.name, exc_info=error)
+            if not self._raises:
+                log_failure(self.name, error)
