@@ -114,7 +114,7 @@ class BackgroundService:
 
     @property
     def stopping(self) -> bool:
-        """Whether :meth:`stop` was called. Long steps check it and end early."""
+        """``True`` after :meth:`stop`. Long steps check it and end early."""
         return self._stopping.is_set()
 
     @property
@@ -161,7 +161,7 @@ class BackgroundService:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the environment causes the error, rather than a defect."""
+    """``True`` if the environment causes the error, rather than a defect."""
     return isinstance(error, (EpochalError, OSError))
 
 
