@@ -7,13 +7,11 @@ the attempt's end, leaves no file: what a crash leaves is swept by R4 or by garb
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+from epochal.background.worker import BackgroundWorker, Work
 from epochal.contracts.configuration import Configuration
 from epochal.engine import points
 from epochal.engine.meter import Meter
@@ -41,9 +39,6 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 BESIDE_BYTES = 1 << 19
 """Of files. To start a process for less takes longer than the work."""
 
-Work = Callable[[], None]
-_NICENESS = 10
-
 RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 
 
@@ -59,7 +54,7 @@ class Compaction:
     position: Position
     bases: PendingBases
     current: CurrentProgram
-    background: Background | None = None
+    background: BackgroundWorker | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
     beside: RangeWriter | None = None
     clock: Callable[[], float] = time.monotonic
@@ -148,61 +143,3 @@ class Compaction:
         if self._published % self.current.program.configuration.compact_after_epochs == 0:
             self.bases.want_checkpoint()
         self._published += 1
-
-
-class Background:
-    """A thread that waits for work. What fails in it is logged, and harms nobody."""
-
-    def __init__(self, name: str) -> None:
-        self._work: Work | None = None
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def stopping(self) -> bool:
-        """Long work looks here, and ends early."""
-        return self._stopping
-
-    def begin(self, work: Work) -> bool:
-        """Hand work over and return at once; ``False`` while earlier work is not done, or after ``stop``."""
-        with self._changed:
-            if self._work is not None or self._stopping:
-                return False
-            self._work = work
-            if not self._thread.is_alive():
-                self._thread.start()
-            self._changed.notify_all()
-            return True
-
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait until nothing is being done. False when the time is over."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._work is None, timeout_seconds)
-
-    def stop(self, timeout_seconds: float = 60.0) -> bool:
-        """Begin nothing further, and wait for the work under way. False when it is still not done."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        return self.wait(timeout_seconds)
-
-    def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # a thread may be nicer than its process on Linux alone
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._work is not None or self._stopping)
-                work = self._work
-            if work is None:
-                return
-            try:
-                work()
-            except EpochalError as error:
-                log.warning("%s: %s", self._thread.name, error)
-            except Exception:
-                log.exception("%s: unexpected", self._thread.name)
-            finally:
-                with self._changed:
-                    self._work = None
-                    self._changed.notify_all()

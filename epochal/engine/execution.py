@@ -13,13 +13,14 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.clock import EpochClock
 from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
-from epochal.engine.compaction import Background, Compaction, RangeWriter
+from epochal.engine.compaction import Compaction, RangeWriter
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
 from epochal.engine.coordinator import Coordinator
@@ -144,7 +145,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         position,
         bases,
         current,
-        Background("epochal-compaction"),
+        BackgroundWorker("epochal-compaction"),
         on_spark,
         ProcessRangeWriter(store),
         meter=meter,
