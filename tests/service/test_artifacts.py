@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from epochal.driver.code import fetched_graph
+from epochal.driver.main import fetched_graph
 from epochal.driver.orders import ArtifactOrder
 from epochal.errors import ArtifactError, Conflict, StorageFull
 from epochal.faults import FaultPoint, injected

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epochal.client.exchanges import path
 from epochal.client.models import Operation, QueryResult, QueryResults, StandingQueries, StandingQuery
-from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 

@@ -7,9 +7,22 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
-from epochal.client.exchanges import PAGE
-from epochal.client.models import DiffRow, Epoch, Execution, Lineage, Operation, Savepoint, Snapshot, SnapshotDiff
-from epochal.client.paths import path
+from epochal.client.exchanges import PAGE, path
+from epochal.client.models import (
+    DiffRow,
+    Epoch,
+    Execution,
+    Lineage,
+    OpenTransaction,
+    OpenTransactions,
+    Operation,
+    Pin,
+    Savepoint,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotMessage,
+    Tag,
+)
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 from epochal.wire.snapshots import FoldedRange
@@ -112,6 +125,82 @@ class Snapshots:
 
     def _of_diff(self, before: int | str) -> str:
         return f"{self._path}/{quote(str(before), safe='')}/diff"
+
+
+class Annotations:
+    """``client.application(name).annotations``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def pin(self, epoch: int, message: str | None = None) -> Pin:
+        """Keep a snapshot until it is unpinned. Raises ``SnapshotExpired`` when it is too late."""
+        return read(Pin, self._transport.post(self._of(epoch, "pin"), {"message": message}))
+
+    def unpin(self, epoch: int) -> None:
+        """The snapshot then lives as long as any other of its age."""
+        self._transport.delete(self._of(epoch, "pin"))
+
+    def pins(self) -> list[Pin]:
+        return self._transport.pages(path("applications", self._application, "pins"), Pin, None)
+
+    def tag(self, epoch: int, name: str, message: str | None = None, *, move: bool = False) -> Tag:
+        """Give a snapshot a further name, which does not keep it. Raises ``NameTaken`` unless it may ``move``."""
+        body = {"name": name, "message": message, "move": move}
+        return read(Tag, self._transport.post(self._of(epoch, "tags"), body))
+
+    def untag(self, epoch: int, name: str) -> None:
+        self._transport.delete(path("applications", self._application, "snapshots", epoch, "tags", name))
+
+    def tags(self) -> list[Tag]:
+        """By name."""
+        return self._transport.pages(path("applications", self._application, "tags"), Tag, None)
+
+    def message(self, epoch: int) -> SnapshotMessage:
+        """What was said of a snapshot. Raises ``NotFound`` when nothing was."""
+        return read(SnapshotMessage, self._transport.get(self._of(epoch, "message")))
+
+    def write_message(self, epoch: int, message: str) -> SnapshotMessage:
+        """It takes the place of an earlier one."""
+        return read(SnapshotMessage, self._transport.post(self._of(epoch, "message"), {"message": message}))
+
+    def delete_message(self, epoch: int) -> None:
+        self._transport.delete(self._of(epoch, "message"))
+
+    def _of(self, epoch: int, what: str) -> str:
+        return path("applications", self._application, "snapshots", epoch, what)
+
+
+class Transactions:
+    """``client.application(name).transactions``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def list(self) -> list[OpenTransaction]:
+        """By epoch and sink."""
+        answer = self._transport.get(path("applications", self._application, "transactions"))
+        return list(read(OpenTransactions, answer).items)
+
+    def retry(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """Try to commit now, whatever the back-off."""
+        return self._decide(sink, epoch, "retry", message)
+
+    def commit(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """It was applied by hand: this sink goes on without writing it."""
+        return self._decide(sink, epoch, "commit", message)
+
+    def abort(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """Drop its rows, in this sink alone."""
+        return self._decide(sink, epoch, "abort", message)
+
+    def _decide(
+        self, sink: str, epoch: int, action: Literal["retry", "commit", "abort"], message: str | None
+    ) -> Operation:
+        target = path("applications", self._application, "transactions", sink, epoch, action)
+        return read(Operation, self._transport.post(target, {"message": message}))
 
 
 def read_lineage(
