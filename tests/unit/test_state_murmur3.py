@@ -25,7 +25,7 @@ from epochal.state.keygroups import (
     subtask_of,
 )
 from epochal.state.types import arrow_type
-from epochal.tasks.calls import UNMARKED
+from epochal.tasks.subtask_rows import UNMARKED
 
 ROWS = 300
 RANDOM = random.Random(7)
