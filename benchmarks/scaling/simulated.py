@@ -22,7 +22,6 @@ from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.handle import Handle
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
-from epochal.operators.aggregate import AggregateWork
 from epochal.operators.aggregate.work import AggregateWork
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import DeltaFile, Manifest

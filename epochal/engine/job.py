@@ -15,7 +15,6 @@ from epochal.contracts.identity import EpochScope
 from epochal.contracts.measurements import TaskStep, Work
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
-from epochal.engine.job import Answers
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 from epochal.operators.loops.work import LoopTail
 from epochal.snapshots.chain import Chain

@@ -10,12 +10,6 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from epochal.standing.expression import Expression, normal
-from epochal.standing.limits import Limits
-from epochal.standing.literals import cast, fits, number, time
-from epochal.standing.parsing import position_of
-from epochal.standing.refusals import refused
-from epochal.standing.types import FLOATS, INTEGERS, common_type, is_integer, is_number, is_readable
 from epochal.standing_queries.expression import Expression, normal
 from epochal.standing_queries.parsing import cast, fits, number, position_of, time
 from epochal.standing_queries.query import Limits

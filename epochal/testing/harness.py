@@ -37,7 +37,6 @@ from epochal.pipeline.entries import entries_of
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.in_flight import under_way
-from epochal.standing.binding import bound
 from epochal.standing_queries.binding import bound
 from epochal.state.table import StateTable
 from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade, situation_of

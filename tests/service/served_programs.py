@@ -18,7 +18,6 @@ from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
-from epochal.operators.entries import EntrySource
 from epochal.operators.entries.plan import EntrySource
 from epochal.pipeline.artifact import load
 from epochal.pipeline.description import GraphDescription, describe

@@ -16,9 +16,6 @@ from epochal.operators.windows.work import WindowedWork
 from epochal.state.lists import ELEMENT, LIST, elements, lengths
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import KeyText
-from epochal.tasks.calls import KEY_GROUP
-from epochal.tasks.first_rows import in_order
-from epochal.tasks.key_blocks import key_numbers
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import Integers, SliceKeys, delta_rows, gathered, in_order, key_numbers, numbered_keys
 from epochal.tasks.subtask_rows import KEY_GROUP

@@ -23,8 +23,6 @@ from epochal.state.access import TableAccess
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import KeyText
-from epochal.tasks.calls import KEY_GROUP
-from epochal.tasks.key_blocks import key_numbers
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import delta_rows, key_numbers
 from epochal.tasks.subtask_rows import KEY_GROUP

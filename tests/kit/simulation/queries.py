@@ -10,7 +10,6 @@ from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.declarations.intervals import DAY
 from epochal.engine.position import Position
 from epochal.engine.standing_queries import StandingQueries
-from epochal.operators.standing_queries import StandingQueriesOperator
 from epochal.operators.standing_queries.plan import StandingQueriesOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.snapshots.manifest import Manifest
