@@ -57,11 +57,12 @@ availability: $(READY) ## Histories of three control planes, killed, paused and 
 mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (a run of pytest for each)
 	@$(BIN)/python -m tests.mutants
 
-lint: $(READY) ## Style, formatting, types, and who may import whom
+lint: $(READY) ## Style, formatting, types, import contracts, phrases
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.phrases
 
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
@@ -89,7 +90,7 @@ pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py
 
 kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)
-	@$(BIN)/python -m epochal.testing.servers.kubernetes.programs
+	@$(BIN)/python -m tests.kit.kubernetes.programs
 
 lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \

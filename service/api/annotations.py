@@ -8,7 +8,8 @@ from epochal.service.api.answers import SNAPSHOT, answers
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
-from epochal.wire.annotations import (
+from epochal.wire.bodies import EpochNumber, Page
+from epochal.wire.snapshots import (
     CreatePin,
     CreateTag,
     MessageAnswer,
@@ -16,8 +17,7 @@ from epochal.wire.annotations import (
     TagAnswer,
     WriteMessage,
 )
-from epochal.wire.bodies import EpochNumber, Page
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
 

@@ -21,7 +21,7 @@ from epochal.wire.applications import (
 )
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications", tags=["applications"])
 

@@ -6,9 +6,9 @@ from epochal.service.api.access import requires
 from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.wire.audit import AuditAnswer
+from epochal.wire.administration import AuditAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 

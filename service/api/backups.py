@@ -7,9 +7,9 @@ from epochal.service.api.access import reads_only, requires
 from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.wire.backups import Backup, Prune, PruneAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.store import Backup, Prune, PruneAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
 

@@ -13,10 +13,10 @@ from epochal.service.api.context import query_node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
 from epochal.service.queries.diffs import DiffService
-from epochal.wire.diffs import DiffRows, SnapshotDiff
+from epochal.wire.history import DiffRows, SnapshotDiff
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
 from epochal.wire.snapshots import LONGEST_NAME
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots/{snapshot}/diff", tags=["snapshots"])
 

@@ -9,8 +9,8 @@ from epochal.service.api.answers import answers
 from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import EpochNumber
-from epochal.wire.epochs import EpochPage
-from epochal.wire.roles import Role
+from epochal.wire.snapshots import EpochPage
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
 

@@ -5,9 +5,9 @@ from fastapi import APIRouter
 from epochal.service.api.access import requires
 from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
+from epochal.wire.applications import ExecutionAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.executions import ExecutionAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["executions"])
 

@@ -11,7 +11,7 @@ from epochal.service.api.answers import answers
 from epochal.service.api.context import Node
 from epochal.service.catalog.migration import check_current
 from epochal.wire.bodies import Answer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["health"])
 

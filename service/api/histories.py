@@ -15,9 +15,10 @@ from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.scans import Scans
-from epochal.wire.histories import Blame, KeyHistory, Scan
+from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
+from epochal.wire.state import Scan
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/state/{table}", tags=["state"])
 

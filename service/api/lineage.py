@@ -13,7 +13,7 @@ from epochal.service.queries.lineage.dot import as_dot
 from epochal.service.queries.lineage.service import Wish
 from epochal.service.queries.lineage.svg import as_svg
 from epochal.wire.lineage import LineageAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/lineage", tags=["lineage"])
 

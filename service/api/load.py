@@ -4,8 +4,8 @@ from fastapi import APIRouter
 
 from epochal.service.api.access import requires
 from epochal.service.api.context import Node
-from epochal.wire.load import LoadAnswer
-from epochal.wire.roles import Role
+from epochal.wire.applications import LoadAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/load", tags=["applications"])
 

@@ -5,9 +5,9 @@ from fastapi import APIRouter
 from epochal.service.api.access import requires
 from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
+from epochal.wire.administration import NodeAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.nodes import NodeAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 

@@ -11,7 +11,7 @@ from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/preflight", tags=["versions"])
 

@@ -10,7 +10,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, ProjectName
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
 

@@ -16,10 +16,9 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.histories import Scanning
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Reading
-from epochal.wire.histories import ScannedRow
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import FullName
-from epochal.wire.queries import (
+from epochal.wire.standing_queries import (
     AddQuery,
     QueryNumber,
     QueryResult,
@@ -27,7 +26,8 @@ from epochal.wire.queries import (
     StandingQueriesAnswer,
     StandingQueryAnswer,
 )
-from epochal.wire.roles import Role
+from epochal.wire.state import ScannedRow
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 

@@ -11,8 +11,8 @@ from epochal.service.api.answers import FILES, SNAPSHOT, Errors
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.wire.bodies import EpochNumber, Name, UtcTime
-from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 from epochal.wire.snapshots import LONGEST_NAME
+from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 
 def _read_from(

@@ -10,8 +10,8 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.rekey import Rekey
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
+from epochal.wire.versions import Rekey
 
 router = APIRouter(prefix="/v1/applications/{name}/rekey", tags=["versions"])
 

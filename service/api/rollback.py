@@ -10,8 +10,8 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.commands.rollback import NotConfirmed
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
 from epochal.wire.rollback import RollBack, RollbackPlan
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/rollback", tags=["rollback"])
 

@@ -10,8 +10,8 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
-from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer
+from epochal.wire.snapshots import CreateSavepoint, SavepointAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])
 

@@ -7,9 +7,8 @@ from epochal.service.api.answers import FILES, SNAPSHOT, answers
 from epochal.service.api.context import Node
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import Named
-from epochal.wire.epochs import EpochPage
-from epochal.wire.roles import Role
-from epochal.wire.snapshots import SnapshotAnswer
+from epochal.wire.snapshots import EpochPage, SnapshotAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
 

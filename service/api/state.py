@@ -37,7 +37,6 @@ from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Page
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
 from epochal.wire.state import (
     MOST_KEYS,
     BatchLookup,
@@ -49,6 +48,7 @@ from epochal.wire.state import (
     StateTableView,
     ValueColumn,
 )
+from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["state"])
 

@@ -11,8 +11,7 @@ from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.paging import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Page
-from epochal.wire.roles import Role
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, TokenAnswer
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

@@ -9,8 +9,8 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.wire.bodies import EpochNumber
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
-from epochal.wire.transactions import TransactionDecision, TransactionsAnswer
+from epochal.wire.snapshots import TransactionDecision, TransactionsAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transactions"])
 

@@ -12,7 +12,7 @@ from epochal.service.api.paging import Paging
 from epochal.service.catalog.places import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}/versions", tags=["versions"])

@@ -8,9 +8,9 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.paging import Paging
 from epochal.service.api.project_paths import InProject
+from epochal.wire.administration import CreateWebhook, NewWebhookAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.roles import Role
-from epochal.wire.webhooks import CreateWebhook, NewWebhookAnswer, WebhookAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 

@@ -8,7 +8,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.holding import hold
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.wire.annotations import (
+from epochal.wire.snapshots import (
     CreatePin,
     CreateTag,
     MessageAnswer,

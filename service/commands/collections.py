@@ -22,8 +22,8 @@ from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
-from epochal.wire.collections import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.store import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
 
 log = logging.getLogger("epochal.retention")
 

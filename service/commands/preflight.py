@@ -20,10 +20,10 @@ from epochal.service.commands.trial_calls import calls_to_try_again
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration, merged_configuration, needs_restart
-from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer, TrialAnswer, TrialArguments
 from epochal.wire.projects import full_name
+from epochal.wire.versions import GraphAnswer
 
 
 class PreflightService:

@@ -9,7 +9,7 @@ from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 
 class ProjectService:

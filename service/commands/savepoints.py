@@ -12,7 +12,7 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.commands.lifecycle import Lifecycle
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.savepoints import CreateSavepoint
+from epochal.wire.snapshots import CreateSavepoint
 
 
 class SavepointService:

@@ -11,8 +11,7 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.projects import DEFAULT_PROJECT, new_name
-from epochal.wire.scopes import Scope
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, Scope
 
 
 class TokenService:

@@ -13,7 +13,7 @@ from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.addresses import check_host
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
-from epochal.wire.webhooks import CreateWebhook, NewWebhookAnswer
+from epochal.wire.administration import CreateWebhook, NewWebhookAnswer
 
 
 class WebhookService:

@@ -8,10 +8,9 @@ from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.audit import AuditAnswer, AuditChange
+from epochal.wire.administration import AuditAnswer, AuditChange, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.tokens import TokenAnswer
-from epochal.wire.webhooks import WebhookAnswer
 
 
 class AdministrationQueries:

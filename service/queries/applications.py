@@ -13,12 +13,10 @@ from epochal.service.catalog.savepoints import SavepointRepository, savepoint_an
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.annotations import MessageAnswer, PinAnswer, TagAnswer
 from epochal.wire.applications import ApplicationAnswer
-from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.savepoints import SavepointAnswer
-from epochal.wire.versions import VersionAnswer
+from epochal.wire.snapshots import MessageAnswer, PinAnswer, SavepointAnswer, TagAnswer
+from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
 
 class ApplicationQueries:

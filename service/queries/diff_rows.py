@@ -10,7 +10,7 @@ from epochal.service.queries.state.rows import key_object, value_object
 from epochal.snapshots.difference import TableDifference
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
-from epochal.wire.diffs import DiffRow
+from epochal.wire.history import DiffRow
 
 Row = dict[str, Any]
 

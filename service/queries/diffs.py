@@ -23,7 +23,7 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.route import Route, find_route
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.diffs import (
+from epochal.wire.history import (
     Between,
     DatedChange,
     DiffRows,

@@ -15,7 +15,7 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.pages import PageRequest
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.epochs import EpochPage, FoldedRange
+from epochal.wire.snapshots import EpochPage, FoldedRange
 
 _HEAD_OF_LOOP: Final = "feedback"
 """The type of a node, as ``epochal.pipeline.description`` has it, which query nodes do not load."""

@@ -8,9 +8,8 @@ from epochal.service.catalog.executions import ExecutionRepository
 from epochal.service.catalog.models import Execution
 from epochal.service.catalog.records import failure_of
 from epochal.service.domain.pages import PageRequest
+from epochal.wire.applications import AttemptAnswer, AttemptState, ExecutionAnswer, ExecutionState, StatusAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.executions import AttemptAnswer, ExecutionAnswer, StatusAnswer
-from epochal.wire.states import AttemptState, ExecutionState
 
 
 class ExecutionService:

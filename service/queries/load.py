@@ -9,8 +9,8 @@ from epochal.service.catalog.scaling import ScalingRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.autoscaling import RescaleTo, decide
+from epochal.wire.applications import AutoscalingAnswer, LoadAnswer
 from epochal.wire.configuration import ApplicationConfiguration
-from epochal.wire.load import AutoscalingAnswer, LoadAnswer
 
 
 class LoadService:

@@ -6,7 +6,7 @@ from epochal.service.domain.pages import PageRequest, cut
 from epochal.service.domain.permissions import Principal
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ProjectAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 
 class ProjectQueries:

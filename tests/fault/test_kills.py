@@ -5,7 +5,7 @@ two, the second in its recovery), and one that runs the input to its end. Then t
 sequential oracle: state at every epoch, each sink's rows of every epoch, no epoch shown that was not decided, no file
 that nobody refers to.
 
-The drivers have no Spark (``epochal.testing.local_attempt``). In every run one is killed for each class of effect, in
+The drivers have no Spark (``tests.kit.local_engine.attempt``). In every run one is killed for each class of effect, in
 the run of all tests at every point; the simulations crash at each in every run. Real drivers, with Spark, are killed
 in ``test_kills_with_spark.py``.
 """
@@ -20,13 +20,14 @@ import pytest
 
 import epochal.backends
 import epochal.engine
+import epochal.operators.loops
 import epochal.tasks
 from epochal.engine import points
 from epochal.faults import FaultPoint
-from epochal.testing.cuts import Mark, Trace, cut_violations
 from epochal.testing.invariants import violations, visible_epochs, visible_rows
 from epochal.testing.oracle import slices
 from tests.fault.points import in_every_run, points_of
+from tests.kit.cuts import Mark, Trace, cut_violations
 
 if TYPE_CHECKING:
     from tests.fault.faulty_application import FaultyApplication, NewApplication
@@ -126,7 +127,7 @@ def task_points() -> list[str]:
 
 def all_points() -> set[str]:
     """Every point that the engine, its tasks, the state backends and the files sink declare."""
-    found = points_of(epochal.engine, epochal.tasks, epochal.backends)
+    found = points_of(epochal.engine, epochal.operators.loops, epochal.tasks, epochal.backends)
     return {name for name in found if name.split(".")[1] not in OTHER_SINKS}
 
 

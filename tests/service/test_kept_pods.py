@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.keeper import Keeper, NotWanted
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, DriverOrders
-from epochal.driver.spare_pod import Askers
+from epochal.driver.pool_client import Keeper, NotWanted
+from epochal.driver.spare import Askers
 from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
 from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
@@ -33,7 +33,7 @@ from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.builder.pods import MadePod
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
-from epochal.wire.pods import LARGEST_ANSWER, TakenFor
+from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
 from tests.identity_provider import IdentityProvider, identity_provider
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from epochal.errors import SnapshotError
 from epochal.service.queries.lineage.assembly import Entry
 from epochal.snapshots.row_groups import at_once
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.diffs import SourceRange
+from epochal.wire.history import SourceRange
 from epochal.wire.lineage import LineageAnswer, LineageEdge
 
 Slices = dict[str, SourceRange] | None
