@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.service.domain.nodes import Node
 from epochal.wire.applications import AttemptState, ExecutionState
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy

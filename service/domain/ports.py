@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.wire.configuration import ApplicationConfiguration
 
 if TYPE_CHECKING:  # what answers drivers loads no engine

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Protocol
 
 from epochal.contracts.catalog import Change, EpochRecord, EpochState, ManifestReference
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.errors import FileMissing, InvalidInput, SnapshotExpired
 from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
