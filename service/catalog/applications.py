@@ -1,3 +1,5 @@
+"""Applications."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,3 +1,5 @@
+"""Operations: their rows and answers."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,3 +1,5 @@
+"""Snapshots of applications, as they are named: by epoch, savepoint, tag or time."""
+
 from __future__ import annotations
 
 import re

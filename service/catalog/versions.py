@@ -1,3 +1,5 @@
+"""Versions of applications."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
