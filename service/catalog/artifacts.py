@@ -32,7 +32,7 @@ class ArtifactRepository:
         """The artifact as the project uploaded it. Raises ``NotFound``, also for artifacts of other projects."""
         row, known = self.find(sha256), self._session.get(ProjectArtifact, (project, sha256))
         if row is None or known is None:
-            raise NotFound(f"No artifact {sha256!r}.")
+            raise NotFound(f"There is no artifact {sha256!r}.")
         return artifact_answer(row, known)
 
     def page(self, page: PageRequest, project: str) -> tuple[Sequence[ArtifactAnswer], str | None]:

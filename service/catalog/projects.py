@@ -43,7 +43,7 @@ class ProjectRepository:
             return
         row = self._session.get(Project, name)
         if row is None or row.deleted_at is not None:
-            raise NotFound(f"No project {name!r}.")
+            raise NotFound(f"There is no project {name!r}.")
 
     def names(self) -> Sequence[str]:
         found = self._session.scalars(select(Project.name).where(Project.deleted_at.is_(None))).all()
@@ -53,7 +53,7 @@ class ProjectRepository:
         """Raises ``NameTaken``."""
         row = self._session.get(Project, name, with_for_update=True)
         if name == DEFAULT_PROJECT or (row is not None and row.deleted_at is None):
-            raise NameTaken(f"A project {name!r} exists already; choose another name.")
+            raise NameTaken(f"There is a project {name!r} already; choose another name.")
         if row is not None:
             raise NameTaken(f"A deleted project had the name {name!r}, and its history is kept; choose another name.")
         return self._add(name, quotas, by)
@@ -159,7 +159,7 @@ class ProjectRepository:
     def _locked(self, name: str) -> Project | None:
         row = self._session.get(Project, name, with_for_update=True, populate_existing=True)
         if name != DEFAULT_PROJECT and (row is None or row.deleted_at is not None):
-            raise NotFound(f"No project {name!r}.")
+            raise NotFound(f"There is no project {name!r}.")
         return row
 
     def _add(self, name: str, quotas: Quotas, by: str) -> Project:

@@ -30,7 +30,7 @@ class TokenRepository:
 
     def check_free(self, name: str) -> None:
         if self._session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
-            raise NameTaken(f"A token {local_name(name)!r} exists already; choose another name.")
+            raise NameTaken(f"There is a token {local_name(name)!r} already; choose another name.")
 
     def add(self, token: Token) -> None:
         self._session.add(token)
@@ -59,7 +59,7 @@ class TokenRepository:
         """
         row = self._session.get(Attempt, (execution, number), with_for_update=True)
         if row is None:
-            raise NotFound("No such execution and attempt.")
+            raise NotFound("There is no such execution and attempt.")
         if row.state != "running" or (row.begun_at is not None and row.token_sha256 != token_sha256):
             raise Fenced(f"Attempt {number} of execution {execution} is over, or another driver has begun it.")
         if row.process is None:
@@ -82,7 +82,7 @@ class TokenRepository:
         """The token, locked until the transaction ends. Raises ``NotFound``, also for tokens of other projects."""
         row = self._session.get(Token, id, with_for_update=True)
         if row is None or row.project != project:
-            raise NotFound(f"No token {id!r}.")
+            raise NotFound(f"There is no token {id!r}.")
         return row
 
     def page(self, page: PageRequest, project: str) -> Part:

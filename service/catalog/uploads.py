@@ -48,7 +48,7 @@ class UploadRepository:
         """Raises ``NotFound``, also for uploads of another project than ``project``."""
         row = self._session.get(Upload, id, with_for_update=lock, populate_existing=lock)
         if row is None or project not in (None, row.project):
-            raise NotFound(f"No import {id!r}.")
+            raise NotFound(f"There is no import {id!r}.")
         return row
 
     def find(self, id: str) -> Upload | None:

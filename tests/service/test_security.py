@@ -355,7 +355,7 @@ def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:
         f"/internal/v1/executions/{'0' * 32}/attempts/1/begin",
     ):
         answer = client.post(other)
-        assert (answer.status_code, answer.json()["detail"]) == (404, "No such execution and attempt.")
+        assert (answer.status_code, answer.json()["detail"]) == (404, "There is no such execution and attempt.")
     assert client.get("/v1/applications").status_code == 401
     assert plane.client.post(own.replace("epochs/1", "begin")).status_code == 401
 
