@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
-from epochal.operators.entries.plan import Answering, AnswersOperator, CallsOf, EntrySource, Taken
-from epochal.operators.programs.served_calls import AnswersOf, CallsOfAll
+from epochal.operators.entries.plan import Answering, AnswersOperator, EntryCalls, EntrySource, Taken
+from epochal.operators.programs.served_calls import ServedAnswers, ServedStream
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def declare(builder: Builder, entry: Entry) -> Stream:
     """The calls of an entry."""
     source = source_of(builder, entry)
-    return Stream(builder, _transform(builder, f"entry({entry.name})", source, CallsOf(entry)))
+    return Stream(builder, _transform(builder, f"entry({entry.name})", source, EntryCalls(entry)))
 
 
 def source_of(builder: Builder, entry: Entry) -> NodeId:
@@ -65,7 +65,7 @@ def completed(builder: Builder) -> tuple[Node, ...]:
             )
     rows = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
     answering = map(_answering, builder.nodes)
-    noted = {name for each in answering if isinstance(each, AnswersOf) for name in each.kept}
+    noted = {name for each in answering if isinstance(each, ServedAnswers) for name in each.kept}
     names = tuple(entry.name for entry in declared if entry.name not in noted)
     if names:
         taken = Taken(names, frozenset(names) - kept.keys())
@@ -85,7 +85,7 @@ def entries_of(graph: Graph) -> tuple[Entry, ...]:
 def check_entries(graph: Graph) -> None:
     """Raises ``PipelineError`` for an entry whose calls nothing reads."""
     for node in graph.nodes:
-        if isinstance(node, TransformNode) and isinstance(node.function, CallsOf) and node.id not in graph.needed:
+        if isinstance(node, TransformNode) and isinstance(node.function, EntryCalls) and node.id not in graph.needed:
             name = node.function.entry.name
             raise PipelineError(f"Nothing reads the calls of entry {name!r}: use them, or remove it.")
 
@@ -105,12 +105,12 @@ def _described(nodes: tuple[Node, ...]) -> Iterator[Node]:
 def _declared(nodes: Collection[Node]) -> list[Entry]:
     found, names = dict[str, Entry](), list[str]()
     for function in (node.function for node in nodes if isinstance(node, TransformNode)):
-        if isinstance(function, CallsOf):
+        if isinstance(function, EntryCalls):
             found[function.entry.name] = function.entry
             names.append(function.entry.name)
-        elif isinstance(function, CallsOfAll):  # of one stage of a program
+        elif isinstance(function, ServedStream):  # of one stage of a program
             found |= {each.entry.name: each.entry for each in function.entries}
-        elif isinstance(function, AnswersOf):
+        elif isinstance(function, ServedAnswers):
             names += function.kept
     return [found[name] for name in names]
 
@@ -121,10 +121,10 @@ def _kept(nodes: Collection[Node]) -> dict[str, str]:
     return {entry: ttl for function in found if function is not None for entry, ttl in function.kept.items()}
 
 
-def _answering(node: Node) -> Answering | AnswersOf | None:
+def _answering(node: Node) -> Answering | ServedAnswers | None:
     """What makes answers of rows, where a node is that."""
     function = node.function if isinstance(node, TransformNode) else None
-    return function if isinstance(function, Answering | AnswersOf) else None
+    return function if isinstance(function, Answering | ServedAnswers) else None
 
 
 def _source(nodes: Collection[Node]) -> NodeId | None:
@@ -135,5 +135,5 @@ def _is_source(node: Node) -> bool:
     return isinstance(node, SourceNode) and node.make is EntrySource
 
 
-def _transform(builder: Builder, label: str, input: NodeId, function: CallsOf | Taken | Answering) -> NodeId:
+def _transform(builder: Builder, label: str, input: NodeId, function: EntryCalls | Taken | Answering) -> NodeId:
     return builder.add(lambda id: TransformNode(id, label, (input,), function, verb_kinds.kept))

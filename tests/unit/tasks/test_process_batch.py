@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[Callable[[pa.Table, BatchState], Any], type[EpochalError]
         "returned column 'total' as string",
     ),
     "put columns": (lambda batch, state: state.put(batch), SchemaError, "put takes a pyarrow.Table with the columns"),
-    "put no table": (lambda batch, state: state.put(3), SchemaError, "it was given a int"),
+    "put no table": (lambda batch, state: state.put(3), SchemaError, "it received a int"),
     "get columns": (lambda batch, state: state.get(batch), SchemaError, "get takes a pyarrow.Table"),
     "key twice": (lambda batch, state: state.delete(routes("a", "a")), InvalidKey, "given a key twice"),
     "null twice": (lambda batch, state: state.delete(routes(None, None)), InvalidKey, "given a key twice"),
