@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, catalog_url
 from epochal.cli.output import Output
 from epochal.cli.session import connected
@@ -55,9 +55,9 @@ def create(
 @app.command("list")
 def list_backups(source: From, as_json: Json = False) -> None:
     """The backups in a place, newest first. Needs no control plane."""
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    local_backup.show_all(_absolute(source), Output.make(as_json))
+    local_store.show_all(_absolute(source), Output.make(as_json))
 
 
 @app.command()
@@ -105,9 +105,9 @@ def verify(
     """Look whether a backup is whole: its index, every file, and all that its snapshots name. Needs no control plane.
     Fails (1) when something is missing or damaged, (3) when there is no backup."""
     # Imported here only: Arrow makes every command slower.
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    if not local_backup.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
+    if not local_store.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -128,9 +128,9 @@ def restore(
 ) -> None:
     """Restore a backup into an empty database, and an empty store or what is left of the backed-up one. Needs no
     control plane; none may run on them. A restore that was cut short goes on when it is called again."""
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    local_backup.restore(
+    local_store.restore(
         _absolute(source),
         backup,
         Output.make(as_json),

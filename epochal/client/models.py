@@ -29,8 +29,8 @@ from epochal.wire.applications import StatusAnswer as Status
 from epochal.wire.bodies import Answer, read
 from epochal.wire.bundles import ImportAnswer as Upload
 from epochal.wire.bundles import ImportPlan, SinkMove, SourcePosition
-from epochal.wire.entries import CallAnswer
-from epochal.wire.entries import EntryAnswer as EntryDescription
+from epochal.wire.calls import CallAnswer
+from epochal.wire.calls import EntryAnswer as EntryDescription
 from epochal.wire.history import Between as DiffPaths
 from epochal.wire.history import (
     Blame,

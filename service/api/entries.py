@@ -19,7 +19,7 @@ from epochal.service.domain.entries import TakenCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.entries import FoundAnswers
 from epochal.wire.bodies import Page
-from epochal.wire.entries import (
+from epochal.wire.calls import (
     DEFAULT_WAIT_SECONDS,
     AnswerSeconds,
     CallAnswer,

@@ -14,7 +14,7 @@ from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
 from epochal.state.type_names import nested_type
 from epochal.state.types import FLOATING, INTEGER_BITS
-from epochal.wire.entries import EntryAnswer
+from epochal.wire.calls import EntryAnswer
 
 _BOUNDS = {type: 2 ** (bits - 1) for type, bits in INTEGER_BITS.items()}
 

@@ -22,7 +22,7 @@ from epochal.service.domain.entries import TakenCalls
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import FoundColumns, Lookups
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
-from epochal.wire.entries import CallAnswer, EntryAnswer
+from epochal.wire.calls import CallAnswer, EntryAnswer
 
 _AT_ONCE = 10_000
 """Keys of one look-up."""

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from epochal.cli.lineage_folding import entries
-from epochal.cli.lineage_layout import Glyph, Row, layout
-from epochal.cli.lineage_view import LineageView
+from epochal.cli.lineage import LineageView
+from epochal.cli.lineage_layout import Glyph, Row, entries, layout
 from epochal.client.models import Lineage, LineageChange, LineageCounts, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from epochal.cli import words
+from epochal.cli import formatting
 from epochal.cli.application_view import ListedApplication, application_page, application_table
-from epochal.cli.history import epoch_table
-from epochal.cli.internal_columns import Shown
-from epochal.cli.past_view import diff_rows_view, scan_view
+from epochal.cli.epochs import epoch_table
+from epochal.cli.state_view import Shown, diff_rows_view, scan_view
 from epochal.client.models import (
     Application,
     AutoscalingVerdict,
@@ -122,7 +121,7 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
     assert rows["old"] == ["all", "rows", "have", "come", "–"]
     assert rows["reminders"][-1] == "1"
     assert f"next due {NOW:%Y-%m-%d %H:%M:%S} ('hourly', event time 2013-01-01 09:00:00)" in " ".join(page.split())
-    assert words.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
+    assert formatting.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
         f"{NOW:%Y-%m-%d %H:%M:%S} (processing time of 'reminders')"
     )
     empty: dict[str, int] = {}
