@@ -13,7 +13,7 @@ from epochal.cli import formatting
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Limit, Url
 from epochal.cli.session import connected
-from epochal.client.models import AuditRecord, Token
+from epochal.client.models import AuditEntry, Token
 from epochal.wire.tokens import Role, Scope
 
 tokens_app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
@@ -142,7 +142,7 @@ def audit(
         session.output.result(found, Group(*(_shown(entry) for entry in found)))
 
 
-def _shown(entry: AuditRecord) -> Text:
+def _shown(entry: AuditEntry) -> Text:
     method, _, _ = entry.action.partition(" ")
     text = Text(f"{formatting.moment(entry.at)}  ", overflow="fold")
     text.append(entry.token or "nobody", style="bold")

@@ -17,10 +17,10 @@ from epochal.client.models import (
     Epoch,
     Execution,
     ImportOrigin,
-    KeyColumn,
     Load,
     Restarts,
     Savepoint,
+    StateColumn,
     StateTable,
     ValueColumn,
 )
@@ -247,7 +247,7 @@ def _kind(kind: str, scope: str) -> str:
     return kind if scope == "keyed" else f"{scope} {kind}"
 
 
-def _columns(columns: Sequence[KeyColumn]) -> str:
+def _columns(columns: Sequence[StateColumn]) -> str:
     return ", ".join(f"{column.name} {column.type}" for column in columns)
 
 

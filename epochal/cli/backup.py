@@ -15,7 +15,7 @@ from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, catalog_url
 from epochal.cli.output import Output
 from epochal.cli.session import connected
-from epochal.client.models import BackedUp, Pruned
+from epochal.client.models import Backup, Pruning
 from epochal.wire.bodies import read
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ def create(
             session.output.result(operation, Text(f"The backup has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Backing up")
-        backed_up = read(BackedUp, operation.result)
+        backed_up = read(Backup, operation.result)
         session.output.result(operation, _created(backed_up))
         for problem in backed_up.problems:
             session.output.warn(problem)
@@ -92,7 +92,7 @@ def prune(
             session.output.result(operation, Text(f"The pruning has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Pruning")
-        session.output.result(operation, _pruned(read(Pruned, operation.result), "went", "stay"))
+        session.output.result(operation, _pruned(read(Pruning, operation.result), "went", "stay"))
 
 
 @app.command()
@@ -146,7 +146,7 @@ def _absolute(place: str) -> str:
     return place if urlsplit(place).scheme else os.path.abspath(place)
 
 
-def _created(backed_up: BackedUp) -> RenderableType:
+def _created(backed_up: Backup) -> RenderableType:
     said = (
         f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC is in {backed_up.to}: "
         f"{backed_up.snapshots} snapshots, "
@@ -156,7 +156,7 @@ def _created(backed_up: BackedUp) -> RenderableType:
     return Text(said)
 
 
-def _pruned(pruned: Pruned, gone: str, stays: str) -> RenderableType:
+def _pruned(pruned: Pruning, gone: str, stays: str) -> RenderableType:
     amount = f"{pruned.deleted.files} files ({pruned.deleted.bytes / 1e6:.1f} MB)"
     head = Text(
         f"{len(pruned.removed)} backups {gone}, with {amount} that no other one needs; {len(pruned.kept)} {stays}."

@@ -18,7 +18,7 @@ from epochal.cli import formatting
 from epochal.cli.lineage_layout import Cell, Entry, Glyph, Row, entries, layout
 from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
-from epochal.client.models import Lineage, LineageChange, LineageLabel, LineageNode
+from epochal.client.models import Change, Lineage, LineageLabel, LineageNode
 from epochal.contracts.identity import EpochKey
 from epochal.standing.outcomes import CARRIED_OUT, REFUSED
 from epochal.wire.projects import local_name, project_of
@@ -230,7 +230,7 @@ def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel |
     return texts
 
 
-def _phrase(change: LineageChange, node: LineageNode, before: LineageNode | None) -> Text:
+def _phrase(change: Change, node: LineageNode, before: LineageNode | None) -> Text:
     detail = change.detail
     match change.kind:
         case "transaction":

@@ -11,7 +11,7 @@ from epochal.cli.directories import writable
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.output import Output
 from epochal.cli.store import verified_view
-from epochal.client.models import Verified
+from epochal.client.models import Verification as StoreVerification
 from epochal.errors import InvalidInput
 from epochal.service.commands.restore import Restore, RestoreReport
 from epochal.service.domain.settings import Settings, default_data_directory
@@ -134,7 +134,7 @@ def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool
         report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
     answer = verification_answer(report).model_dump(mode="json")
     document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
-    output.result(document, verified_view(read(Verified, answer)))
+    output.result(document, verified_view(read(StoreVerification, answer)))
     for path in discovered.unreadable:
         output.warn(f"{path} is no manifest that this version can read; what it named is not checked.")
     if discovered.cut_off:

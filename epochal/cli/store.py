@@ -15,7 +15,7 @@ from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url, Wait
 from epochal.cli.output import Output
 from epochal.cli.session import connected
-from epochal.client.models import Amount, Collected, CollectionPlan, Verified
+from epochal.client.models import Amount, Collection, CollectionPlan, Verification
 from epochal.wire.bodies import read
 
 app = typer.Typer()
@@ -51,7 +51,7 @@ def gc(
             session.output.result(operation, Text(f"The collection has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Collecting")
-        session.output.result(operation, collected_view(read(Collected, operation.result)))
+        session.output.result(operation, collected_view(read(Collection, operation.result)))
 
 
 @app.command()
@@ -85,7 +85,7 @@ def verify(
             session.output.result(operation, Text(f"The verification has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Verifying")
-        found = read(Verified, operation.result)
+        found = read(Verification, operation.result)
         session.output.result(operation, verified_view(found))
     _exit(found.sound)
 
@@ -110,7 +110,7 @@ def plan_view(plan: CollectionPlan) -> RenderableType:
     return Group(*parts, *_problems(plan.problems), Text(f"\n{total}{snapshots}."))
 
 
-def collected_view(collected: Collected) -> RenderableType:
+def collected_view(collected: Collection) -> RenderableType:
     """What went and why, and what stays and why."""
     deleted = collected.deleted
     amount = f"{deleted.files} files, {formatting.size(deleted.bytes)}"
@@ -119,7 +119,7 @@ def collected_view(collected: Collected) -> RenderableType:
     return Group(*parts, *_problems(collected.problems), Text(said))
 
 
-def verified_view(verified: Verified) -> RenderableType:
+def verified_view(verified: Verification) -> RenderableType:
     """Each damaged file: whom it harms, and what can be done."""
     parts: list[RenderableType] = []
     for finding in verified.findings:

@@ -14,7 +14,7 @@ from epochal.cli import formatting
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import Session, connected
-from epochal.client.models import OpenTransaction, Operation
+from epochal.client.models import Operation, Transaction
 
 app = typer.Typer(
     help="See what is decided and not committed in a sink, and decide on it by hand.", no_args_is_help=True
@@ -99,7 +99,7 @@ def _finish(session: Session, operation: Operation, wait: bool, said: str) -> No
     session.output.result(operation, Text(said))
 
 
-def transaction_table(transactions: Sequence[OpenTransaction], now: datetime | None = None) -> RenderableType:
+def transaction_table(transactions: Sequence[Transaction], now: datetime | None = None) -> RenderableType:
     if not transactions:
         return Text("Everything that is decided is committed in every sink.", style="dim")
     table = Listing(

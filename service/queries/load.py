@@ -9,7 +9,7 @@ from epochal.service.catalog.scaling import ScalingRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.autoscaling import RescaleTo, decide
-from epochal.wire.applications import AutoscalingAnswer, LoadAnswer
+from epochal.wire.applications import AutoscalingDecision, LoadAnswer
 from epochal.wire.configuration import ApplicationConfiguration
 
 
@@ -43,11 +43,11 @@ class LoadService:
             )
 
 
-def _autoscaling(session: Session, application: Application) -> AutoscalingAnswer | None:
+def _autoscaling(session: Session, application: Application) -> AutoscalingDecision | None:
     moment = now()
     situation = ScalingRepository(session).situation(application, moment)
     if situation is None:
         return None
     verdict = decide(situation, moment)
     parallelism = verdict.parallelism if isinstance(verdict, RescaleTo) else None
-    return AutoscalingAnswer(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))
+    return AutoscalingDecision(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))
