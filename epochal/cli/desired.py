@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from epochal.client import Application
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.declarations.names import alternatives
 from epochal.errors import ArtifactError, InvalidInput, OptionError
 from epochal.wire.bodies import Body, Name, Sha256

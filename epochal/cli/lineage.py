@@ -20,7 +20,7 @@ from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client.models import Change, Lineage, LineageLabel, LineageNode
 from epochal.contracts.identity import EpochKey
-from epochal.standing.outcomes import CARRIED_OUT, REFUSED
+from epochal.standing_queries.command_results import CARRIED_OUT, REFUSED
 from epochal.wire.projects import local_name, project_of
 
 app = typer.Typer()

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
+from epochal.contracts.configuration import Configuration
 from epochal.engine.session import create_session, launch_jvm
-from epochal.engine.settings import Configuration
 
 _STARTED = b"epochal: the JVM has started\n"
 

@@ -20,6 +20,7 @@ from epochal.cli import (
     backup,
     bundles,
     calls,
+    config,
     doctor,
     epochs,
     lineage,
@@ -90,6 +91,7 @@ for group in (
     app.add_typer(group.app)
 app.add_typer(submit.artifacts_app, name="artifacts")
 app.add_typer(backup.app, name="backup")
+app.add_typer(config.app, name="config")
 app.add_typer(login.context_app, name="context")
 app.add_typer(operations.app, name="operations")
 app.add_typer(projects.app, name="project")

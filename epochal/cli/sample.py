@@ -22,9 +22,8 @@ from epochal.cli.failures import sentence, unexpected
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.local_run import authors_errors
 from epochal.cli.output import Output
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Configuration, Parameters
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.pipeline.artifact import load
 from epochal.pipeline.graph import Graph
