@@ -11,4 +11,4 @@ Parameters = Annotated[
     Field(description="By name: values for the pipeline's `Parameters`. Sinks and sources may be named by them."),
 ]
 """JSON, as somebody has said it. The pipeline's own model checks it and fills in defaults where the pipeline is built
-(``pipeline/parameters.py``), and nowhere else: what is kept, compared and shown is what was said."""
+(``pipeline/artifact.py``), and nowhere else: what is kept, compared and shown is what was said."""

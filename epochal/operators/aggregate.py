@@ -19,8 +19,8 @@ from epochal.contracts.stream_kind import ALL_BUT_CHANGES, CHANGES, Accepted, Ki
 from epochal.declarations import expressions
 from epochal.declarations.determinism import check_clock
 from epochal.declarations.expressions import Expression, to_column
-from epochal.declarations.keys import key_columns
 from epochal.declarations.references import columns_needed
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError
 from epochal.operators.contract import Operator, OperatorPlan

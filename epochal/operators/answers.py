@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.entries import ANSWERS, REQUEST_ID, SEQUENCE, Entry, answers_table
+from epochal.declarations.entry import ANSWERS, REQUEST_ID, SEQUENCE, Entry, answers_table
 from epochal.declarations.names import closest, listed
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.operators.distribution import Subtasks

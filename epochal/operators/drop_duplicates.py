@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import only_append
-from epochal.declarations.carried import carried_schema
 from epochal.declarations.intervals import written_interval
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import carried_schema, key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
 from epochal.operators.declared import nullable, spelled

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from epochal.contracts.inbox import NO_INBOX, CallBatch, Inbox
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.declarations.entries import ARGUMENTS, CALL_SCHEMA, ENTRIES, REQUEST_ID, SEQUENCE, Entry
+from epochal.declarations.entry import ARGUMENTS, CALL_SCHEMA, ENTRIES, REQUEST_ID, SEQUENCE, Entry
 from epochal.errors import InvalidInput
 from epochal.state.json_form import from_json
 from epochal.state.table import Column

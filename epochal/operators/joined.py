@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from epochal.declarations.keys import check_input_names, key_columns
 from epochal.declarations.names import closest, listed
+from epochal.declarations.schemas import check_input_names, key_columns
 from epochal.errors import PipelineError
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.partial import PartialProcess
+from epochal.declarations.unkeyed import PartialProcess
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import author_object, declared_output
 from epochal.operators.distribution import Distribution, Input, Subtasks, sorted_by_subtask
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeAnswersOperator(Operator):
-    """Of an author's :class:`~epochal.declarations.partial.PartialProcess` that has ``merge``."""
+    """Of an author's :class:`~epochal.declarations.unkeyed.PartialProcess` that has ``merge``."""
 
     kind: ClassVar[str] = "merge_answers"
     name: str

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from epochal.declarations.feedback import HOP, HOP_COLUMN
 from epochal.declarations.keyed import KeyedProcess, has_timers
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.operators.contract import Operator, OperatorPlan

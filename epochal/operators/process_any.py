@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.keys import check_input_names
+from epochal.declarations.schemas import check_input_names
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.declarations.unkeyed import UnkeyedProcess

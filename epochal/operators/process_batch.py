@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from epochal.declarations.keyed import BatchFunction
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
 from epochal.operators.contract import Operator, OperatorPlan

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
-from epochal.declarations.keys import check_input_names, key_columns
+from epochal.declarations.keyed import BroadcastProcess, broadcast_states
+from epochal.declarations.schemas import check_input_names, key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import bind, declared_states
 from epochal.errors import PipelineError
@@ -50,7 +50,7 @@ _CARRIED = re.compile(r"_\d+_.*")
 
 @dataclass(frozen=True)
 class ProcessBroadcastOperator(Operator):
-    """An author's :class:`~epochal.declarations.broadcast.BroadcastProcess`.
+    """An author's :class:`~epochal.declarations.keyed.BroadcastProcess`.
 
     ``control_order``: the columns that the control rows are taken in the order of.
     """

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import check_input_names
-from epochal.declarations.partial import PartialProcess
+from epochal.declarations.schemas import carried_schema, check_input_names
 from epochal.declarations.sides import To, declared_sides
 from epochal.declarations.state import bind, declared_states
+from epochal.declarations.unkeyed import PartialProcess
 from epochal.errors import SchemaError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import (
@@ -54,7 +53,7 @@ REQUESTS, ROWS = 0, 1
 
 @dataclass(frozen=True)
 class ProcessPartialOperator(Operator):
-    """An author's :class:`~epochal.declarations.partial.PartialProcess`. ``has_requests``: they are its first input."""
+    """An author's :class:`~epochal.declarations.unkeyed.PartialProcess`. ``has_requests``: they are its first input."""
 
     kind: ClassVar[str] = "process_partial"
     name: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.entries import Entry
+from epochal.declarations.entry import Entry
 from epochal.operators.answers import answer_frame, answer_table
 from epochal.operators.entries import CallsOf
 from epochal.operators.program_streams import hash_of

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import StreamKind, only_append, upsert
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import key_columns
 from epochal.declarations.names import require_columns
+from epochal.declarations.schemas import carried_schema, key_columns
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan

@@ -17,8 +17,8 @@ from epochal.aggregates.kept_merges import merges_of
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 from epochal.declarations.expressions import Expression, to_column
-from epochal.declarations.keys import key_columns
-from epochal.declarations.windowing import Windowing
+from epochal.declarations.schemas import key_columns
+from epochal.declarations.windows import Windowing
 from epochal.errors import EpochalError
 from epochal.operators import panes
 from epochal.operators.aggregate import ROWS_THAT_STAY, check_aggregations, columns_of, costs

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
-from epochal.declarations.windowing import WINDOW_COLUMNS
+from epochal.declarations.windows import WINDOW_COLUMNS
 from epochal.operators.declared import spelled
 from epochal.operators.keyed_calls import KeyedCalls
 from epochal.operators.panes import WINDOW

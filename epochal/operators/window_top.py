@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import Accepted
-from epochal.declarations.keys import key_columns
-from epochal.declarations.windowing import WINDOW_COLUMNS, WINDOW_TIME
+from epochal.declarations.schemas import key_columns
+from epochal.declarations.windows import WINDOW_COLUMNS, WINDOW_TIME
 from epochal.operators import panes
 from epochal.operators.panes import WINDOW, check_names
 from epochal.operators.top import RANK, TAKES, ordered_by, ranked, row_columns

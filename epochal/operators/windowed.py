@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, APPEND, Accepted, StreamKind, upsert
 from epochal.declarations.expressions import Expression, column, sql, to_column
-from epochal.declarations.windowing import WINDOW_END, WINDOW_TIME, Windowing
+from epochal.declarations.windows import WINDOW_END, WINDOW_TIME, Windowing
 from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks

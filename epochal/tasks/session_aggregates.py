@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.contracts.conditions import BEGINNING, END
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.state.access import TableAccess
 from epochal.state.table import StateTable
 from epochal.tasks.calls import KEY_GROUP

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
-from epochal.declarations.windows import GridWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, Emit, GridWindows
 from epochal.state.decimals import KeyText
 from epochal.state.table import StateTable
 from epochal.state.watermarks import END

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.state.decimals import KeyText
 from epochal.state.lists import ELEMENT, LIST, elements, lengths
 from epochal.state.table import Column, StateTable

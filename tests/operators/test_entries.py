@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.entries import Entry, entry
+from epochal.declarations.entry import Entry, entry
 from epochal.operators.entries import CallsOf, EntrySource
 from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
 from epochal.service.domain.entries import declared_entries, schema_of

@@ -10,13 +10,13 @@ from typing import Any
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.operators.entries import EntrySource
-from epochal.pipeline.entries import entries_of
+from epochal.pipeline.entry_verbs import entries_of
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.local_engine.attempt import LocalAttempt
 from tests.kit.local_engine.engine import local_program

@@ -13,9 +13,8 @@ from epochal import functions as F
 from epochal.connectors import console, files, nexmark
 from epochal.errors import PipelineError
 from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
-from epochal.pipeline.event_times import time_graph
-from epochal.pipeline.partitions import partitions_in
-from epochal.pipeline.stream import Stream, operator_stream
+from epochal.pipeline.event_time import partitions_in, time_graph
+from epochal.pipeline.stream import Stream
 from epochal.state.watermarks import Declaration, TimedOperator
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ class Held(Operator):
 
 def held(name: str, *streams: Stream, **fields: Any) -> Stream:
     columns = tuple(stream.event_time or "" for stream in streams)
-    nodes = tuple(stream._node for stream in streams)
-    return operator_stream(streams[0]._builder, nodes, Held(name, columns, **fields))
+    return streams[0]._operator(Held(name, columns, **fields), *streams[1:])
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from epochal.contracts.stream_kind import CHANGES, Accepted, Kind, StreamKind, u
 from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.description import describe
-from epochal.pipeline.kinds import check_kinds, kinds_of, misfits
-from epochal.pipeline.verb_kinds import united
+from epochal.pipeline.kinds import check_kinds, kinds_of, misfits, united
 
 ROWS = {"origin": "id", "day": "id", "delay": "id"}
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.errors import IncompatibleState
 from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
 from epochal.programs.state import OVERFLOWED

@@ -13,7 +13,7 @@ from epochal.connectors import console, generator
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.interval_join import IntervalJoinOperator
 from epochal.pipeline.description import describe
-from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.event_time import time_graph
 from epochal.pipeline.kinds import check_kinds
 from epochal.state.evolution import compare
 from tests.unit.tasks.joined import TIMESTAMP, planned

@@ -12,8 +12,7 @@ import pytest
 
 from epochal.contracts.conditions import BEGINNING, END, Watermarks
 from epochal.declarations.intervals import HOUR, MINUTE
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import session
+from epochal.declarations.windows import session, windowing
 from epochal.operators.panes import WINDOW, session_tables
 from epochal.state.table import Column
 from epochal.tasks.session_aggregates import SESSION_END, SessionAggregateWork

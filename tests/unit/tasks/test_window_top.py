@@ -12,8 +12,16 @@ import pytest
 
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, SessionWindows, Windows, session, sliding, tumbling
+from epochal.declarations.windows import (
+    GridWindows,
+    SessionWindows,
+    Windowing,
+    Windows,
+    session,
+    sliding,
+    tumbling,
+    windowing,
+)
 from epochal.operators import panes
 from epochal.operators.panes import WINDOW
 from epochal.operators.top import RANK

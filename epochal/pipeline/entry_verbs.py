@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
-from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, kept_for
+from epochal.declarations.entry import ANSWERS, DAY, ENTRIES, Entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
 from epochal.operators.answers import Answering, AnswersOperator, Taken
 from epochal.operators.entries import CallsOf, EntrySource
 from epochal.operators.program_served import AnswersOf, CallsOfAll
-from epochal.pipeline import verb_kinds
-from epochal.pipeline.graph import Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
+from epochal.pipeline import kinds
+from epochal.pipeline.graph import Builder, Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream
-
-if TYPE_CHECKING:
-    from epochal.pipeline.pipeline import Builder
 
 
 def declare(builder: Builder, entry: Entry) -> Stream:
@@ -137,4 +133,4 @@ def _is_source(node: Node) -> bool:
 
 
 def _transform(builder: Builder, label: str, input: NodeId, function: CallsOf | Taken | Answering) -> NodeId:
-    return builder.add(lambda id: TransformNode(id, label, (input,), function, verb_kinds.kept))
+    return builder.add(lambda id: TransformNode(id, label, (input,), function, kinds.kept))
