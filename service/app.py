@@ -61,7 +61,6 @@ from epochal.service.api.webhooks import router as webhooks
 from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.commands.bundles.adoption import adopt_bundles
 from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,
@@ -71,9 +70,7 @@ from epochal.service.composition import (
 )
 from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
-from epochal.service.runtime.artifact_adoption import adopt_artifacts
 from epochal.service.runtime.disk_space import DiskSpace
-from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
 from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
@@ -208,9 +205,6 @@ def _prepare(control: ControlPlane) -> None:
         logger.warning(finding.sentence)
     migrate_database(control.database)
     claim_store(control.database, control.store)
-    bring_in_journal(control.settings.data / "events", control.database)
-    adopt_artifacts(control.settings.former_artifacts_directory, control.database, control.files)
-    adopt_bundles(control.settings, control.database, control.files)
     if control.settings.authentication:
         _seed_admin_token(control)
     for finding in reach_findings(control.database, control.node.node):

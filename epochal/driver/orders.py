@@ -3,14 +3,13 @@ spare driver is told before there is an application for it."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, Parameters
 
 SPARE = "--spare"
 """Last but one argument of a spare driver's command; the last is the file that says whose driver it has become."""
@@ -76,3 +75,12 @@ class SpareOrders(BaseModel):
     """As :class:`Configuration` has it."""
     executor_template: dict[str, Any] | None = None
     """As :class:`DriverOrders` has it."""
+
+
+class ExitCode(IntEnum):
+    """``FAILED`` was reported through ``finish`` where that was possible."""
+
+    FINISHED = 0
+    FAILED = 1
+    BAD_ORDERS = 2
+    FENCED = 3

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from epochal.background.worker import BackgroundWorker, Work
+from epochal.contracts.configuration import Configuration
 from epochal.engine import points
-from epochal.engine.background import Background, Work
-from epochal.engine.bases import PendingBases
 from epochal.engine.meter import Meter
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import (
@@ -55,7 +54,7 @@ class Compaction:
     position: Position
     bases: PendingBases
     current: CurrentProgram
-    background: Background | None = None
+    background: BackgroundWorker | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
     beside: RangeWriter | None = None
     clock: Callable[[], float] = time.monotonic

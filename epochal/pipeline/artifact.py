@@ -30,7 +30,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.declarations.names import closest, listed
 from epochal.errors import ArtifactError, EpochalError, ParameterError
 from epochal.pipeline.graph import Graph

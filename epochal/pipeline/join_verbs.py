@@ -14,12 +14,11 @@ from epochal.declarations.time_to_live import refuse_time_to_live
 from epochal.declarations.windows import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator
-from epochal.operators.interval_join import IntervalJoinKind, IntervalJoinOperator
-from epochal.operators.latest_join import LatestJoinOperator
-from epochal.operators.temporal_join import TemporalJoinKind, TemporalJoinOperator
+from epochal.operators.joins.interval_plan import IntervalJoinKind, IntervalJoinOperator
+from epochal.operators.joins.version_plan import LatestJoinOperator, TemporalJoinKind, TemporalJoinOperator
+from epochal.operators.joins.version_work import DELETED
 from epochal.pipeline.event_time_verbs import TimedRelation
 from epochal.pipeline.relation import StaticTable, key_columns
-from epochal.tasks.temporal_join import DELETED
 
 _DEFAULT_NAME: Final = "join"
 _BOUNDS: Final = (

@@ -14,15 +14,12 @@ from epochal.declarations.names import check_name, closest
 from epochal.declarations.time_to_live import check_clock_of_ttl, time_to_live
 from epochal.declarations.windows import WINDOW_COLUMNS, SessionWindows, Windowing, windowing
 from epochal.errors import PipelineError
-from epochal.operators.aggregate import AggregateOperator
-from epochal.operators.aggregate_changes import over_changes
-from epochal.operators.aggregate_ttl import with_time_to_live
+from epochal.operators.aggregate.changes_plan import over_changes
+from epochal.operators.aggregate.plan import AggregateOperator, with_time_to_live
 from epochal.operators.contract import Operator
-from epochal.operators.drop_duplicates import DropDuplicatesOperator
-from epochal.operators.session_aggregate import SessionAggregateOperator
-from epochal.operators.top import MOST, TopOperator
-from epochal.operators.window_aggregate import WindowAggregateOperator
-from epochal.operators.window_top import WindowTopOperator
+from epochal.operators.distinct.plan import DropDuplicatesOperator
+from epochal.operators.top.plan import MOST, TopOperator, WindowTopOperator
+from epochal.operators.windows.plan import SessionAggregateOperator, WindowAggregateOperator
 from epochal.pipeline.graph import Graph, NodeId
 from epochal.pipeline.kinds import kinds_of
 from epochal.state.expiry import Expiry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epochal.declarations.feedback import Feedback
 from epochal.errors import PipelineError
-from epochal.operators.feedback import Closing, WithinBound
+from epochal.operators.loops.plan import Closing, WithinBound
 from epochal.pipeline import kinds
 from epochal.pipeline.graph import Builder, CloseNode, EventTimeNode, FeedbackNode, Graph, NodeId, TransformNode
 from epochal.pipeline.stream import Stream

@@ -21,13 +21,10 @@ from epochal.declarations.state import declared_states
 from epochal.declarations.unkeyed import PartialProcess, UnkeyedProcess, check_partial, check_unkeyed
 from epochal.declarations.windows import Windowing
 from epochal.errors import PipelineError, SchemaError
-from epochal.operators.merge_answers import MergeAnswersOperator
-from epochal.operators.process import ProcessOperator
-from epochal.operators.process_any import ProcessAnyOperator
-from epochal.operators.process_batch import ProcessBatchOperator
-from epochal.operators.process_broadcast import ProcessBroadcastOperator
-from epochal.operators.process_partial import ProcessPartialOperator
-from epochal.operators.window_process import WindowProcessOperator
+from epochal.operators.process.broadcast_plan import ProcessBroadcastOperator
+from epochal.operators.process.partial_plan import MergeAnswersOperator, ProcessPartialOperator
+from epochal.operators.process.plan import ProcessAnyOperator, ProcessBatchOperator, ProcessOperator
+from epochal.operators.windows.process_plan import WindowProcessOperator
 
 Settings = Mapping[str, Any]
 

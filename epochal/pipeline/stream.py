@@ -19,8 +19,8 @@ from epochal.declarations.unkeyed import PartialProcess, UnkeyedProcess
 from epochal.declarations.windows import Emit, Windows
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator
-from epochal.operators.distinct import DistinctOperator
-from epochal.operators.standing_queries import standing_queries
+from epochal.operators.distinct.plan import DistinctOperator
+from epochal.operators.standing_queries.plan import standing_queries
 from epochal.pipeline import keyed_verbs, process_verbs
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import Builder, Graph, NodeId, OperatorNode, SideNode, SinkNode, counts_hops

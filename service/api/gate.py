@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from epochal.addresses import is_loopback
 from epochal.errors import EpochalError, Forbidden, OptionError
 from epochal.service.api.access import access_of, is_fenced_within
 from epochal.service.api.bodies import parse_large_bodies_in_threads
@@ -24,7 +25,6 @@ from epochal.service.api.parameters import check_parameters
 from epochal.service.api.problem_handlers import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
 from epochal.service.api.rates import rates_of
-from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator, bearer

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.errors import IncompatibleState
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (
@@ -109,7 +109,17 @@ def _new_version(
     session: Session, application: Application, sha256: str, parameters: Parameters, configuration: dict[str, Any]
 ) -> None:
     if session.get(Artifact, sha256) is None:
-        session.add(Artifact(sha256=sha256, filename="standalone", bytes=0, created_at=now(), created_by=_OWNER))
+        moment = now()
+        session.add(
+            Artifact(
+                sha256=sha256,
+                filename="standalone",
+                bytes=0,
+                created_at=moment,
+                created_by=_OWNER,
+                uploaded_at=moment,
+            )
+        )
         session.flush()
     exists = select(Version.number).where(Version.application == application.id).limit(1)
     number = 1

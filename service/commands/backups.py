@@ -32,7 +32,7 @@ from epochal.snapshots.backup_format import (
     check_apart,
     problems_of,
 )
-from epochal.snapshots.backup_pruning import Pruning, plan_pruning, prune
+from epochal.snapshots.backup_maintenance import Pruning, plan_pruning, prune
 from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
@@ -145,13 +145,9 @@ class BackupService:
         copied = copy_all(
             self._store, backups.files, files, _known(backups, files, claim.progress), claim.progress, B2_COPIED
         )
-        elsewhere = [
-            f"The code {sha256} is not in the store, but in the data folder of some control plane: start that one once."
-            for sha256 in described.elsewhere
-        ]
         return Copied(
             files=tuple(sorted(copied.files)),
-            problems=(*problems, *elsewhere, *copied.problems),
+            problems=(*problems, *copied.problems),
             copied=copied.copied,
             copied_bytes=copied.copied_bytes,
         )

@@ -13,7 +13,7 @@ from epochal.aggregates.kept_merges import merges_of
 from epochal.cli.main import main
 from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
 from epochal.declarations.windows import GridWindows, windowing
-from epochal.operators.panes import pane_table
+from epochal.operators.windows.panes import pane_table
 from epochal.state.table import Quotient, StateKind, StateTable
 from epochal.wire.state import ARROW_STREAM
 from tests.service.lookups import StateDriver, refused, table

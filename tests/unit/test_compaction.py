@@ -16,26 +16,25 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
-from epochal.engine.background import Background
-from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
-from epochal.engine.position import Position
-from epochal.engine.settings import Configuration
-from epochal.engine.spark_runner import limited
+from epochal.engine.position import PendingBases, Position
+from epochal.engine.session import limited
 from epochal.errors import EpochTimeout, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.snapshots import compaction as compaction_module
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import CompactionPolicy, compact, jobs_of, ranges_of
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
@@ -173,7 +172,7 @@ def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
-    background = Background("compaction")
+    background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -201,7 +200,7 @@ def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> 
 
 
 def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
-    background = Background("compaction")
+    background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     stopping = threading.Thread(target=compaction.finish)
 

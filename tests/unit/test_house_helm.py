@@ -155,7 +155,7 @@ def test_arguments_are_options_that_the_command_has(name: str) -> None:
 
 
 def test_variables_are_those_of_the_documentation() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text() + (ROOT / "docs" / "kubernetes.md").read_text()
+    page = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "settings", "kubernetes"))
     found = {name for file in VALUES for each in pods(rendered(file)) for name in each.environment}
     assert {name for name in found if name.startswith("EPOCHAL_") and f"`{name}`" not in page} == set()
 
@@ -248,7 +248,7 @@ def test_what_the_launcher_is_told_is_what_it_reads() -> None:
 def test_drivers_may_do_what_spark_needs_and_no_more() -> None:
     role = named(rendered("kubernetes"), "Role", "epochal-driver")
     (rule,) = role["rules"]
-    rights = pytest.importorskip("epochal.driver.rights")
+    rights = pytest.importorskip("epochal.driver.pod")
     assert sorted(rule["verbs"]) == sorted(rights.NEEDED)
 
 

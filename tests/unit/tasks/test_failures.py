@@ -19,7 +19,7 @@ from epochal.declarations.author_classes import Context
 from epochal.declarations.keyed import KeyedProcess
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochAborted, EpochTimeout, FileCorrupt, MalformedRecord
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 from epochal.tasks.reporting import MARKER, Reporting
 

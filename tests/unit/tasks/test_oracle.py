@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epochal.declarations.author_classes import Context
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="k", type="string"), Column(name="day", type="int"))
