@@ -292,7 +292,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
 
 
 def test_over_updates_is_no_column() -> None:
-    with pytest.raises(PipelineError, match="over_updates is True or False"):
+    with pytest.raises(PipelineError, match="over_updates must be True or False"):
         built(lambda s, a, t: s.key_by("origin").aggregate("h", over_updates="count(*)"))  # type: ignore[arg-type]
 
 

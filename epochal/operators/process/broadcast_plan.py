@@ -31,7 +31,7 @@ _CARRIED = re.compile(r"_\d+_.*")
 
 @dataclass(frozen=True)
 class ProcessBroadcastOperator(Operator):
-    """An author's :class:`~epochal.declarations.broadcast.BroadcastProcess`.
+    """An author's :class:`~epochal.declarations.keyed.BroadcastProcess`.
 
     ``control_order``: the columns that the control rows are taken in the order of.
     """

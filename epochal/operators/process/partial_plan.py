@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessPartialOperator(Operator):
-    """An author's :class:`~epochal.declarations.partial.PartialProcess`. ``has_requests``: they are its first input."""
+    """An author's :class:`~epochal.declarations.unkeyed.PartialProcess`. ``has_requests``: they are its first input."""
 
     kind: ClassVar[str] = "process_partial"
     name: str
@@ -120,7 +120,7 @@ class ProcessPartialPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class MergeAnswersOperator(Operator):
-    """Of an author's :class:`~epochal.declarations.partial.PartialProcess` that has ``merge``."""
+    """Of an author's :class:`~epochal.declarations.unkeyed.PartialProcess` that has ``merge``."""
 
     kind: ClassVar[str] = "merge_answers"
     name: str
