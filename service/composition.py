@@ -204,7 +204,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builds in subprocesses, as ``user``."""
-    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers)
+    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0)
 
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
@@ -230,7 +230,7 @@ def threaded_supervisor(
     launcher = kind.of(settings)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    spares = settings.warm_drivers if settings.kubernetes is None else settings.kubernetes.spare_drivers
+    spares = settings.warm_drivers or 0 if settings.kubernetes is None else settings.kubernetes.spare_drivers
     if spares:
         launcher.keep_spares(spares, settings.spares_directory)
         launcher.keep_spares_while(lambda: leadership.leading() is not None)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Failure, ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, SnapshotExpired

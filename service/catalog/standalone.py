@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.errors import IncompatibleState
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (

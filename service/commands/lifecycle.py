@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED
 from epochal.contracts.backend import names_place
+from epochal.contracts.configuration import NOTHING_ACCEPTED
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
 from epochal.service.catalog.announcements import announce_execution, announce_operation

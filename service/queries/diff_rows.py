@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from epochal.service.queries.state.rows import key_object, value_object
 from epochal.snapshots.difference import TableDifference
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.wire.history import DiffRow
 

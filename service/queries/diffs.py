@@ -18,10 +18,10 @@ from epochal.service.domain.ports import Making, Snapshots
 from epochal.service.queries.diff_rows import rows_of
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
-from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.lineage import Route, find_route
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import Route, find_route
+from epochal.snapshots.row_groups import SizedCache
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.history import (
     Between,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KEPT_BYTES = 256 << 20
-_kept: KeptInMemory[TableDifference] = KeptInMemory(_KEPT_BYTES)
+_kept: SizedCache[TableDifference] = SizedCache(_KEPT_BYTES)
 """Differences by the manifests' checksums: the next page needs the same one."""
 
 

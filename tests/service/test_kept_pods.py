@@ -377,7 +377,7 @@ def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: Kubernet
 
 
 def _configuration() -> Any:
-    from epochal.engine.settings import Configuration
+    from epochal.contracts.configuration import Configuration
 
     return Configuration()
 

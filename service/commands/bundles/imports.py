@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.conditions import drained
+from epochal.contracts.configuration import Acceptance
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository

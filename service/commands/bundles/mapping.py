@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from epochal.contracts.backend import names_place
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.errors import InvalidInput
 from epochal.pipeline.description import GraphDescription
 from epochal.wire.bundles import ImportApplication, SinkMove, SourcePosition

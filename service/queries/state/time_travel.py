@@ -14,7 +14,8 @@ from epochal.service.queries.state.readers import Reader, Scanned, Section
 from epochal.service.runtime.replicas.replica import Found
 from epochal.snapshots.reader import Row, SnapshotReader
 from epochal.snapshots.scan import scan
-from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 

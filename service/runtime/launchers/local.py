@@ -16,9 +16,9 @@ from typing import Self
 from uuid import uuid4
 
 from epochal import faults
+from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import SPARE, DriverOrders
 from epochal.engine import class_archive
-from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
 from epochal.secrets import VARIABLES

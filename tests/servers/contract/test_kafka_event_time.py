@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
+from tests.kit.servers.contract.test_kafka_source import send
 
 from epochal import Pipeline, tumbling
 from epochal.connectors import console, dbms, files, kafka
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.snapshots.manifest import Manifest
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.servers.kafka import KafkaServer
 from tests.kit.delaying import delayed
-from tests.servers.contract.test_kafka_source import send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

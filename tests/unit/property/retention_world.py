@@ -14,9 +14,8 @@ from uuid import uuid4
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import Compaction
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt

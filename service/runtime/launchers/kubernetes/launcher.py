@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from epochal import faults
+from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import DriverOrders
-from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
