@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.epoch import State
 from epochal.service.catalog.models import Application, Branch, Epoch
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 
 
 def heads(session: Session, application: str | None = None) -> Sequence[ApplicationHead]:

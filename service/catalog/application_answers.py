@@ -14,8 +14,8 @@ from epochal.service.catalog.models import Application, Attempt, Branch, Executi
 from epochal.service.catalog.records import failure_of, is_drained, key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
-from epochal.service.domain.supervision.failures import permanent
-from epochal.service.domain.supervision.restarts import next_attempt_at
+from epochal.service.domain.failures import permanent
+from epochal.service.domain.supervision import next_attempt_at
 from epochal.wire.applications import ApplicationAnswer, ApplicationState, Head, ImportOrigin, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.projects import local_name, project_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import CatalogUnavailable
-from epochal.service.catalog import turns as turns_module
+from epochal.service.catalog import sqlite_write_queue as turns_module
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import AuditEntry
-from epochal.service.catalog.turns import WriteTurns, turns_of
+from epochal.service.catalog.sqlite_write_queue import WriteTurns, turns_of
 from epochal.service.catalog.types import now
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 from sqlalchemy import BigInteger, ColumnElement, String, column, func, select, values
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import ShownWatermarks
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
-from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, Version
-from epochal.service.domain.causes import OTHER
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, LeftOut, Operation, Version
+from epochal.service.domain.failures import OTHER
 
 SUMS = (
     "committed_epochs",
@@ -153,3 +156,120 @@ def by_cause(causes: Mapping[str, int], total: int) -> Mapping[str, int]:
     counted = dict(causes)
     counted[OTHER] = counted.get(OTHER, 0) + max(0, total - sum(causes.values()))
     return counted
+
+
+OVERLAP = timedelta(seconds=60)
+"""An operation may be seen so long after it says that it has ended: transactions take time, and clocks differ."""
+
+
+@dataclass
+class Collected:
+    """What collections have deleted, and when the latest one ended."""
+
+    files: int = 0
+    bytes: int = 0
+    at: datetime | None = None
+
+
+class EndedOperations:
+    """Not thread-safe. ``ended``: by kind and state."""
+
+    def __init__(self) -> None:
+        self.ended: Counter[tuple[str, str]] = Counter()
+        self.collected = Collected()
+        self._since: datetime | None = None
+        self._seen: dict[str, datetime] = {}
+
+    def read(self, session: Session, moment: datetime) -> None:
+        """Count those that have ended since the last call; at the first call, which are there already."""
+        first = self._since is None
+        since = (self._since or moment) - OVERLAP
+        columns = Operation.id, Operation.kind, Operation.state, Operation.finished_at, Operation.result
+        for id, kind, state, finished_at, result in session.execute(
+            select(*columns).where(Operation.finished_at > since).order_by(Operation.finished_at)
+        ):
+            if id in self._seen or finished_at is None:
+                continue
+            self._seen[id] = finished_at
+            if not first:
+                self._count(kind, state, finished_at, result)
+        self._since = moment
+        self._seen = {id: at for id, at in self._seen.items() if at > moment - 2 * OVERLAP}
+
+    def _count(self, kind: str, state: str, at: datetime, result: Mapping[str, object] | None) -> None:
+        self.ended[kind, state] += 1
+        if kind == "collect" and state == "succeeded":
+            deleted = (result or {}).get("deleted")
+            if isinstance(deleted, Mapping):
+                self.collected.files += int(deleted.get("files", 0))
+                self.collected.bytes += int(deleted.get("bytes", 0))
+            self.collected.at = at
+
+
+def running_operations(session: Session) -> Mapping[str, int]:
+    """By kind."""
+    running = select(Operation.kind, func.count()).where(Operation.finished_at.is_(None)).group_by(Operation.kind)
+    return {row[0]: row[1] for row in session.execute(running)}
+
+
+_APPLICATION_STATES = ("created", "starting", "running", "stopping", "stopped", "failed")
+
+
+class CountRepository:
+    """Every state is there, also with none in it: a series that is missing looks like one that is broken."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def applications(self) -> Mapping[str, int]:
+        return {**dict.fromkeys(_APPLICATION_STATES, 0), **ApplicationRepository(self._session).count_by_state()}
+
+    def epochs(self) -> Mapping[str, int]:
+        """Read from counters and from an index, by branch: history is never counted again."""
+        counted = {
+            State.STARTED: _unfinished(State.STARTED),
+            State.PREPARED: _unfinished(State.PREPARED),
+            State.COMMITTED: Branch.committed_epochs,
+            State.ABORTED: Branch.aborted_epochs,
+        }
+        row = self._session.execute(select(*(func.coalesce(func.sum(counted[state]), 0) for state in State))).one()
+        return {state.value: int(count) for state, count in zip(State, row, strict=True)}
+
+    def left_out(self) -> Iterator[tuple[str, str, str, int]]:
+        """Application, kind, place and how many, of all that an application ever committed, on whatever branch.
+
+        A place that left nothing out is there with 0."""
+        totals = (
+            select(Application.name, LeftOut.kind, LeftOut.place, func.sum(LeftOut.total))
+            .join(Branch, Branch.id == LeftOut.branch)
+            .join(Application, Application.id == Branch.application)
+            .where(Application.deleted_at.is_(None))
+            .group_by(Application.name, LeftOut.kind, LeftOut.place)
+        )
+        found = {(name, kind, place): 0 for name, place, _ in self._marks() for kind in ("late", "rejected")}
+        for name, kind, place, total in self._session.execute(totals):
+            found[name, kind, place] = int(total)
+        for key, total in found.items():
+            yield *key, total
+
+    def watermarks(self) -> Iterator[tuple[str, str, datetime]]:
+        """Application, place and ``fire`` of the heads; not of places that know none, or have ended."""
+        for name, place, marks in self._marks():
+            if marks.fire is not None:
+                yield name, place, marks.fire
+
+    def _marks(self) -> Iterator[tuple[str, str, ShownWatermarks]]:
+        heads = (
+            select(Application.name, Epoch.watermarks)
+            .join(Branch, Branch.id == Application.branch)
+            .join(Epoch, (Epoch.branch == Branch.head_branch) & (Epoch.epoch == Branch.head_epoch))
+            .where(Application.deleted_at.is_(None))
+        )
+        for name, watermarks in self._session.execute(heads):
+            for place, said in (watermarks or {}).items():
+                yield name, place, ShownWatermarks.model_validate(said)
+
+
+def _unfinished(state: State) -> ColumnElement[int]:
+    found = select(func.count()).where(Epoch.branch == Branch.id, Epoch.state == state.value)
+    return found.correlate(Branch).scalar_subquery()

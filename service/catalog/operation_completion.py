@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, EpochalError, NameTaken
-from epochal.service.catalog.announcements import announce_execution, announce_operation, announce_savepoint
+from epochal.service.catalog.events import announce_execution, announce_operation, announce_savepoint
 from epochal.service.catalog.executions import ENDED, begin_execution
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import (

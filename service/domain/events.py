@@ -1,10 +1,32 @@
-"""What a hint says: which kinds of things have changed, so that nobody looks for what has not."""
+"""Events of the control plane, the topics of hints about them, and calls of entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
-from epochal.service.domain.ports import ControlEvent
+EventKind = Literal["epoch", "execution", "savepoint", "operation"]
+
+
+@dataclass(frozen=True)
+class ControlEvent:
+    """Something has changed. ``data`` is JSON and repeats ``application``, ``None`` where none is concerned (yet)."""
+
+    kind: EventKind
+    application: str | None
+    data: dict[str, Any]
+    at: datetime
+
+
+class TakenCall(NamedTuple):
+    """A call in the inbox. ``new``: it came just now."""
+
+    number: int
+    entry: str
+    new: bool
+
 
 Topics = frozenset[str]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from epochal.contracts.catalog import Failure
-from epochal.service.domain.ports import SupervisedAttempt, SupervisedExecution
-from epochal.service.domain.supervision.failures import permanent
-from epochal.service.domain.supervision.restarts import next_attempt_at
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.executions import SupervisedAttempt, SupervisedExecution
+from epochal.service.domain.failures import permanent
+from epochal.wire.configuration import RestartStrategy
 
 
 class Process(Enum):
@@ -131,3 +133,38 @@ def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now:
     if due is None:
         return EndExecution(failed=True, failure=last.failure)
     return Launch() if now >= due else Wait((due - now).total_seconds())
+
+
+def recent_failures(ended: Sequence[datetime], strategy: RestartStrategy, now: datetime) -> int:
+    """How many attempts have ended within the window; ``ended``: when each of them did."""
+    return sum(moment > now - timedelta(seconds=strategy.window_seconds) for moment in ended)
+
+
+def next_attempt_at(ended: Sequence[datetime], strategy: RestartStrategy, now: datetime) -> datetime | None:
+    """When the next attempt begins after the last one ended; ``None``: there will be none."""
+    recent = recent_failures(ended, strategy, now)
+    if recent > strategy.max_restarts:
+        return None
+    pause = min(strategy.backoff_seconds * 2 ** max(0, recent - 1), strategy.backoff_limit_seconds)
+    return ended[-1] + timedelta(seconds=pause)
+
+
+class SupervisionSettings(BaseModel):
+    """Times in seconds.
+
+    ``lease``: a driver that was not heard for so long is lost. ``start``: so long a new driver may take to be heard
+    first. ``stop``: so long a driver may take to stop before it is killed. ``round``: pause between two looks at
+    everything; ``sweep``: between two looks at what is left on this machine of attempts that are over; ``grace``: so
+    long the process of an attempt that has ended by itself may take to end, too. ``kill_lost_drivers``: switched off
+    only by tests that want a lost driver to come back as a zombie.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lease_seconds: float = Field(default=10.0, gt=0)
+    start_seconds: float = Field(default=90.0, gt=0)
+    stop_seconds: float = Field(default=120.0, gt=0)
+    round_seconds: float = Field(default=0.5, gt=0)
+    sweep_seconds: float = Field(default=5.0, gt=0)
+    grace_seconds: float = Field(default=30.0, ge=0)
+    kill_lost_drivers: bool = True

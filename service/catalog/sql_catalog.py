@@ -25,14 +25,14 @@ from epochal.contracts.identity import EpochKey
 from epochal.contracts.measurements import DriverReport
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, Fenced, NotFound
-from epochal.service.catalog import models, outcomes, writes
-from epochal.service.catalog.announcements import announce_epoch, announce_execution
+from epochal.service.catalog import models, operation_completion, writes
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.driver_reports import keep_report
+from epochal.service.catalog.events import announce_epoch, announce_execution
 from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
-from epochal.service.catalog.succession import begun_with, succession_of
+from epochal.service.catalog.rollbacks import begun_with, succession_of
 from epochal.service.catalog.types import database_now, now
 from epochal.standing_queries.command_results import CHANGE, outcomes_of
 
@@ -61,7 +61,7 @@ class SqlCatalog(Catalog):
             attempt.begun_at = attempt.begun_at or now()
             branch = session.get_one(models.Branch, self._branch)
             head = head_of(branch)
-            outcomes.reconfigurations_lost(session, self._row(session), self._attempt)
+            operation_completion.reconfigurations_lost(session, self._row(session), self._attempt)
             return RecoveryPoint(
                 application=self._application,
                 branch=branch.id,
@@ -101,7 +101,7 @@ class SqlCatalog(Catalog):
         if answered:
             execution = self._row(session)
             for number in answered:
-                outcomes.directive_done(session, execution, pending[number], head, commands[number])
+                operation_completion.directive_done(session, execution, pending[number], head, commands[number])
 
     def commit_epoch(self, epoch: int) -> None:
         with self._transition(writes.COMMIT_EPOCH) as (_, writer):
@@ -132,7 +132,7 @@ class SqlCatalog(Catalog):
             execution.state = "running"
             session.get_one(models.Application, execution.application).updated_at = now()
             announce_execution(session, self._application, execution)
-        outcomes.driver_runs(session, execution)
+        operation_completion.driver_runs(session, execution)
 
     def replace_driver(self, status: DriverStatus, version: str) -> None:
         """The driver, of software ``version``, is too far from this control plane to be served for long: it stops at an
@@ -142,7 +142,7 @@ class SqlCatalog(Catalog):
             return
         with self._writing(writes.HEARTBEAT) as session:
             self._writer(session).own()
-            outcomes.driver_replaced(session, self._row(session), version)
+            operation_completion.driver_replaced(session, self._row(session), version)
 
     def report(self, report: DriverReport) -> None:
         with self._database.writing() as session:
@@ -155,7 +155,7 @@ class SqlCatalog(Catalog):
             if row is None or row.execution != self._execution:
                 raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
             if row.completed_at is None:
-                outcomes.directive_done(session, self._row(session), row, head, failure)
+                operation_completion.directive_done(session, self._row(session), row, head, failure)
 
     def finish(self, failure: Failure | None) -> None:
         with self._writing(writes.FINISH_ATTEMPT) as session:
@@ -170,7 +170,7 @@ class SqlCatalog(Catalog):
             writer.own()
             end_attempt(session, execution, self._attempt, "ended" if failure is None else "failed", failure)
             if failure is None:
-                outcomes.execution_over(session, execution, "stopped", None)
+                operation_completion.execution_over(session, execution, "stopped", None)
             else:
                 announce_execution(session, self._application, execution)
 

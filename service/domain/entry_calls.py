@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from epochal.errors import InvalidArguments, InvalidInput
-from epochal.service.domain.calls import TakenCall
+from epochal.service.domain.events import TakenCall
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
 from epochal.state.type_names import nested_type

@@ -11,7 +11,7 @@ from epochal.errors import NotFound
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Execution, Version
-from epochal.service.domain.entries import DeclaredEntry, declared_entries
+from epochal.service.domain.entry_calls import DeclaredEntry, declared_entries
 
 _KEPT = 1_000
 

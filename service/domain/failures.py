@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import signal
+from typing import Final
 
 from epochal.contracts.catalog import Failure
 from epochal.driver.orders import ExitCode
 from epochal.errors import (
+    AuthorError,
     CatalogWentBack,
+    ComputationFailed,
     EnvironmentProblem,
     EpochalError,
+    EpochTimeout,
     FileCorrupt,
     FileMissing,
+    HandlesIncomplete,
+    InvalidInput,
+    MalformedRecord,
     NewerFormat,
+    SinkError,
+    SnapshotError,
+    SourceError,
+    SparkLost,
+    StorageFull,
     error_class,
     fails_again,
 )
@@ -87,3 +99,32 @@ def _on(host: str) -> str:
 
 def _end_of_log(last_words: str) -> str:
     return f" The end of its log:\n{last_words}" if last_words else " Its log is empty."
+
+
+_CAUSES: Final[tuple[tuple[type[EpochalError], str], ...]] = (
+    (AuthorError, "author"),
+    (ComputationFailed, "computation"),
+    (MalformedRecord, "malformed"),
+    (SourceError, "source"),
+    (SinkError, "sink"),
+    (StorageFull, "storage"),
+    (SnapshotError, "storage"),
+    (EpochTimeout, "timeout"),
+    (HandlesIncomplete, "handles"),
+    (SparkLost, "spark"),
+    (InvalidInput, "invalid"),
+)
+OTHER: Final = "other"
+LOST: Final = "attempt-lost"
+"""The attempt ended before the epoch was decided; its successor aborts it."""
+CAUSES: Final = (*dict.fromkeys(cause for _, cause in _CAUSES), LOST, OTHER)
+
+
+def cause_of(type: str) -> str:
+    """One of ``CAUSES``, for the type of an epoch's failure."""
+    if type == LOST:
+        return LOST
+    kind = error_class(type)
+    if kind is None:
+        return OTHER
+    return next((cause for base, cause in _CAUSES if issubclass(kind, base)), OTHER)
