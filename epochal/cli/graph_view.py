@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from epochal.cli import formatting
-from epochal.declarations.entries import ENTRIES
+from epochal.declarations.entry import ENTRIES
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.state.table import Column, StateTable
 

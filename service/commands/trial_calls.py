@@ -9,7 +9,7 @@ from itertools import islice
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.inbox import CallBatch
 from epochal.contracts.source import Slice
-from epochal.declarations.entries import ENTRIES
+from epochal.declarations.entry import ENTRIES
 from epochal.errors import InvalidInput
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.inboxes import InboxRepository, inbox_of_branch
