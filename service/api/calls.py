@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from epochal.errors import InboxFull, InvalidArguments, OutcomeUnknown, RequestIdReused
 from epochal.service.api.access import by_request_id, requires, unmetered
-from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
-from epochal.service.api.paging import Paging
+from epochal.service.api.openapi import answers
+from epochal.service.api.parameters import Paging
 from epochal.service.domain.entries import TakenCalls
 from epochal.service.domain.pages import cut
-from epochal.service.queries.entries import FoundAnswers
+from epochal.service.queries.calls import FoundAnswers
 from epochal.wire.bodies import Page
 from epochal.wire.entries import (
     DEFAULT_WAIT_SECONDS,

@@ -10,12 +10,11 @@ from fastapi import APIRouter, status
 from epochal.contracts.catalog import QueryCommandKind
 from epochal.errors import Conflict, InvalidInput, OptionError, QueryRefused
 from epochal.service.api.access import requires
-from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
-from epochal.service.api.histories import Scanning
-from epochal.service.api.paging import Paging
-from epochal.service.api.reading import LOOKUP, Reading
+from epochal.service.api.openapi import FILES, answers
+from epochal.service.api.parameters import LOOKUP, Paging, Reading
+from epochal.service.api.state import Scanning
 from epochal.wire.histories import ScannedRow
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import FullName

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 from epochal.contracts.identity import EpochKey
-from epochal.errors import NameTaken, NotFound
+from epochal.errors import Conflict, NameTaken, NotFound
+from epochal.service.catalog import outcomes
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
+from epochal.service.catalog.announcements import announce_operation, announce_savepoint
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.holding import hold
 from epochal.service.catalog.models import Application
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.commands.applications import Lifecycle
 from epochal.wire.annotations import (
     CreatePin,
     CreateTag,
@@ -16,6 +22,8 @@ from epochal.wire.annotations import (
     TagAnswer,
     WriteMessage,
 )
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.savepoints import CreateSavepoint
 
 
 class AnnotationService:
@@ -79,3 +87,39 @@ class AnnotationService:
 
 def _retained(session: Session, application: Application, epoch: int) -> EpochKey:
     return SnapshotRepository(session).resolve(application, epoch, None).key
+
+
+class SavepointService:
+    def __init__(self, database: Database, lifecycle: Lifecycle) -> None:
+        self._database = database
+        self._lifecycle = lifecycle
+
+    def create(self, application: str, request: CreateSavepoint, by: str) -> OperationAnswer:
+        """Raises ``NameTaken``, ``Conflict`` when the application is stopping."""
+        with self._database.writing() as session:
+            applications, operations = ApplicationRepository(session), OperationRepository(session)
+            row = applications.locked(application)
+            SavepointRepository(session).check_free(row, request.name)
+            execution = applications.execution(row)
+            arguments = {"savepoint": request.name, "message": request.message}
+            if execution is None or execution.state in ENDED:
+                operation = operations.add("savepoint", row, None, arguments, by)
+                outcomes.savepoint_of_head(session, row, operation)
+            elif execution.state == "stopping":
+                raise Conflict(f"Application {application!r} is stopping; make the savepoint when it has stopped.")
+            else:
+                operation = operations.add("savepoint", row, execution, arguments, by, "waiting for the driver")
+                operations.direct(execution, operation, "savepoint", {"name": request.name})
+                announce_operation(session, application, operation)
+            answer = operation_answer(operation, application)
+            waiting = operation.execution
+        self._lifecycle.wake(waiting)
+        return answer
+
+    def delete(self, application: str, name: str) -> None:
+        """Its snapshot is then kept only as long as others of its age."""
+        with self._database.writing() as session:
+            repository = SavepointRepository(session)
+            savepoint = repository.get(ApplicationRepository(session).named(application), name)
+            repository.delete(savepoint)
+            announce_savepoint(session, application, savepoint.row, deleted=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -21,10 +22,10 @@ from epochal.errors import (
     TooManyRequests,
     Unauthenticated,
 )
+from epochal.secrets import redact
 from epochal.service.api.bodies import BodyRefused
-from epochal.service.api.problem_answer import problem_answer
 from epochal.service.api.project_paths import called_path
-from epochal.wire.problems import PREFIX, FieldError, Problem, problem_of, status_of
+from epochal.wire.problems import MEDIA_TYPE, PREFIX, FieldError, Problem, problem_of, status_of
 
 logger = logging.getLogger("epochal.requests")
 
@@ -106,3 +107,9 @@ def _field(item: Any) -> FieldError:
 
 def _context(request: Request) -> dict[str, str]:
     return {"instance": called_path(request.scope), "request": request.state.request_id}
+
+
+def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    shown = {"detail": redact(problem.detail), "instance": problem.instance and redact(problem.instance)}
+    body = problem.model_copy(update=shown).model_dump_json(exclude_none=True)
+    return Response(body, status_code=problem.status, media_type=MEDIA_TYPE, headers=dict(headers or {}))

@@ -22,7 +22,7 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.query_commands import QueryCommandRepository
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.applications import Lifecycle
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.standing_queries import StandingQueriesInForce, found_in
 from epochal.standing.active import StandingQuery
