@@ -57,11 +57,12 @@ availability: $(READY) ## Histories of three control planes, killed, paused and 
 mutants: $(READY) ## Deliberately wrong protocols, each of which the tests have to notice (a run of pytest for each)
 	@$(BIN)/python -m tests.mutants
 
-lint: $(READY) ## Style, formatting, types, and who may import whom
+lint: $(READY) ## Style, formatting, types, import contracts, phrases
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.phrases
 
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .

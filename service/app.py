@@ -61,7 +61,7 @@ from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
-from epochal.wire.pods import LARGEST_ANSWER, takes_answer
+from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
-from epochal.wire.pods import LARGEST_ANSWER, takes_answer
+from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
 
 KEEP_ALIVE_SECONDS = 30
 """Longer than drivers pause between two calls."""

@@ -60,7 +60,7 @@ from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.standing_queries import StandingQueriesInForce
 from epochal.service.runtime.undumpable import close_process
 from epochal.snapshots.lineage_bounds import LineageStore
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 log = logging.getLogger("epochal.query")
 

@@ -20,7 +20,7 @@ from epochal.client import Client, Epoch
 from epochal.client.application import ApplicationHandle
 from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
-from epochal.wire.executions import AttemptAnswer
+from epochal.wire.applications import AttemptAnswer
 
 TURNS = 1
 """A turn waits for several minutes until drivers are warm: --rounds asks for more."""

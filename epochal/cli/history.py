@@ -19,7 +19,7 @@ from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client import Epoch
 from epochal.contracts.conditions import Trigger
-from epochal.wire.epochs import FoldedRange
+from epochal.wire.snapshots import FoldedRange
 
 app = typer.Typer()
 

@@ -13,8 +13,7 @@ from epochal.cli.listing import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.session import connected
 from epochal.client.models import Token
-from epochal.wire.roles import Role
-from epochal.wire.scopes import Scope
+from epochal.wire.tokens import Role, Scope
 
 app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from epochal.client.models import DiffRow, Epoch, Execution, Lineage, Operation,
 from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
-from epochal.wire.epochs import FoldedRange
+from epochal.wire.snapshots import FoldedRange
 
 # Where the epochs between two snapshots have expired, whole states are compared.
 DIFF_SECONDS = 300.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from epochal.driver.orders import FETCH, SPARE, SPARE_POD
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 
 
 def _main() -> int:

@@ -38,7 +38,8 @@ from epochal.driver.decided import Decided
 from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogFull, CatalogUnavailable, Conflict, NotFound, OutcomeUnknown
 from epochal.wire.bodies import Model, UnreadableAnswer, read
-from epochal.wire.driver import (
+from epochal.wire.http import ControlPlanes, HttpCalls, Outcome
+from epochal.wire.internal_api import (
     CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL,
@@ -54,7 +55,6 @@ from epochal.wire.driver import (
     ReadDirectives,
     UnknownDirective,
 )
-from epochal.wire.http import ControlPlanes, HttpCalls, Outcome
 from epochal.wire.problems import error_by_name, problem_in, slug_of
 
 log = logging.getLogger("epochal.driver")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.errors import EpochalError
-from epochal.wire.driver import CALLS_AT_ONCE
+from epochal.wire.internal_api import CALLS_AT_ONCE
 
 log = logging.getLogger("epochal.driver")
 

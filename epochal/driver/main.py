@@ -33,7 +33,7 @@ from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
 from epochal.pipeline.graph import Graph
 from epochal.wire.bodies import UnreadableAnswer
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 
 log = logging.getLogger("epochal.driver")
 

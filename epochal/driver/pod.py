@@ -20,8 +20,7 @@ from epochal.driver.orders import (
 )
 from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
-from epochal.wire.driver import new_driver_token
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode, new_driver_token
 
 log = logging.getLogger("epochal.driver")
 

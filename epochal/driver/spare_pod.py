@@ -24,7 +24,7 @@ from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, 
 from epochal.driver.pod import fetched_orders, spark_in_this_pod
 from epochal.driver.spare import ORPHAN_SECONDS, STARTED, Warm
 from epochal.errors import EnvironmentProblem
-from epochal.wire.pods import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
+from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 from epochal.wire.trust import trusted
 
 log = logging.getLogger("epochal.driver")

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.catalog import Failure
+from epochal.contracts.catalog import Failure, OpenTransaction
+from epochal.contracts.measurements import OperatorLoad
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
-from epochal.wire.states import ApplicationState
+
+ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
+
+
+ApplicationState = Literal["created", "starting", "running", "stopping", "stopped", "failed"]
+
+
+AttemptState = Literal["running", "ended", "lost", "failed"]
+
 
 AvailableNow = Annotated[
     bool,
@@ -147,3 +156,65 @@ class ApplicationAnswer(Answer):
     restarts: Restarts | None = Field(description="Unset unless attempts have failed lately.")
     created_at: datetime
     updated_at: datetime
+
+
+class StatusAnswer(Answer):
+    """What the driver last said of itself. ``detail`` is for people; ``transactions`` wait for their sinks' commit."""
+
+    phase: Open[Literal["starting", "recovering", "running", "waiting", "stopping", "stopped", "failed"]]
+    detail: str | None = None
+    epoch: int | None = None
+    transactions: tuple[OpenTransaction, ...] = ()
+
+
+class AttemptAnswer(Answer):
+    number: int
+    state: Open[AttemptState]
+    started_at: datetime
+    ended_at: datetime | None
+    failure: Failure | None
+    process: str | None
+
+
+class ExecutionAnswer(Answer):
+    """One run of a version. ``attempt`` is its latest; numbers rise along the branch, also across executions."""
+
+    id: str
+    application: str
+    version: int
+    state: Open[ExecutionState]
+    attempt: int
+    available_now: bool = Field(description="It takes what its sources have when it starts, and ends.")
+    drain: bool = Field(description="When all of its sources are bounded and at their end, a last epoch drains it.")
+    status: StatusAnswer | None
+    heartbeat_at: datetime | None
+    stop_requested_at: datetime | None = Field(description="Unset where it ended by itself.")
+    started_at: datetime
+    ended_at: datetime | None
+    attempts: list[AttemptAnswer]
+
+
+class AutoscalingAnswer(Answer):
+    """What autoscaling makes of it: ``parallelism`` is set where it is about to rescale."""
+
+    parallelism: int | None
+    reason: str
+
+
+class LoadAnswer(Answer):
+    """How busy the operators of an application that runs were lately, as its driver has last reported."""
+
+    model_config = ALL_SAID
+
+    application: str
+    reported_at: datetime | None = Field(description="Unset before the first report of the attempt that runs.")
+    version: int | None
+    parallelism: int
+    epoch: int | None = Field(description="The latest epoch that was measured; unset where none was.")
+    seconds: float = Field(description="The length of the window, which ended with the report.")
+    busy_share: float = Field(description="Seconds of work of all operators in it, by subtask and second.")
+    lag_seconds: float | None = Field(
+        description="How far the source that is furthest behind was; unset where none can say."
+    )
+    operators: dict[str, OperatorLoad]
+    autoscaling: AutoscalingAnswer | None = Field(description="Unset where it is switched off, or nothing runs.")

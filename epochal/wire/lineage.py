@@ -9,7 +9,7 @@ from epochal.contracts.catalog import Change, EpochCounts, EpochState
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Open
-from epochal.wire.diffs import SourceRange
+from epochal.wire.history import SourceRange
 
 EdgeKind = Literal[
     "epoch",

@@ -8,8 +8,8 @@ from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
-from epochal.wire.graphs import GraphAnswer
 from epochal.wire.state import Column
+from epochal.wire.versions import GraphAnswer
 
 
 class Preflight(Body):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.wire.applications import ApplicationState
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, UtcTime
-from epochal.wire.states import ApplicationState
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$"), Field(description="`confirm` of a plan.")]
 

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, UtcTime
-from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 MOST_KEYS = 10_000
+
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+DEFAULT_WAIT_SECONDS = 5.0
+
+
+WaitSeconds = Annotated[float, Field(ge=0, le=30, description="Wait at most so long for min_epoch.")]
+
+
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+
+
 FOUND = "_found"
 """The first column of a look-up's answer in Arrow: whether there is a row with the key."""
+
+
 NEXT_CURSOR = "next_cursor"
 """In the metadata of a scan's schema in Arrow, unless the page is the last one."""
 
+
 SINCE: Final = "since"
 """In the metadata of an Arrow schema, as JSON text, where the answer in JSON has the field."""
+
+
 Since = Annotated[
     dict[str, int] | None,
     Field(
@@ -156,3 +173,26 @@ class BatchLookup(Answer):
     isolation: Open[Isolation]
     since: Since = None
     values: list[dict[str, Any] | None]
+
+
+class ScannedRow(Answer):
+    """``key``: all key columns, also a map's or list's own."""
+
+    key: dict[str, Any]
+    value: dict[str, Any]
+
+
+class Scan(Answer):
+    """Rows in key order. All pages are of the epoch of the first."""
+
+    table: str
+    branch: str
+    epoch: int
+    isolation: Open[Isolation]
+    items: list[ScannedRow]
+    next_cursor: str | None
+    since: Since = None
+    note: str | None = Field(
+        default=None,
+        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+    )

@@ -1,13 +1,45 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from epochal.wire.bodies import Answer, Body, Name, Open, UtcTime
-from epochal.wire.roles import Role
-from epochal.wire.scopes import Scope
+
+
+class Role(StrEnum):
+    """Each role includes those before it. An ``author`` submits code, which is code execution."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    AUTHOR = "author"
+    ADMIN = "admin"
+
+    def includes(self, other: Role) -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+class Scope(StrEnum):
+    """Scopes: read < operate < admin. Each is a role in the project ``default``."""
+
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+    @property
+    def role(self) -> Role:
+        return _ROLES[self]
+
+    @classmethod
+    def of(cls, role: Role) -> Scope:
+        """The largest scope that allows nothing that the role does not."""
+        return max((scope for scope in cls if role.includes(scope.role)), key=list(cls).index)
+
+
+_ROLES = {Scope.READ: Role.VIEWER, Scope.OPERATE: Role.AUTHOR, Scope.ADMIN: Role.ADMIN}
 
 
 class CreateToken(Body):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from epochal.service.domain.permissions import Access
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"

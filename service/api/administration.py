@@ -10,12 +10,10 @@ from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.wire.audit import AuditAnswer
+from epochal.wire.administration import AuditAnswer, CreateWebhook, NewWebhookAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, ProjectName
-from epochal.wire.roles import Role
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken, TokenAnswer
-from epochal.wire.webhooks import CreateWebhook, NewWebhookAnswer, WebhookAnswer
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, TokenAnswer
 
 project_router = APIRouter(prefix="/v1/projects", tags=["projects"])
 token_router = APIRouter(prefix="/v1/tokens", tags=["tokens"])

@@ -15,15 +15,15 @@ from epochal.wire.applications import (
     ApplicationAnswer,
     CreateApplication,
     ForkApplication,
+    LoadAnswer,
     RestartApplication,
     StartApplication,
     StopApplication,
 )
 from epochal.wire.bodies import Page
-from epochal.wire.load import LoadAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
 from epochal.wire.rollback import RollBack, RollbackPlan
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications", tags=["applications"])
 

@@ -12,9 +12,9 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY, answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.bodies import Page, Sha256
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
+from epochal.wire.versions import ArtifactAnswer
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 

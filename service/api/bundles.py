@@ -22,7 +22,7 @@ from epochal.snapshots.bundle_format import BundleError
 from epochal.wire.bodies import Page
 from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 MEDIA_TYPE = "application/vnd.epochal.bundle"
 

@@ -29,7 +29,7 @@ from epochal.wire.entries import (
     RequestId,
 )
 from epochal.wire.projects import FullName, application_path
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
 

@@ -7,7 +7,7 @@ from fastapi import Request
 from epochal.errors import MisdirectedRequest
 from epochal.service.api.access import requires
 from epochal.service.api.context import Node
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 
 @requires(Role.VIEWER)

@@ -20,7 +20,7 @@ from epochal.service.domain.ports import EventKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
 from epochal.wire.projects import FullName, full_name, local_name
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["events"])
 

@@ -9,12 +9,11 @@ from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, answers
 from epochal.service.api.parameters import Paging
+from epochal.wire.applications import ExecutionAnswer
 from epochal.wire.bodies import EpochNumber, Page
-from epochal.wire.epochs import EpochPage
-from epochal.wire.executions import ExecutionAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
-from epochal.wire.transactions import TransactionDecision, TransactionsAnswer
+from epochal.wire.snapshots import EpochPage, TransactionDecision, TransactionsAnswer
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["executions"])
 epoch_router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])

@@ -21,7 +21,7 @@ from epochal.service.api.bodies import LARGE_BODY_BYTES
 from epochal.service.api.problems import epochal_problem
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
-from epochal.wire.driver import (
+from epochal.wire.internal_api import (
     CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL_HEADER,

@@ -1,7 +1,7 @@
 """What a driver calls, with the token of its own execution and attempt: the catalog contract, one call each.
 
-Every call may be repeated; ``epochal.wire.driver`` says what is sent and answered. Once the attempt is over each is
-refused (``Fenced``): by the gate, or by the transaction of what is ``fenced_within``. Everything here
+Every call may be repeated; ``epochal.wire.internal_api`` says what is sent and answered. Once the attempt is over each
+is refused (``Fenced``): by the gate, or by the transaction of what is ``fenced_within``. Everything here
 is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
 
 ``epochal up`` answers it in a process of its own (``internal_app.py``); an app without an internal port does so itself.
@@ -29,7 +29,7 @@ from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.sql import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber, Sha256
-from epochal.wire.driver import (
+from epochal.wire.internal_api import (
     CALLS_HEADER,
     LISTEN_SECONDS,
     PROTOCOL_HEADER,

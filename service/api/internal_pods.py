@@ -1,6 +1,6 @@
 """What a pod calls that a control plane keeps for work, with the token that the cluster has made for it.
 
-Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.wire.pods`.
+Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from epochal.service.api.gate import drivers_of
 from epochal.service.api.openapi import answers
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.wire.bodies import Sha256
-from epochal.wire.pods import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
+from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 
 router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 

@@ -18,7 +18,7 @@ from epochal.service.api.openapi import answers
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["logs"])
 

@@ -14,8 +14,7 @@ from starlette.responses import Response
 from epochal.contracts.identity import EpochKey
 from epochal.service.queries.state.lookups import BatchAnswer, BatchColumns, PointAnswer
 from epochal.service.queries.state.scans import ScannedColumns
-from epochal.wire.reading import Isolation
-from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE
+from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE, Isolation
 
 Headers = list[tuple[bytes, bytes]]
 

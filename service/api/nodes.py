@@ -11,9 +11,9 @@ from epochal.service.api.context import Node
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
 from epochal.service.catalog.migration import check_current
+from epochal.wire.administration import NodeAnswer
 from epochal.wire.bodies import Answer, Page
-from epochal.wire.nodes import NodeAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
 health_router = APIRouter(tags=["health"])

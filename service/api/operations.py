@@ -12,7 +12,7 @@ from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Name, Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import full_name
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/operations", tags=["operations"])
 

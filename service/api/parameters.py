@@ -15,8 +15,8 @@ from epochal.service.domain.pages import DEFAULT_LIMIT, LARGEST_LIMIT, CursorSea
 from epochal.service.domain.reading import ReadFrom
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.wire.bodies import EpochNumber, Name, UtcTime
-from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 from epochal.wire.snapshots import LONGEST_NAME
+from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation, WaitSeconds
 
 _TAGS = re.compile(r'\s*(W/)?"([\x21\x23-\x7e]*)"\s*(?:,|$)')
 

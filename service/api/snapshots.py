@@ -14,23 +14,25 @@ from epochal.service.api.parameters import Named, Paging
 from epochal.service.queries.diffs import DiffService
 from epochal.service.queries.lineage.drawings import as_dot, as_svg
 from epochal.service.queries.lineage.service import Wish
-from epochal.wire.annotations import (
-    CreatePin,
-    CreateTag,
-    MessageAnswer,
-    PinAnswer,
-    TagAnswer,
-    WriteMessage,
-)
 from epochal.wire.bodies import EpochNumber, Page
-from epochal.wire.diffs import DiffRows, SnapshotDiff
-from epochal.wire.epochs import EpochPage
+from epochal.wire.history import DiffRows, SnapshotDiff
 from epochal.wire.lineage import LineageAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
-from epochal.wire.savepoints import CreateSavepoint, SavepointAnswer
-from epochal.wire.snapshots import LONGEST_NAME, SnapshotAnswer
+from epochal.wire.snapshots import (
+    LONGEST_NAME,
+    CreatePin,
+    CreateSavepoint,
+    CreateTag,
+    EpochPage,
+    MessageAnswer,
+    PinAnswer,
+    SavepointAnswer,
+    SnapshotAnswer,
+    TagAnswer,
+    WriteMessage,
+)
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
 savepoint_router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])

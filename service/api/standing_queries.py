@@ -15,10 +15,9 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, answers
 from epochal.service.api.parameters import LOOKUP, Paging, Reading
 from epochal.service.api.state import Scanning
-from epochal.wire.histories import ScannedRow
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import FullName
-from epochal.wire.queries import (
+from epochal.wire.standing_queries import (
     AddQuery,
     QueryNumber,
     QueryResult,
@@ -26,7 +25,8 @@ from epochal.wire.queries import (
     StandingQueriesAnswer,
     StandingQueryAnswer,
 )
-from epochal.wire.roles import Role
+from epochal.wire.state import ScannedRow
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 

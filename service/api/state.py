@@ -37,20 +37,21 @@ from epochal.service.queries.state.scans import Scans
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Page
-from epochal.wire.histories import Blame, KeyHistory, Scan
+from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
-from epochal.wire.roles import Role
 from epochal.wire.state import (
     MOST_KEYS,
     BatchLookup,
     Column,
     LookupRequest,
     PointLookup,
+    Scan,
     StateKind,
     StateScope,
     StateTableView,
     ValueColumn,
 )
+from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["state"])
 

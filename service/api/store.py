@@ -7,10 +7,9 @@ from epochal.service.api.access import reads_only, requires
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import answers
-from epochal.wire.backups import Backup, Prune, PruneAnswer
-from epochal.wire.collections import Collect, CollectionPlanAnswer, Verify
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruneAnswer, Verify
+from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
 

@@ -13,9 +13,8 @@ from epochal.service.catalog.places import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
-from epochal.wire.rekey import Rekey
-from epochal.wire.roles import Role
-from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
+from epochal.wire.tokens import Role
+from epochal.wire.versions import CreateVersion, Rekey, Rescale, VersionAnswer
 
 router = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
 preflight_router = APIRouter(prefix="/v1/preflight", tags=["versions"])

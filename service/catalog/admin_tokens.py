@@ -17,7 +17,7 @@ from epochal.service.catalog.models import RevokedToken, Token
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken, same
-from epochal.wire.scopes import Scope
+from epochal.wire.tokens import Scope
 
 logger = logging.getLogger(__name__)
 

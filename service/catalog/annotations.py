@@ -11,7 +11,7 @@ from epochal.service.catalog.models import Application, SnapshotMessage, Snapsho
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.wire.annotations import Annotations, MessageAnswer, PinAnswer, TagAnswer
+from epochal.wire.snapshots import Annotations, MessageAnswer, PinAnswer, TagAnswer
 
 _AT_ONCE = 400
 

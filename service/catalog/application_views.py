@@ -16,10 +16,9 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.supervision.failures import permanent
 from epochal.service.domain.supervision.restarts import next_attempt_at
-from epochal.wire.applications import ApplicationAnswer, Head, ImportOrigin, Parent, Restarts
+from epochal.wire.applications import ApplicationAnswer, ApplicationState, Head, ImportOrigin, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.projects import local_name, project_of
-from epochal.wire.states import ApplicationState
 
 _DRAINED: Final = "its sources have ended, and everything that waited has come out: it is drained"
 

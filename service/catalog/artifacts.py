@@ -12,8 +12,8 @@ from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.artifacts import ArtifactAnswer
 from epochal.wire.projects import DEFAULT_PROJECT, local_name
+from epochal.wire.versions import ArtifactAnswer
 
 _NAMED = 5
 """So many versions are named where an artifact cannot be deleted."""

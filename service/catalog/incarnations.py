@@ -41,7 +41,7 @@ from epochal.service.domain.operations import Event
 from epochal.service.domain.secrets import UserToken
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.problems import problem_of
-from epochal.wire.scopes import Scope
+from epochal.wire.tokens import Scope
 
 LEAP = 1_000_000
 """Attempts, and numbers of events, are raised by so much: above all that the lost time may have given out."""

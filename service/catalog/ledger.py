@@ -29,8 +29,8 @@ from epochal.service.domain.ports import (
     SupervisedExecution,
 )
 from epochal.service.domain.secrets import DriverToken
+from epochal.wire.applications import AttemptState, ExecutionState
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
-from epochal.wire.states import AttemptState, ExecutionState
 
 _BESIDE_RESTARTS = 2
 """Attempts that a restart strategy looks at beside its restarts: the first one, and the one that runs."""

@@ -26,7 +26,7 @@ from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.identifiers import new_branch_id
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.configuration import ApplicationConfiguration, merged_configuration
-from epochal.wire.rekey import Rekey, RekeyArguments, RekeyResult
+from epochal.wire.versions import Rekey, RekeyArguments, RekeyResult
 
 
 @dataclass(frozen=True)

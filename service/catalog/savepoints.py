@@ -13,7 +13,7 @@ from epochal.service.catalog.models import Application, Epoch, Savepoint
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import manifest_of
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.wire.savepoints import SavepointAnswer, SavepointManifest
+from epochal.wire.snapshots import SavepointAnswer, SavepointManifest
 
 
 @dataclass(frozen=True)

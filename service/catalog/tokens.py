@@ -10,9 +10,7 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.service.domain.ports import DriverName
 from epochal.wire.projects import DEFAULT_PROJECT, local_name
-from epochal.wire.roles import Role
-from epochal.wire.scopes import Scope
-from epochal.wire.tokens import TokenAnswer
+from epochal.wire.tokens import Role, Scope, TokenAnswer
 
 
 class TokenRepository:

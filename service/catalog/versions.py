@@ -16,8 +16,7 @@ from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.wire.configuration import ApplicationConfiguration
-from epochal.wire.graphs import GraphAnswer
-from epochal.wire.versions import VersionAnswer
+from epochal.wire.versions import GraphAnswer, VersionAnswer
 
 if TYPE_CHECKING:
     from epochal.pipeline.description import GraphDescription

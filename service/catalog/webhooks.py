@@ -19,8 +19,8 @@ from epochal.service.catalog.models import Application, Branch, Webhook, Webhook
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.wire.administration import WebhookAnswer, WebhookKind, WebhookState
 from epochal.wire.projects import local_name, project_of
-from epochal.wire.webhooks import WebhookAnswer, WebhookKind, WebhookState
 
 MOST = 100
 """So many webhooks a project can have: each of its commits looks at them."""

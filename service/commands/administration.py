@@ -20,11 +20,9 @@ from epochal.service.domain.permissions import Principal
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator
+from epochal.wire.administration import CreateWebhook, NewWebhookAnswer
 from epochal.wire.projects import DEFAULT_PROJECT, ChangeProject, CreateProject, ProjectAnswer, new_name
-from epochal.wire.roles import Role
-from epochal.wire.scopes import Scope
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, RotatedTokenAnswer, RotateToken
-from epochal.wire.webhooks import CreateWebhook, NewWebhookAnswer
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, Scope
 
 
 class ProjectService:

@@ -14,7 +14,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_files import check_artifact, kind_of
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
-from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.versions import ArtifactAnswer
 
 log = logging.getLogger("epochal.artifacts")
 

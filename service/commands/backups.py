@@ -36,9 +36,8 @@ from epochal.snapshots.backup_pruning import Pruning, plan_pruning, prune
 from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.backups import Backup, BackupAnswer, BackupName, Prune, PruneAnswer
-from epochal.wire.collections import AmountAnswer
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruneAnswer
 
 B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup's place, no file is yet")
 B2_COPIED = declare("B2.file-copied", "one file is in the backup's place, others are not")

@@ -29,8 +29,8 @@ from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Do
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore, StoredFile
 from epochal.snapshots.verification import Verification
-from epochal.wire.collections import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.store import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
 
 log = logging.getLogger("epochal.retention")
 

@@ -9,7 +9,7 @@ from epochal.service.domain.operations import OF_THE_STORE
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.operations import OperationWorker
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 
 class CancelService:

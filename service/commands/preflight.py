@@ -27,10 +27,10 @@ from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration, merged_configuration, needs_restart
-from epochal.wire.graphs import GraphAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer, TrialAnswer, TrialArguments
 from epochal.wire.projects import full_name
+from epochal.wire.versions import GraphAnswer
 
 
 class PreflightService:

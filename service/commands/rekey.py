@@ -17,7 +17,7 @@ from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import project_of
-from epochal.wire.rekey import Rekey, RekeyArguments
+from epochal.wire.versions import Rekey, RekeyArguments
 
 BEGUN = declare("rekey.begun", "the branch that will be written is known, nothing is written")
 WRITTEN = declare("rekey.written", "the snapshot with other key groups is durable, nothing names it")

@@ -30,9 +30,9 @@ from epochal.service.commands.proposals import Proposals, check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore
+from epochal.wire.applications import ApplicationState
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rollback import RollBack, RollbackPlan, SinkPlan, SnapshotName
-from epochal.wire.states import ApplicationState
 
 ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
 

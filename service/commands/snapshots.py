@@ -14,16 +14,16 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.savepoints import SavepointRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.commands.applications import Lifecycle
-from epochal.wire.annotations import (
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.snapshots import (
     CreatePin,
+    CreateSavepoint,
     CreateTag,
     MessageAnswer,
     PinAnswer,
     TagAnswer,
     WriteMessage,
 )
-from epochal.wire.operations import OperationAnswer
-from epochal.wire.savepoints import CreateSavepoint
 
 
 class AnnotationService:

@@ -28,8 +28,8 @@ from epochal.service.runtime.standing_queries import StandingQueriesInForce, fou
 from epochal.standing.active import StandingQuery
 from epochal.standing.limits import DEFAULT, Limits
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.queries import AddQuery
-from epochal.wire.roles import Role
+from epochal.wire.standing_queries import AddQuery
+from epochal.wire.tokens import Role
 
 OPERATOR = "standing_queries"
 

@@ -17,7 +17,7 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.commands.applications import Lifecycle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.transactions import TransactionAnswer, TransactionDecision, TransactionsAnswer
+from epochal.wire.snapshots import TransactionAnswer, TransactionDecision, TransactionsAnswer
 
 
 class TransactionService:

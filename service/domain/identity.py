@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from epochal.errors import OptionError, Unauthenticated
 from epochal.service.domain.addresses import check_encrypted
 from epochal.service.domain.permissions import Principal
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 OIDC_VARIABLE = "EPOCHAL_OIDC_FILE"
 _LONGEST_NAME = 100

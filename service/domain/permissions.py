@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from epochal.wire.projects import DEFAULT_PROJECT
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 
 class Access(StrEnum):

@@ -29,8 +29,8 @@ from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, 
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.parameters import Parameters
 from epochal.service.domain.nodes import Node
+from epochal.wire.applications import AttemptState, ExecutionState
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
-from epochal.wire.states import AttemptState, ExecutionState
 
 if TYPE_CHECKING:  # what answers drivers loads no engine
     from epochal.engine.trial_report import TrialReport

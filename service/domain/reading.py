@@ -8,7 +8,7 @@ from datetime import datetime
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import InvalidInput
 from epochal.service.domain.ports import Snapshots
-from epochal.wire.reading import DEFAULT_WAIT_SECONDS, Isolation
+from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
 
 @dataclass(frozen=True, slots=True)

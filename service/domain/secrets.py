@@ -8,7 +8,7 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
-from epochal.wire.driver import new_driver_token
+from epochal.wire.internal_api import new_driver_token
 
 _USER = re.compile(r"ept_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
 _DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")

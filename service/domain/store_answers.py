@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epochal.snapshots.collection import Amount, CollectionPlan
 from epochal.snapshots.verification import Report
-from epochal.wire.collections import (
+from epochal.wire.store import (
     AmountAnswer,
     CollectionAnswer,
     CollectionPlanAnswer,

@@ -9,12 +9,10 @@ from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.pages import PageRequest, cut
 from epochal.service.domain.permissions import Principal
-from epochal.wire.audit import AuditAnswer, AuditChange
+from epochal.wire.administration import AuditAnswer, AuditChange, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ProjectAnswer
-from epochal.wire.roles import Role
-from epochal.wire.tokens import TokenAnswer
-from epochal.wire.webhooks import WebhookAnswer
+from epochal.wire.tokens import Role, TokenAnswer
 
 
 class AdministrationQueries:

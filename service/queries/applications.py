@@ -17,14 +17,11 @@ from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.domain.autoscaling import RescaleTo, decide
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.annotations import MessageAnswer, PinAnswer, TagAnswer
-from epochal.wire.applications import ApplicationAnswer
-from epochal.wire.artifacts import ArtifactAnswer
+from epochal.wire.applications import ApplicationAnswer, AutoscalingAnswer, LoadAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
-from epochal.wire.load import AutoscalingAnswer, LoadAnswer
-from epochal.wire.savepoints import SavepointAnswer
-from epochal.wire.versions import VersionAnswer
+from epochal.wire.snapshots import MessageAnswer, PinAnswer, SavepointAnswer, TagAnswer
+from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
 
 class ApplicationQueries:

@@ -27,7 +27,7 @@ from epochal.snapshots.route import Route, find_route
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.codec import KeyCodec
 from epochal.state.table import StateTable
-from epochal.wire.diffs import (
+from epochal.wire.history import (
     Between,
     DatedChange,
     DiffRow,

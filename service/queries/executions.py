@@ -16,10 +16,9 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.pages import PageRequest
 from epochal.snapshots.store import SnapshotStore
+from epochal.wire.applications import AttemptAnswer, AttemptState, ExecutionAnswer, ExecutionState, StatusAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.epochs import EpochPage, FoldedRange
-from epochal.wire.executions import AttemptAnswer, ExecutionAnswer, StatusAnswer
-from epochal.wire.states import AttemptState, ExecutionState
+from epochal.wire.snapshots import EpochPage, FoldedRange
 
 
 class ExecutionService:

@@ -17,7 +17,7 @@ from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.logs.files import log_path, parts_of
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.stored_files import StoredFiles
-from epochal.wire.executions import ExecutionAnswer
+from epochal.wire.applications import ExecutionAnswer
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.domain.nodes import Role
 from epochal.service.domain.pages import PageRequest
+from epochal.wire.administration import NodeAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.nodes import NodeAnswer
 
 
 class NodeService:

@@ -18,10 +18,8 @@ from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import ApplicationHead, Making
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.annotations import Annotations
-from epochal.wire.epochs import EpochPage, FoldedRange
 from epochal.wire.projects import local_name
-from epochal.wire.snapshots import SnapshotAnswer
+from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, SnapshotAnswer
 
 
 class SnapshotDirectory:

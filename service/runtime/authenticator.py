@@ -19,7 +19,7 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.permissions import ANONYMOUS, Principal
 from epochal.service.domain.secrets import UserToken, same
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 
 if TYPE_CHECKING:
     from epochal.service.runtime.person_tokens import PersonTokens

@@ -21,7 +21,7 @@ own at every control plane, the leader's lease decides who supervises, and code 
 was a file of the control plane that it was uploaded to, and no other one could start what is made of it.
 
 A release moves it to the release before. It also has to move when the protocol of drivers is two ahead of it, which
-control planes then tell by themselves: such drivers are replaced (``epochal.wire.driver``)."""
+control planes then tell by themselves: such drivers are replaced (``epochal.wire.internal_api``)."""
 _FOLDERS = ("epochal", "service", "connectors", "backends", "migrations", "tests", "pyproject.toml")
 
 

@@ -27,7 +27,7 @@ from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 
 TOTALS = StateTable(
     id="totals",

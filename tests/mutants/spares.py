@@ -42,9 +42,9 @@ def _given_twice() -> None:
 
 @mutant("spares: they become as old as they like", SPARES)
 def _old_spares() -> None:
-    from epochal.service.runtime.launchers.spares import SparePool
+    from epochal.service.runtime.spare_schedule import SpareSchedule
 
-    change(SparePool, "_is_young", lambda _: lambda self, spare: True)
+    change(SpareSchedule, "why_over", lambda _: lambda self, age_seconds, is_ready: None)
 
 
 @mutant(

@@ -27,7 +27,7 @@ from epochal.driver.orders import SPARE, DriverOrders, SpareOrders
 from epochal.errors import Fenced
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 
 EPOCH_SECONDS = 0.15
 

@@ -10,7 +10,7 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.driver.heartbeat import HeartbeatingCatalog
-from epochal.wire.driver import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER
+from epochal.wire.internal_api import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER
 from tests.service.conftest import Driver, Plane
 from tests.waiting import eventually
 

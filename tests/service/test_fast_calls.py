@@ -20,7 +20,7 @@ from epochal.service.catalog.models import Attempt
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.secrets import DriverToken
 from epochal.service.domain.settings import Settings
-from epochal.wire.driver import OpenEpoch, PrepareEpoch
+from epochal.wire.internal_api import OpenEpoch, PrepareEpoch
 from tests.catalogs import new_sqlite_catalog
 
 JSON = {"content-type": "application/json"}

@@ -33,7 +33,7 @@ from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.builder.pods import MadePod
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
-from epochal.wire.pods import LARGEST_ANSWER, TakenFor
+from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
 from tests.identity_provider import IdentityProvider, identity_provider
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.waiting import eventually

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from epochal.service.catalog.models import Token
-from epochal.wire.roles import Role
-from epochal.wire.scopes import Scope
+from epochal.wire.tokens import Role, Scope
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

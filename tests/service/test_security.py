@@ -28,7 +28,7 @@ from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 from tests.catalogs import new_sqlite_catalog
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from epochal.cli.desired import read_desired
 from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.wire.roles import Role
+from epochal.wire.tokens import Role
 from tests.charts import (
     CHART,
     NAMESPACE,

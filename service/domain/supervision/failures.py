@@ -15,7 +15,7 @@ from epochal.errors import (
     error_class,
     fails_again,
 )
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 
 _PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem, CatalogWentBack)
 

@@ -16,8 +16,8 @@ from epochal.service.catalog.models import Branch, Epoch, FoldedEpochs, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.domain.ports import Making
 from epochal.service.domain.runs import RunSummary
-from epochal.wire.annotations import Annotations
 from epochal.wire.lineage import EdgeKind, EdgeLabel, LineageEdge, LineageNode
+from epochal.wire.snapshots import Annotations
 
 _KINDS = get_args(EdgeKind)
 _WITHIN_A_BRANCH: Sequence[EdgeKind] = ("upgrade", "rescale", "parameters", "sinks", "configuration", "version")

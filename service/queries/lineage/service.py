@@ -20,7 +20,7 @@ from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, RunSummary, it
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.snapshots.row_groups import at_once
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.diffs import SourceRange
+from epochal.wire.history import SourceRange
 from epochal.wire.lineage import LineageAnswer, LineageEdge
 from epochal.wire.projects import local_name
 

@@ -22,7 +22,7 @@ from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition,
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from epochal.wire.histories import Blame, HistoryItem, KeyHistory, SourceSlice
+from epochal.wire.history import Blame, HistoryItem, KeyHistory, SourceSlice
 
 _MOST_PAGES = 25
 """So many times the epochs of one page are searched for the last change of a key."""

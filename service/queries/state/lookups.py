@@ -31,7 +31,7 @@ from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
-from epochal.wire.reading import DEFAULT_WAIT_SECONDS
+from epochal.wire.state import DEFAULT_WAIT_SECONDS
 
 _UNCOMMITTED_POLL_SECONDS = 0.05
 _KEYS_AT_ONCE = 5000

@@ -19,7 +19,7 @@ from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.state.key_codec import FORM
-from epochal.wire.histories import Scan, ScannedRow
+from epochal.wire.state import Scan, ScannedRow
 
 
 @dataclass(frozen=True, slots=True)

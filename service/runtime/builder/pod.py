@@ -21,7 +21,7 @@ from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
-from epochal.wire.pods import WAIT_SECONDS
+from epochal.wire.internal_api import WAIT_SECONDS
 from epochal.wire.projects import DEFAULT_PROJECT
 
 log = logging.getLogger("epochal.builder")

@@ -20,7 +20,7 @@ from epochal.service.runtime.builder.asking import AskingBuilder
 from epochal.service.runtime.isolation import ProcessUser, identity_of
 from epochal.service.runtime.launchers.local import driver_environment, project_secrets
 from epochal.service.runtime.launchers.processes import memory_of_session
-from epochal.wire.pods import LARGEST_ANSWER
+from epochal.wire.internal_api import LARGEST_ANSWER
 
 log = logging.getLogger("epochal.builder")
 

@@ -12,7 +12,7 @@ import sys
 from epochal.driver.orders import DriverOrders
 from epochal.driver.pod import begin
 from epochal.errors import Fenced
-from epochal.wire.exit_codes import ExitCode
+from epochal.wire.internal_api import ExitCode
 from tests.availability.driver import FakeDriver
 
 

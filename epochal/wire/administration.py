@@ -1,13 +1,58 @@
-"""Webhooks: what they are sent, and what is said of them."""
-
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from epochal.wire.bodies import Answer, Body, Name, Open
+
+
+class NodeAnswer(Answer):
+    """One process that ``epochal up`` is, on the same catalog."""
+
+    id: str = Field(description="Another one after each start.")
+    role: Open[Literal["control", "query"]]
+    state: Open[Literal["alive", "gone"]] = Field(
+        description="`gone`: not heard for ten seconds; it did not stop in order. Left out after an hour."
+    )
+    version: str
+    host: str
+    process: int
+    url: str = Field(description="Where people reach it.")
+    internal_url: str | None = Field(description="Where drivers reach it; null: it does not answer drivers.")
+    started_at: datetime
+    heartbeat_at: datetime = Field(description="By the catalog's clock.")
+
+
+class AuditChange(Answer):
+    """One field of what people decide, before the call and after it; ``None``: there was, or is, nothing. Long values
+    are cut. ``subject``: of what, such as ``version 3``, which is compared with the version before it."""
+
+    subject: str
+    field: str
+    before: JsonValue = None
+    after: JsonValue = None
+
+
+class AuditAnswer(Answer):
+    """One mutating call. ``outcome`` is the HTTP status that it was answered with; ``token`` and ``token_id`` the name
+    and the id of the caller's token; ``address`` where the caller's connection came from; ``request`` the answer's
+    ``X-Request-Id``."""
+
+    at: datetime
+    token: str | None
+    token_id: str | None = None
+    address: str | None = None
+    request: str = ""
+    action: str
+    target: str
+    outcome: int
+    changes: tuple[AuditChange, ...] = ()
+    """What the call has changed; empty of calls that were refused, and of entries of before."""
+    changes_left_out: int = 0
+    """So many more."""
+
 
 WebhookKind = Literal["epoch.committed", "epoch.aborted", "attempt.failed", "application.failed"]
 WebhookState = Literal["active", "failing", "disabled"]

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -138,3 +139,34 @@ class Directives(_Body):
 
     directives: Sequence[Directive] = ()
     control_planes: Sequence[str] = ()
+
+
+WAIT_SECONDS = 10.0
+"""So long a question for work is held at most."""
+CONTROL_PLANES_HEADER = "Epochal-Control-Planes"
+"""Of an answer to ``attempt``: where drivers may call, with blanks in between, who answers first."""
+LARGEST_ANSWER = 64 << 20
+"""In bytes."""
+
+
+class TakenFor(BaseModel):
+    """The attempt whose driver a spare has become."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    execution: str
+    attempt: int
+
+
+def takes_answer(path: str) -> bool:
+    """Whether what is sent to this path may be as large as an answer."""
+    return path.startswith("/internal/v1/pods/") and path.endswith("/answer")
+
+
+class ExitCode(IntEnum):
+    """``FAILED`` was reported through ``finish`` where that was possible."""
+
+    FINISHED = 0
+    FAILED = 1
+    BAD_ORDERS = 2
+    FENCED = 3
