@@ -90,7 +90,7 @@ pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
 	@$(BIN)/python tools/draw_time.py
 
 kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)
-	@$(BIN)/python -m epochal.testing.servers.kubernetes.programs
+	@$(BIN)/python -m tests.kit.kubernetes.programs
 
 lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.errors import EpochalError, NotFound, NotYetCommitted
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 

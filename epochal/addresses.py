@@ -188,3 +188,13 @@ def check_location(what: str, location: str) -> None:
         host = authority.rpartition("@")[2]
         if host and scheme.lower() not in _OBJECT_STORES | _LOCAL:
             check_servers(what, host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

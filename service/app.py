@@ -56,9 +56,7 @@ from epochal.service.composition import (
 )
 from epochal.service.domain.ports import Component
 from epochal.service.domain.settings import Limits, Settings
-from epochal.service.runtime.artifact_adoption import adopt_artifacts
 from epochal.service.runtime.disk_space import DiskSpace
-from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store
 from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer

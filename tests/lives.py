@@ -35,12 +35,12 @@ from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.cuts.recorder import Recorder
-from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import local_program
-from epochal.testing.local_plans import local_pipeline
-from epochal.testing.local_sources import HandleSink, LocalRows, LocalSource, rows_of
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.cuts.recorder import Recorder
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import local_program
+from tests.kit.local_engine.plans import local_pipeline
+from tests.kit.local_engine.sources import HandleSink, LocalRows, LocalSource, rows_of
 
 Row = dict[str, Any]
 Happening = Literal["nothing", "abort", "die", "die decided", "restart"]

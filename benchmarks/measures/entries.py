@@ -25,7 +25,7 @@ from benchmarks.cpu import children, cpu_seconds, cpu_seconds_of_tree
 from benchmarks.result import Result, at_least, at_most, number, percentile
 from benchmarks.running import PATIENCE_SECONDS
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.wire.entries import MOST_CALLS

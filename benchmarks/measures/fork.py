@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.result import Result, at_most, number
 from benchmarks.running import has_key, running_control_plane, submit, wait_for
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 
 SIZES = (1_000, 2_000_000)
 TIMES = 7

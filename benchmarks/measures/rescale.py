@@ -12,7 +12,7 @@ from statistics import median
 from benchmarks.result import Result, at_least, at_most, number
 from benchmarks.running import has_key, head, running_control_plane, submit, wait_for
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 
 KEYS = 1_000_000
 SLICE = 100_000

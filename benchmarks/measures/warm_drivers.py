@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.result import Result, at_most, number
 from benchmarks.running import ARTIFACT, PATIENCE_SECONDS, head, wait_for
 from epochal.client import Client, Epoch
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from epochal.wire.applications import AttemptAnswer

@@ -28,10 +28,10 @@ from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.testing.local_aggregates import local_aggregation, partials
-from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, local_program
-from epochal.testing.local_sources import LocalRows, LocalSource
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import LocalOperator, LocalPipeline, local_program
+from tests.kit.local_engine.plans import local_aggregation, partials
+from tests.kit.local_engine.sources import LocalRows, LocalSource
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 COLD_EPOCHS = 2

@@ -17,7 +17,7 @@ from benchmarks.figure import Figure, Moment
 from benchmarks.running import head, running_control_plane, wait_for
 from benchmarks.sdg.timeline import Count, Timeline, lag
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 
 ARTIFACT = Path(__file__).with_name("waiting.py")
 NAME = "waiting"

@@ -17,7 +17,7 @@ from epochal.cli.application_view import (
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.session import connected
 from epochal.client import Application, Client, Execution
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.client.models import Load
 from epochal.errors import NotFound
 

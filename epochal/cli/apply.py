@@ -141,7 +141,7 @@ class Applying:
             self.session.client.artifacts.upload(desired.code)
         if now.state == "stopping" and plan.verbs:
             with self.session.output.busy(f"Waiting for {now.name} to stop"):
-                now = self.session.client.applications.wait_until_ended(now.name)
+                now = self.session.client.applications.wait(now.name, "ended")
             plan = steps(now, desired.application, artifact)
         for number, verb in enumerate(plan.verbs):
             # What follows a verb needs its effect; and who comes between is not run over.

@@ -11,9 +11,8 @@ from rich.text import Text
 from epochal.cli.listing import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.output import Output
-from epochal.client.contexts import Context, changed_contexts, read_contexts
 from epochal.client.device_login import Provider
-from epochal.client.location import address_of, project_at
+from epochal.client.location import Context, address_of, changed_contexts, project_at, read_contexts
 from epochal.errors import IssuerUnavailable, NotFound, Unauthenticated
 
 app = typer.Typer()

@@ -27,7 +27,7 @@ class Session:
     def wait_until_running(self, name: str) -> Application:
         """Wait until the application runs, and show so. Raises what it failed with."""
         with self._seen(f"Starting {name}") as progress:
-            return self.client.applications.wait_until_running(name, progress)
+            return self.client.applications.wait(name, on_progress=progress)
 
     def wait_until_taken(self, name: str) -> Application:
         """Wait until the application has taken what was available, and show so.
@@ -35,7 +35,7 @@ class Session:
         Raises what it failed with, ``Conflict`` when somebody stopped it before.
         """
         with self._seen(f"Running {name}") as progress:
-            application = self.client.applications.wait_until_ended(name, progress)
+            application = self.client.applications.wait(name, "ended", on_progress=progress)
         execution = self.client.application(name).executions.get(str(application.execution))
         if execution.stop_requested_at is not None:
             raise Conflict(

@@ -126,8 +126,11 @@ def _found(session: Session, name: str, latest: bool, look: Callable[[], Answer]
         if not latest or application.head is not None or application.state not in ("starting", "running"):
             raise
     with session.output.busy(f"Waiting for the first epoch of {name}") as progress:
-        session.client.applications.wait_until_committed(
-            name, lambda now: progress(now.detail or now.state), FIRST_EPOCH_SECONDS
+        session.client.applications.wait(
+            name,
+            "committed",
+            on_progress=lambda now: progress(now.detail or now.state),
+            timeout_seconds=FIRST_EPOCH_SECONDS,
         )
     return look()
 

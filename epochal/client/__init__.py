@@ -3,8 +3,7 @@
 Needs httpx and pydantic only; safe to install and import where there is no Spark and no web framework.
 """
 
-from epochal.client.async_client import AsyncClient
-from epochal.client.client import Client
+from epochal.client.client import AsyncClient, Client
 from epochal.client.models import (
     Application,
     Artifact,

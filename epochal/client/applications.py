@@ -2,23 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from epochal.client.copies import copied_into
-from epochal.client.models import Application, ApplicationState, Operation
-from epochal.client.paths import path
-from epochal.client.polling import poll
-from epochal.client.state_exchanges import zoned
+from epochal.client.bundles import Exports, copied_into
+from epochal.client.entries import Entries
+from epochal.client.events import follow_events
+from epochal.client.exchanges import BUILD_SECONDS, path
+from epochal.client.models import Application, Event, Lineage, Load, Operation, StateTable
+from epochal.client.operations import poll
+from epochal.client.snapshots import (
+    Annotations,
+    Epochs,
+    Executions,
+    Savepoints,
+    Snapshots,
+    Transactions,
+    draw_lineage,
+    read_lineage,
+)
+from epochal.client.standing_queries import Queries
+from epochal.client.state import State, zoned
 from epochal.client.transport import Transport
+from epochal.client.versions import Rollback, Versions
 from epochal.errors import EpochalError, OptionError
 from epochal.wire.bodies import read
 from epochal.wire.projects import is_project, local_name, project_of
 from epochal.wire.versions import accepted
 
-# Building and analysing a pipeline starts a Spark session in a process of its own.
-BUILD_SECONDS = 180.0
+
+class ApplicationHandle:
+    """``client.application(name)``"""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self.name = name
+        self._transport = transport
+        self.savepoints = Savepoints(transport, name)
+        self.epochs = Epochs(transport, name)
+        self.executions = Executions(transport, name)
+        self.entries = Entries(transport, name)
+        self.snapshots = Snapshots(transport, name)
+        self.transactions = Transactions(transport, name)
+        self.queries = Queries(transport, name)
+        self.rollback = Rollback(transport, name)
+        self.exports = Exports(transport, name)
+        self.versions = Versions(transport, name)
+        self.annotations = Annotations(transport, name)
+
+    def get(self) -> Application:
+        return read(Application, self._transport.get(path("applications", self.name)))
+
+    def lineage(
+        self, limit: int | None = None, *, fold: bool = False, slices: bool = False, cursor: str | None = None
+    ) -> Lineage:
+        """The tree of snapshots around this application, newest first; at most ``limit`` nodes, or all.
+
+        ``fold``: runs of plain epochs are one node each. ``slices``: with what was read, on every edge.
+        """
+        return read_lineage(self._transport, self.name, limit, fold=fold, slices=slices, cursor=cursor)
+
+    def lineage_drawing(self, format: Literal["dot", "svg"], limit: int = 100) -> str:
+        """The newest ``limit`` nodes of the folded lineage: in the language of Graphviz, or as a picture."""
+        return draw_lineage(self._transport, self.name, format, limit)
+
+    def load(self) -> Load:
+        """How busy its operators were within the last minute: skew, stragglers, and what autoscaling makes of it."""
+        return read(Load, self._transport.get(path("applications", self.name, "load")))
+
+    def state_tables(self) -> list[StateTable]:
+        """The state tables, with schemas and row counts."""
+        return self._transport.pages(path("applications", self.name, "state"), StateTable, None)
+
+    def state(self, table: str) -> State:
+        """Look-ups in one state table."""
+        return State(self._transport, self.name, table)
+
+    def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
+        """Events as they happen, after ``last_event_id`` if given; reconnects by itself, and never ends."""
+        return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
+
+    def logs(self, *, tail: int = 200, follow: bool = False, attempt: int | None = None) -> Iterator[str]:
+        """Lines of the driver's log: the last ``tail``, and with ``follow`` those that come, until it is closed."""
+        query = {"tail": tail, "follow": "true" if follow else "false", "attempt": attempt}
+        with self._transport.stream(path("applications", self.name, "logs"), query) as response:
+            yield from response.iter_lines()
 
 
 class Applications:
@@ -81,7 +149,7 @@ class Applications:
     ) -> Operation:
         """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``.
 
-        ``available_now``: take what the sources have at the start, and end; see :meth:`wait_until_ended`. ``drain`` as
+        ``available_now``: take what the sources have at the start, and end; see :meth:`wait`. ``drain`` as
         for :meth:`create`. Raises ``IncompatibleState`` when it is drained.
         """
         body = {"savepoint": savepoint, "available_now": available_now, "drain": drain}
@@ -158,64 +226,32 @@ class Applications:
         answer = self._transport.post(path("applications", source, "fork"), body, timeout_seconds=BUILD_SECONDS)
         return read(Application, answer)
 
-    def wait_until_running(
+    def wait(
         self,
         name: str,
+        until: Literal["running", "committed", "ended"] = "running",
+        *,
         on_progress: Callable[[Application], None] | None = None,
         timeout_seconds: float | None = None,
     ) -> Application:
-        """Wait until an application that was created with ``start`` runs (or, bounded, has already ended).
+        """Wait until a started application runs, has committed its first epoch, or has ended.
 
-        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
+        ``running`` and ``committed`` also return when the application has ended earlier. ``on_progress`` receives each
+        state that is read.
+
+        Raises ``EpochalError`` with the reason when the application fails, and ``NotYetCommitted`` after
+        ``timeout_seconds``.
         """
-        return self._wait(name, _in("created", "starting"), "to run", on_progress, timeout_seconds)
-
-    def wait_until_ended(
-        self,
-        name: str,
-        on_progress: Callable[[Application], None] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> Application:
-        """Wait until a started application has stopped: because it was asked to, or because its sources have ended.
-
-        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
-        """
-        runs = _in("created", "starting", "running", "stopping")
-        return self._wait(name, runs, "to end", on_progress, timeout_seconds)
-
-    def wait_until_committed(
-        self,
-        name: str,
-        on_progress: Callable[[Application], None] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> Application:
-        """Wait until a started application has committed its first epoch, or has ended without one.
-
-        Raises ``EpochalError`` with the reason when it fails, ``NotYetCommitted`` when ``timeout_seconds`` are over.
-        """
-        runs = _in("starting", "running", "stopping")
-        return self._wait(
-            name, lambda now: now.head is None and runs(now), "to commit an epoch", on_progress, timeout_seconds
-        )
-
-    def _wait(
-        self,
-        name: str,
-        waits: Callable[[Application], bool],
-        what: str,
-        on_progress: Callable[[Application], None] | None,
-        timeout_seconds: float | None,
-    ) -> Application:
         seen = poll(
             self.get(name),
             lambda: self.get(name),
-            until=lambda now: not waits(now),
+            until=_CONDITIONS[until],
             on_progress=on_progress,
             timeout_seconds=timeout_seconds,
-            what=f"application {name} {what}",
+            what=f"application {name} ({until})",
         )
         if seen.state == "failed":
-            reason = "without a reason" if seen.failure is None else seen.failure.message
+            reason = "no reason was recorded" if seen.failure is None else seen.failure.message
             raise EpochalError(f"Application {name} failed: {reason}")
         return seen
 
@@ -234,5 +270,20 @@ def _check_copy(into: str, at: datetime | None, artifact: str | None) -> None:
         )
 
 
-def _in(*states: ApplicationState) -> Callable[[Application], bool]:
-    return lambda now: now.state in states
+def _has_started(application: Application) -> bool:
+    return application.state not in ("created", "starting")
+
+
+def _has_ended(application: Application) -> bool:
+    return application.state not in ("created", "starting", "running", "stopping")
+
+
+def _has_committed(application: Application) -> bool:
+    return application.head is not None or application.state not in ("starting", "running", "stopping")
+
+
+_CONDITIONS: Mapping[str, Callable[[Application], bool]] = {
+    "running": _has_started,
+    "committed": _has_committed,
+    "ended": _has_ended,
+}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from epochal.client.models import ImportPlan, Operation, Upload
-from epochal.client.paths import path
+from epochal.client.exchanges import path
+from epochal.client.models import Application, ImportPlan, Operation, Upload
+from epochal.client.operations import Operations
 from epochal.client.transport import Transport
-from epochal.errors import CatalogUnavailable, EnvironmentProblem, FileCorrupt
+from epochal.errors import CatalogUnavailable, EnvironmentProblem, EpochalError, FileCorrupt
 from epochal.wire.bodies import read
 from epochal.wire.versions import accepted
 
@@ -168,3 +171,57 @@ def _options(
         "message": message,
         "acceptance": accepted(accept_changed, accept_partial),
     }
+
+
+def copied_into(
+    source: Transport,
+    application: str,
+    target: Transport,
+    name: str,
+    *,
+    epoch: int | None,
+    savepoint: str | None,
+    tag: str | None,
+    parameters: Mapping[str, Any] | None,
+    configuration: Mapping[str, Any] | None,
+    shadow: bool,
+    start: bool,
+    message: str | None,
+    accept_changed: Sequence[str] = (),
+    accept_partial: Sequence[str] = (),
+) -> Application:
+    """The new application ``name``, once it is there. ``source`` and ``target`` mean one project each.
+
+    The bundle goes through a temporary folder of this machine, and is deleted. Raises what an export and an import
+    raise, and ``EnvironmentProblem`` where the folder cannot take the bundle.
+    """
+    exports, imports = Exports(source, application), Imports(target)
+    export = Operations(source).wait(exports.create(epoch=epoch, savepoint=savepoint, tag=tag, message=message))
+    try:
+        with tempfile.TemporaryDirectory(prefix="epochal-fork-") as folder:
+            bundle = Path(folder) / "bundle"
+            exports.fetch(export, bundle)
+            upload = imports.upload(bundle)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The bundle of {application} cannot be kept in {tempfile.gettempdir()} for a while: {error.strerror}. "
+            "Make space there, or set TMPDIR to a folder that has some."
+        ) from error
+    try:
+        operation = imports.make(
+            upload.id,
+            name=name,
+            parameters=parameters,
+            configuration=configuration,
+            shadow=shadow,
+            start=start,
+            message=message,
+            accept_changed=accept_changed,
+            accept_partial=accept_partial,
+        )
+    except EpochalError:
+        with suppress(EpochalError):
+            imports.delete(upload.id)  # nobody would go on with it
+        raise
+    Operations(target).wait(operation)
+    return read(Application, target.get(path("applications", name)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from epochal.client.location import is_loopback
+from epochal.addresses import is_loopback
 from epochal.errors import IssuerUnavailable, OptionError, Unauthenticated
 
 _SECONDS = 10.0

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from epochal.client.exchanges import path
 from epochal.client.models import CallAnswer, EntryDescription
-from epochal.client.paths import path
 from epochal.client.transport import Transport
 from epochal.errors import NotYetCommitted
 from epochal.wire.bodies import read

@@ -11,29 +11,57 @@ import uuid
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import httpx
 
-from epochal.errors import CatalogUnavailable, EpochalError
+from epochal.errors import CatalogUnavailable, EpochalError, InvalidKey
 from epochal.wire.http import Outcome
 from epochal.wire.problems import error_of_response
 from epochal.wire.trust import CA_VARIABLE
 
 Query = Mapping[str, Any]
+
+
 Result = TypeVar("Result")
 
+
 ATTEMPTS = 4
+
+
 FIRST_PAUSE_SECONDS = 0.1
+
+
 LONGEST_PAUSE_SECONDS = 30.0
+
+
 CROWDED_SECONDS = 120.0
 """So long a call is repeated that the control plane has no place for, or that somebody works on already."""
+
+
 PAGE = 500
 """Rows of a page of a list, at most."""
+
+
+BUILD_SECONDS = 180.0
+"""Building and analysing a pipeline starts a Spark session in a process of its own."""
+
+
 REQUEST_ID = "X-Request-Id"
+
+
 ACCEPTED = "application/json, application/problem+json"
+
+
 _JSON = "application/json"
+
+
 _TOO_MANY_REQUESTS = 429
+
+
 _CONFLICT = 409
+
+
 _TRANSIENT = frozenset({502, 503, 504})
 
 
@@ -84,6 +112,45 @@ def asked(
 def posted(path: str, body: Mapping[str, Any], **options: Any) -> Request:
     """A POST of a JSON object; members that are ``None`` are left out. ``options``: of :class:`Request`."""
     return Request("POST", path, content=json.dumps(present(body)).encode(), content_type=_JSON, **options)
+
+
+def path(*segments: str | int) -> str:
+    """``/v1`` and the segments, each percent-encoded."""
+    return "/v1/" + "/".join(_segment(str(segment)) for segment in segments)
+
+
+def _segment(text: str) -> str:
+    """``.`` and ``..`` would lead elsewhere: clients and proxies resolve them."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
+
+
+def key_segment(columns: tuple[Any, ...]) -> str:
+    """The key columns' values in order, comma-separated, each percent-encoded; ``None`` is ``%00``.
+
+    Raises ``InvalidKey`` for the text of one zero character, which cannot be told from that.
+    """
+    return ",".join(quote(_text(value), safe="") for value in columns)
+
+
+def survives_in_path(key: str) -> bool:
+    """Whether a key, as :func:`key_segment` gives it, reaches the control plane unchanged as a segment of a path.
+
+    Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/``, ``\\`` and zero.
+    """
+    return key not in ("", ".", "..") and not any(text in key for text in ("%2F", "%5C", "%00"))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "\0"
+    if value == "\0":
+        raise InvalidKey(
+            "The text of one zero character stands for null in a path and in a query. Look such a key up with "
+            "lookup([..]), whose keys are objects."
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def present(members: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from epochal.errors import OptionError
+from epochal.addresses import is_loopback
+from epochal.client.device_login import Grant, Provider
+from epochal.errors import OptionError, Unauthenticated
 from epochal.wire.projects import DEFAULT_PROJECT, LONGEST_PROJECT, is_project
 
 DEFAULT_URL = "http://127.0.0.1:8765"
+
+
 TOKEN_FILE = "admin.token"
+
+
+_EARLY_SECONDS = 30.0
+"""So long before it expires a token is renewed: a command takes its time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,6 @@ def home() -> Path:
 def address_of(url: str | None = None) -> str:
     """The control plane's URL: the argument first, then EPOCHAL_URL, then the current context of ``epochal login``,
     then the local default. Raises ``OptionError``."""
-    from epochal.client.contexts import read_contexts  # it knows this module
 
     address = url or os.environ.get("EPOCHAL_URL")
     if not address:
@@ -59,7 +71,6 @@ def address_of(url: str | None = None) -> str:
 def project_at(address: str, project: str | None = None) -> str:
     """The project that is meant of the control plane at ``address``: the argument first, then EPOCHAL_PROJECT, then
     what the context of ``epochal login`` for it says, then ``default``. Raises ``OptionError``."""
-    from epochal.client.contexts import read_contexts  # it knows this module
 
     chosen = project or os.environ.get("EPOCHAL_PROJECT")
     if not chosen:
@@ -80,7 +91,6 @@ def locate(url: str | None = None, token: str | None = None, project: str | None
     The local admin token is for the control plane of this machine, and a login for the one it was made for: neither is
     ever sent to another.
     """
-    from epochal.client.contexts import token_for  # it knows this module
 
     address = address_of(url)
     known = token or os.environ.get("EPOCHAL_TOKEN") or token_for(address)
@@ -96,11 +106,101 @@ def _local_token(host: str) -> str | None:
         return None
 
 
-def is_loopback(host: str) -> bool:
-    """Is this a name or an address of this machine's loopback interface?"""
-    if host == "localhost":
-        return True
+class Context(BaseModel):
+    """One control plane, and who is logged in there. ``project``: the one that is meant there; ``None``: ``default``.
+    ``expires_at``: of the token, in seconds since 1970; ``None``: its provider does not say."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    url: str
+    project: str | None = None
+    issuer: str
+    client: str
+    id_token: bool = False
+    token: str
+    refresh_token: str | None = None
+    expires_at: float | None = None
+
+    def provider(self) -> Provider:
+        return Provider(self.issuer, self.client, self.id_token)
+
+    def take(self, grant: Grant) -> None:
+        self.token, self.refresh_token = grant.token, grant.refresh_token
+        self.expires_at = None if grant.lifetime_seconds is None else time.time() + grant.lifetime_seconds
+
+    @property
+    def is_over(self) -> bool:
+        return self.expires_at is not None and time.time() > self.expires_at - _EARLY_SECONDS
+
+
+class Contexts(BaseModel):
+    """By name. ``current``: whose control plane is meant where nothing else is said."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def of_url(self, url: str) -> tuple[str, Context] | None:
+        """The current one before others."""
+        for name in sorted(self.contexts, key=lambda name: name != self.current):
+            if self.contexts[name].url == url:
+                return name, self.contexts[name]
+        return None
+
+
+def contexts_file() -> Path:
+    """``epochal/contexts.json`` in ``XDG_CONFIG_HOME``, or in ``~/.config``."""
+    configured = os.environ.get("XDG_CONFIG_HOME")
+    # A user without a home has none of this: then it is a path that is nowhere.
+    return Path(configured or os.path.expanduser("~/.config")) / "epochal" / "contexts.json"
+
+
+def read_contexts() -> Contexts:
+    """Those that there are. Raises ``OptionError`` for a file that cannot be read."""
+    file = contexts_file()
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return Contexts.model_validate_json(file.read_bytes())
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return Contexts()  # as far as this user can know, nobody has logged in
+    except (OSError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not what `epochal login` writes"
+        raise OptionError(f"{file} cannot be read: {why}. Remove it, and log in again.") from None
+
+
+@contextmanager
+def changed_contexts() -> Iterator[Contexts]:
+    """To be changed in the block, by one process at a time; written when it ends well. Only the user may read them."""
+    file = contexts_file()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (file.parent / "contexts.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        contexts = read_contexts()
+        yield contexts
+        descriptor, new = tempfile.mkstemp(dir=file.parent, prefix="contexts.")  # of mode 0600
+        with os.fdopen(descriptor, "w") as out:
+            out.write(contexts.model_dump_json(indent=2) + "\n")
+        os.replace(new, file)
+
+
+def token_for(url: str) -> str | None:
+    """Of whom is logged in at this control plane, renewed where it has expired; ``None``: nobody is.
+
+    Raises ``Unauthenticated`` when the login has ended, ``IssuerUnavailable`` when it cannot be renewed now.
+    """
+    found = read_contexts().of_url(url)
+    if found is None:
+        return None
+    name, context = found
+    if not context.is_over:
+        return context.token
+    with (
+        changed_contexts() as contexts
+    ):  # a refresh token may be good for one use: whoever comes second has the new one
+        context = contexts.contexts.get(name, context)
+        if context.is_over:
+            if context.refresh_token is None:
+                raise Unauthenticated(f"The login to {url} has expired; run `epochal login` again.")
+            with closing(context.provider()) as provider:
+                context.take(provider.refresh(context.refresh_token))
+        return context.token

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import TypeVar
 
+from epochal.client.exchanges import path
 from epochal.client.models import Operation
-from epochal.client.paths import path
-from epochal.client.polling import poll
 from epochal.client.transport import Transport
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, NotYetCommitted
 from epochal.wire.bodies import read
 from epochal.wire.problems import error_of_problem
 
 Progress = Callable[[Operation], None]
+
+
+Seen = TypeVar("Seen")
+
+
+SHORTEST_PAUSE_SECONDS = 0.1
+
+
+LONGEST_PAUSE_SECONDS = 1.0
 
 
 class Operations:
@@ -58,3 +68,28 @@ class Operations:
         if ended.error is None:
             raise EpochalError(f"The {ended.kind} failed without a reason; look at the control plane's log.")
         raise error_of_problem(ended.error)
+
+
+def poll(
+    first: Seen,
+    ask: Callable[[], Seen],
+    *,
+    until: Callable[[Seen], bool],
+    on_progress: Callable[[Seen], None] | None,
+    timeout_seconds: float | None,
+    what: str,
+) -> Seen:
+    """The first answer for which ``until`` holds; ``on_progress`` sees each. Raises ``NotYetCommitted`` on time-out."""
+    end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    pause = SHORTEST_PAUSE_SECONDS
+    current = first
+    while True:
+        if on_progress is not None:
+            on_progress(current)
+        if until(current):
+            return current
+        if end is not None and time.monotonic() >= end:
+            raise NotYetCommitted(f"Waiting for {what} took longer than {timeout_seconds:g} s; it goes on by itself.")
+        time.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+        current = ask()

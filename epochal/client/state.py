@@ -3,16 +3,220 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from importlib import import_module
+from typing import Any, Concatenate, Literal, ParamSpec
 
-from epochal.client.exchanges import Exchange, Result
-from epochal.client.models import ScannedRow
-from epochal.client.state_exchanges import StateExchanges, cursor_of, following
+from epochal.client.exchanges import (
+    PAGE,
+    Exchange,
+    Result,
+    asked,
+    document,
+    key_segment,
+    path,
+    posted,
+    survives_in_path,
+)
+from epochal.client.models import Blame, KeyHistory, Scan, ScannedRow, StateLookup, StateValue
 from epochal.client.transport import AsyncTransport, Transport
+from epochal.errors import EnvironmentProblem, InvalidInput
+from epochal.wire.bodies import read
+from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+# What the control plane needs to answer, on top of the time it was asked to wait for an epoch.
+ANSWER_SECONDS = 30.0
+
+
+# A page of a history looks at two thousand epochs, perhaps on a store far away.
+HISTORY_SECONDS = 300.0
+
+
+class StateExchanges:
+    """One state table. Their docstrings are those of the client's methods."""
+
+    def __init__(self, application: str, table: str) -> None:
+        self._path = path("applications", application, "state", table)
+
+    def get(
+        self,
+        *key: Any,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        min_epoch: int | None = None,
+        wait_seconds: float | None = None,
+        isolation: Isolation | None = None,
+    ) -> Exchange[StateValue]:
+        """One key: its columns' values in order; ``None`` is null.
+
+        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) read an older snapshot.
+        ``min_epoch`` waits, up to ``wait_seconds``, until that epoch is committed. Raises ``NotFound`` (no such table
+        or key), ``InvalidKey``, ``SnapshotExpired``, ``NotYetCommitted``.
+        """
+        query = {
+            **_moment(epoch, savepoint, tag, at),
+            "min_epoch": min_epoch,
+            "wait_seconds": wait_seconds,
+            "isolation": isolation,
+        }
+        timeout = None if wait_seconds is None else wait_seconds + ANSWER_SECONDS
+        segment = key_segment(key)
+        if survives_in_path(segment):
+            request = asked(f"{self._path}/keys/{segment}", query, timeout)
+        else:
+            request = asked(f"{self._path}/keys", {"key": segment, **query}, timeout)
+        return read(StateValue, document((yield request)))
+
+    def lookup(
+        self,
+        keys: Sequence[Mapping[str, Any]],
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        min_epoch: int | None = None,
+        isolation: Isolation | None = None,
+    ) -> Exchange[StateLookup]:
+        """Many keys (at most 10,000), each an object by column name; all answered from one epoch, in the same order."""
+        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
+        return read(StateLookup, document((yield posted(f"{self._path}/lookup", body, changes=False))))
+
+    def lookup_table(
+        self,
+        keys: Sequence[Mapping[str, Any]],
+        *,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        min_epoch: int | None = None,
+        isolation: Isolation | None = None,
+    ) -> Exchange[Any]:
+        """As :meth:`lookup`, as a ``pyarrow.Table``: a row for each key, in order, with ``_found`` and the value's
+        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``,
+        and, as JSON text, ``since`` where :meth:`lookup` has it.
+
+        Raises ``EnvironmentProblem`` where pyarrow is not installed; ``InvalidInput`` of windows that overlap, and of
+        all instances of partial state, which have JSON alone.
+        """
+        ipc = _installed("pyarrow.ipc")
+        body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
+        answer = yield posted(f"{self._path}/lookup", body, changes=False, accept=ARROW_STREAM)
+        return ipc.open_stream(answer.content).read_all()
+
+    def lookup_frame(self, /, keys: Sequence[Mapping[str, Any]], **options: Any) -> Exchange[Any]:
+        """As :meth:`lookup_table`, with its options, as a pandas ``DataFrame`` with columns of Arrow's types, so that
+        integers with nulls stay integers. ``frame.attrs`` has ``since`` where :meth:`lookup` has it."""
+        pandas = _installed("pandas")
+        found = yield from self.lookup_table(keys, **options)
+        return _frame(pandas, found, found)
+
+    def scan(
+        self,
+        *prefix: Any,
+        begins_with: bool = False,
+        limit: int = PAGE,
+        cursor: str | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        isolation: Isolation | None = None,
+    ) -> Exchange[Scan]:
+        """At most ``limit`` rows in key order: those whose key has these leading columns, or all.
+
+        ``begins_with``: the last of them is text, and only its beginning. A ``cursor`` is ``next_cursor`` of a page:
+        all pages are of one epoch.
+        """
+        query = _scanned(prefix, begins_with, limit, cursor, isolation, _moment(epoch, savepoint, tag, at))
+        return read(Scan, document((yield asked(f"{self._path}/scan", query))))
+
+    def scan_table(
+        self,
+        *prefix: Any,
+        begins_with: bool = False,
+        limit: int = PAGE,
+        cursor: str | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+        isolation: Isolation | None = None,
+    ) -> Exchange[Any]:
+        """As :meth:`scan`, as a ``pyarrow.Table``: a row for each, with the columns of its key and of its value in
+        their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``, as JSON text
+        ``since`` where :meth:`scan` has it, and unless it is the last page the ``next_cursor``. Raises
+        ``EnvironmentProblem`` where pyarrow is not installed.
+        """
+        ipc = _installed("pyarrow.ipc")
+        query = _scanned(prefix, begins_with, limit, cursor, isolation, _moment(epoch, savepoint, tag, at))
+        answer = yield asked(f"{self._path}/scan", query, accept=ARROW_STREAM)
+        return ipc.open_stream(answer.content).read_all()
+
+    def scan_frame(self, *prefix: Any, **options: Any) -> Exchange[Any]:
+        """All rows of a scan as a pandas ``DataFrame`` with columns of Arrow's types; ``options`` as those of
+        :meth:`scan`. ``frame.attrs`` has ``since`` where :meth:`scan` has it."""
+        pyarrow, pandas = _installed("pyarrow"), _installed("pandas")
+        pages: list[Any] = []
+        more: dict[str, Any] | None = options
+        while more is not None:
+            page = yield from self.scan_table(*prefix, **more)
+            pages.append(page)
+            more = following(more, cursor_of(page))
+        return _frame(pandas, pyarrow.concat_tables([page.replace_schema_metadata(None) for page in pages]), pages[0])
+
+    def history(
+        self,
+        *key: Any,
+        limit: int | None = 50,
+        cursor: str | None = None,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> Exchange[KeyHistory]:
+        """The changes of a key, newest first: at most ``limit``, or all. ``epoch``, ..: only up to that snapshot.
+
+        Of list and map state, the operator's key alone means all entries.
+        """
+        items: list[Any] = []
+        while True:
+            size = PAGE if limit is None else min(PAGE, limit - len(items))
+            query = {"key": key_segment(key), "limit": size, "cursor": cursor, **_moment(epoch, savepoint, tag, at)}
+            answer = document((yield asked(f"{self._path}/history", query, HISTORY_SECONDS)))
+            items += answer["items"]
+            cursor = answer["next_cursor"]
+            if cursor is None or (limit is not None and len(items) >= limit):
+                return read(KeyHistory, {**answer, "items": items})
+
+    def blame(
+        self,
+        *key: Any,
+        epoch: int | None = None,
+        savepoint: str | None = None,
+        tag: str | None = None,
+        at: datetime | None = None,
+    ) -> Exchange[Blame]:
+        """The epoch that last changed a key: its slices (files, offsets), code version, parameters and time.
+
+        Raises ``NotFound`` for a key that never was, ``SnapshotExpired`` when that epoch has expired.
+        """
+        query = {"key": key_segment(key), **_moment(epoch, savepoint, tag, at)}
+        return read(Blame, document((yield asked(f"{self._path}/blame", query, HISTORY_SECONDS))))
+
 
 Arguments = ParamSpec("Arguments")
+
+
 Asking = Callable[Concatenate[StateExchanges, Arguments], Exchange[Result]]
 
 
@@ -108,3 +312,61 @@ class AsyncState:
             page = await self.scan_table(*prefix, **more)
             yield page
             more = following(more, cursor_of(page))
+
+
+def following(options: Mapping[str, Any], cursor: str | None) -> dict[str, Any] | None:
+    """The options of the next page of a scan; ``None`` after the last one."""
+    return None if cursor is None else {**options, "cursor": cursor}
+
+
+def cursor_of(page: Any) -> str | None:
+    """Of a page as a ``pyarrow.Table``."""
+    cursor: bytes | None = page.schema.metadata.get(NEXT_CURSOR.encode())
+    return None if cursor is None else cursor.decode()
+
+
+def _frame(pandas: Any, rows: Any, answer: Any) -> Any:
+    """``answer``: the table whose metadata say ``since``; all pages of a scan are of one snapshot."""
+    frame = rows.to_pandas(types_mapper=pandas.ArrowDtype)
+    since = answer.schema.metadata.get(SINCE.encode())
+    if since is not None:
+        frame.attrs[SINCE] = json.loads(since)
+    return frame
+
+
+def _installed(module: str) -> Any:
+    """A library that the client does without where nobody asks for its types."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise EnvironmentProblem(f"This needs {name}, which is not installed: pip install {name}.") from error
+
+
+def _batch(
+    keys: Sequence[Mapping[str, Any]], moment: dict[str, Any], min_epoch: int | None, isolation: Isolation | None
+) -> dict[str, Any]:
+    return {"keys": [dict(key) for key in keys], **moment, "min_epoch": min_epoch, "isolation": isolation}
+
+
+def _scanned(
+    prefix: tuple[Any, ...],
+    begins_with: bool,
+    limit: int,
+    cursor: str | None,
+    isolation: Isolation | None,
+    moment: dict[str, Any],
+) -> dict[str, Any]:
+    beginning = key_segment(prefix) + ("*" if begins_with else "")
+    return {"prefix": beginning, "limit": limit, "cursor": cursor, "isolation": isolation, **moment}
+
+
+def _moment(epoch: int | None, savepoint: str | None, tag: str | None, at: datetime | None) -> dict[str, Any]:
+    return {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": None if at is None else zoned(at)}
+
+
+def zoned(at: datetime) -> str:
+    """ISO 8601 with its zone. Raises ``InvalidInput`` for a time without one: which moment would be meant?"""
+    if at.tzinfo is None:
+        raise InvalidInput(f"{at} has no time zone; give one, as in datetime.now(timezone.utc).")
+    return at.isoformat()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from epochal.driver.orders import FETCH, SPARE, SPARE_POD
-from epochal.wire.internal_api import ExitCode
+from epochal.driver.orders import FETCH, SPARE, SPARE_POD, ExitCode
 
 
 def _main() -> int:
     beginning = None
     document: bytes | ExitCode
     if sys.argv[1:2] not in ([SPARE], [SPARE_POD]):
-        from epochal.driver.beginning import Beginning
+        from epochal.driver.early_start import Beginning
 
         if sys.argv[1:2] == [FETCH]:
             from epochal.driver.pod import begin

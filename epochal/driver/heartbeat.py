@@ -20,16 +20,25 @@ from epochal.contracts.catalog import (
 )
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.measurements import DriverReport
+from epochal.engine.meter import Meter
 from epochal.errors import CatalogUnavailable, EpochalError, Fenced, Forbidden, NotFound, Unauthenticated
 
 log = logging.getLogger("epochal.driver")
 
+
 INTERVAL_SECONDS = 2.0
+
+
 UNHEARD_SECONDS = 0.5
 """The pause after a heartbeat that no control plane has answered."""
 
+
+REPORT_INTERVAL_SECONDS = 5.0
+
+
 DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
 """What a driver is told that nobody wants any more: a successor has taken over, or its execution is not there."""
+
 
 TOLERATED_FAILURES = 5
 """Heartbeats in a row that fail in any other way; ten seconds of them."""
@@ -225,3 +234,39 @@ class HeartbeatingCatalog(Catalog):
     def _check(self) -> None:
         if self._ended_by is not None:
             raise type(self._ended_by)(str(self._ended_by))
+
+
+class Reports:
+    """One every few seconds, and a last one at the end. One that does not arrive is not missed: the next says more.
+
+    A control plane of an earlier version does not take them, and the attempt runs all the same.
+    """
+
+    def __init__(self, catalog: Catalog, meter: Meter, interval_seconds: float = REPORT_INTERVAL_SECONDS) -> None:
+        self._catalog = catalog
+        self._meter = meter
+        self._interval_seconds = interval_seconds
+        self._stopping = threading.Event()
+        self._sending = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send the last one. Returns within seconds, whether it arrives or not."""
+        self._stopping.set()
+        self._send()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_seconds):
+            self._send()
+
+    def _send(self) -> None:
+        with self._sending:
+            try:
+                self._catalog.report(self._meter.report())
+            except EpochalError as error:
+                log.debug("a report was not taken: %s", error)
+            except Exception:
+                log.exception("a report could not be made")

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
+from epochal.contracts.parameters import Parameters
 from epochal.driver import spare
-from epochal.driver.beginning import Beginning
-from epochal.driver.code import fetched_graph
-from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed
+from epochal.driver.early_start import Beginning
+from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed, Reports
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
-from epochal.driver.measuring import Reports
-from epochal.driver.orders import SPARE, SPARE_POD, ArtifactOrder, DriverOrders
-from epochal.driver.rights import check_executor_rights
-from epochal.driver.spare_pod import SparePod
+from epochal.driver.orders import SPARE, SPARE_POD, ArtifactOrder, DriverOrders, ExitCode
+from epochal.driver.pod import check_executor_rights
+from epochal.driver.spare import SparePod
 from epochal.driver.training import warm
 from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.meter import Meter
 from epochal.engine.session import create_session, start_python_workers
 from epochal.engine.settings import ExecutionOrders
-from epochal.errors import EnvironmentProblem, EpochalError, Fenced
+from epochal.errors import ArtifactError, EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
+from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.graph import Graph
 from epochal.wire.bodies import UnreadableAnswer
-from epochal.wire.internal_api import ExitCode
 
 log = logging.getLogger("epochal.driver")
 
+
 FENCED_GRACE_SECONDS = 2.0
 """So long a fenced driver may take to end in order; its successor is already at work."""
+
+
 REPORT_SECONDS = 5.0
 """So long a driver that cannot go on tries to say why."""
+
+
+Fetch = Callable[[str], bytes]
+"""The bytes of the artifact with this sha256."""
 
 
 def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
@@ -150,6 +157,29 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
         inbox.close()
         _stop(spark)
     return ExitCode.FINISHED
+
+
+def fetched_graph(fetch: Fetch, artifact: ArtifactOrder, parameters: Parameters, folder: Path) -> Graph:
+    """The graph that the code makes of the parameters. ``folder``: where the code stays, for tracebacks to show it.
+
+    Raises ``ArtifactError`` also when what came is not the artifact; and what loading it raises.
+    """
+    content = fetch(artifact.sha256)
+    found = hashlib.sha256(content).hexdigest()
+    if found != artifact.sha256:
+        raise ArtifactError(
+            f"What came as artifact {artifact.sha256} ({artifact.filename}) has the sha256 {found}: it was changed on "
+            "its way. Start the application again."
+        )
+    path = folder / artifact.sha256 / artifact.filename
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise ArtifactError(
+            f"The artifact {artifact.sha256} cannot be written to {path}: {error.strerror}. Free some space there."
+        ) from error
+    return load_graph(path, parameters)
 
 
 def _stop(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@ spare driver is told before there is an application for it."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,12 @@ class SpareOrders(BaseModel):
     """As :class:`Configuration` has it."""
     executor_template: dict[str, Any] | None = None
     """As :class:`DriverOrders` has it."""
+
+
+class ExitCode(IntEnum):
+    """``FAILED`` was reported through ``finish`` where that was possible."""
+
+    FINISHED = 0
+    FAILED = 1
+    BAD_ORDERS = 2
+    FENCED = 3

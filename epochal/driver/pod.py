@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.orders import (
@@ -16,16 +19,31 @@ from epochal.driver.orders import (
     CONTROL_PLANES_VARIABLE,
     TOKEN_FILE_VARIABLE,
     DriverOrders,
+    ExitCode,
     SpareOrders,
 )
 from epochal.errors import EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
-from epochal.wire.internal_api import ExitCode, new_driver_token
+from epochal.wire.internal_api import new_driver_token
 
 log = logging.getLogger("epochal.driver")
 
+
 PATIENCE_SECONDS = 600.0
 """So long orders are asked for while nobody answers. A supervisor that waits for less ends the pod before."""
+
+
+MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+NEEDED = ("create", "get", "list", "watch", "delete", "deletecollection")
+"""What Spark does with pods, executors and its own."""
+
+
+_SECONDS = 10.0
+
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def begin(name: str) -> bytes | ExitCode:
@@ -113,3 +131,30 @@ def _unwritable(error: OSError, path: Path) -> EnvironmentProblem:
         f"The driver cannot write to {error.filename or path}: {error.strerror}. Its pod needs a volume there, as the "
         "launcher gives it one."
     )
+
+
+def check_executor_rights(namespace: str, environment: Mapping[str, str] = os.environ, mounted: Path = MOUNTED) -> None:
+    """Raises ``EnvironmentProblem`` naming what this pod's service account may not do. Where the cluster does not say,
+    Spark finds out."""
+    try:
+        url = f"https://{environment['KUBERNETES_SERVICE_HOST']}:{environment['KUBERNETES_SERVICE_PORT']}"
+        headers = {"Authorization": f"Bearer {(mounted / 'token').read_text().strip()}"}
+        trust = ssl.create_default_context(cafile=str(mounted / "ca.crt"))
+        with httpx.Client(base_url=url, headers=headers, verify=trust, timeout=_SECONDS, trust_env=False) as cluster:
+            refused = [verb for verb in NEEDED if not _is_allowed(cluster, namespace, verb)]
+    except (KeyError, OSError, ValueError, httpx.HTTPError) as error:
+        log.warning("the cluster does not say whether executors may be started: %r", error)
+        return
+    if refused:
+        raise EnvironmentProblem(
+            f"The service account of the driver may not {', '.join(refused)} pods in the namespace {namespace!r}, so "
+            "that Spark cannot have executors there. Bind the role of drivers to it, as the chart does for the "
+            "namespaces of projects, or let the application run in one pod, with the master local[2]."
+        )
+
+
+def _is_allowed(cluster: httpx.Client, namespace: str, verb: str) -> bool:
+    attributes = {"namespace": namespace, "verb": verb, "resource": "pods"}
+    answer = cluster.post(_REVIEWS, json={"spec": {"resourceAttributes": attributes}})
+    answer.raise_for_status()
+    return bool(answer.json()["status"]["allowed"])

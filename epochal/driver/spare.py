@@ -10,6 +10,7 @@ Orders may come before it is ready: what is left of the training is skipped then
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -17,18 +18,49 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 
-from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
+import httpx
+from pydantic import ValidationError
+
+from epochal.driver.orders import (
+    CONTROL_PLANES_VARIABLE,
+    SPARE_ANSWER,
+    SPARE_QUESTION,
+    TOKEN_FILE_VARIABLE,
+    DriverOrders,
+    SpareOrders,
+)
+from epochal.driver.pod import fetched_orders, spark_in_this_pod
+from epochal.driver.pool_client import PATIENCE_SECONDS, Keeper, NotWanted
 from epochal.errors import EnvironmentProblem
 from epochal.faults import declare
+from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
+from epochal.wire.trust import trusted
+
+log = logging.getLogger("epochal.driver")
+
 
 ORPHAN_SECONDS = 20.0
 """So long a spare whose keeper is gone may take to end in order."""
 
+
+_PAUSE_SECONDS = 0.5
+
+
+_CALL_SECONDS = 5.0
+
+
+_CONNECT_SECONDS = 2.0
+
+
 STARTED = declare("W4.started", "a spare has its orders, and is the driver of an application that has not heard of it")
+
+
 ANNOUNCED = declare("W5.announced", "a driver has begun its attempt, earlier ones are fenced, nothing is loaded")
 
 
@@ -117,3 +149,113 @@ def become(orders: DriverOrders) -> None:
         raise EnvironmentProblem(f"The working folder {orders.work_directory} cannot be entered: {error}.") from error
     sys.path[:] = [str(orders.work_directory) if entry == before else entry for entry in sys.path]
     STARTED.hit()
+
+
+class Askers:
+    """Whose driver this pod is, asked of all control planes in turn: the one that keeps it first."""
+
+    def __init__(self, pod: str, environment: Mapping[str, str], patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Raises ``EnvironmentProblem`` where this is no such pod."""
+        try:
+            self.control_planes = environment[CONTROL_PLANES_VARIABLE].split()
+            """As the last answer said."""
+            self._token_file = Path(environment[TOKEN_FILE_VARIABLE])
+        except KeyError as error:
+            raise EnvironmentProblem(f"A spare's pod needs {error}, as its control plane gives it.") from None
+        self._path = f"/internal/v1/pods/{pod}/attempt"
+        self._patience_seconds = patience_seconds
+        timeout = httpx.Timeout(WAIT_SECONDS + _CALL_SECONDS, connect=_CONNECT_SECONDS)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trusted())
+        self._kept_at = time.monotonic()
+
+    def attempt(self, ready: bool, seconds: float) -> TakenFor | None:
+        """``None``: nobody's, and somebody keeps it, or did a moment ago. Raises :class:`NotWanted`."""
+        why = ""
+        for url in list(self.control_planes):
+            try:
+                # Behind one address there may be several control planes: another connection may lead to another one.
+                headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}", "Connection": "close"}
+                query = f"?ready={str(ready).lower()}&seconds={seconds:g}"
+                answer = self._http.get(url + self._path + query, headers=headers)
+            except (httpx.TransportError, OSError) as error:
+                why = repr(error)
+                continue
+            if answer.is_success:
+                said = answer.headers.get(CONTROL_PLANES_HEADER, "").split()
+                self.control_planes = said or self.control_planes
+            if answer.status_code == HTTPStatus.OK:
+                try:
+                    return TakenFor.model_validate_json(answer.content)
+                except ValidationError:
+                    why = "an answer that cannot be read"
+            elif answer.status_code == HTTPStatus.NO_CONTENT:
+                self._kept_at = time.monotonic()
+                return None
+            else:
+                why = f"HTTP status {answer.status_code}"
+        if time.monotonic() - self._kept_at > self._patience_seconds:
+            raise NotWanted(f"No control plane has kept this pod for {self._patience_seconds:g} s: {why}")
+        time.sleep(_PAUSE_SECONDS)
+        return None
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class SparePod:
+    """This process, until it has orders."""
+
+    def __init__(self, pod: str, warm: Warm, environment: Mapping[str, str] = os.environ) -> None:
+        """Raises ``EnvironmentProblem``."""
+        self._pod = pod
+        self._warm = warm
+        self._environment = environment
+        self._askers = Askers(pod, environment)
+        self._is_ready = False
+        self._taken: TakenFor | None = None
+        self._is_asked = threading.Event()
+        """Somebody wants this pod, or nobody does any more."""
+        self._done = threading.Event()
+
+    def orders(self) -> bytes | None:
+        """Get ready, and wait for the orders of a driver; ``None``: nobody has any. Raises what fetching them does."""
+        try:
+            begun = self._what_to_begin_with()
+        except NotWanted as reason:
+            log.info("this spare ends: %s", reason)
+            return None
+        threading.Thread(target=self._ask, name="spare", daemon=True).start()
+        began = time.monotonic()
+        warmed = self._warm(begun, self._is_asked.is_set)
+        log.info("this spare is ready, after %.1f s", time.monotonic() - began)
+        self._is_ready = True
+        while not self._is_asked.wait(WAIT_SECONDS):
+            warmed.check()
+        self._done.set()
+        self._askers.close()
+        if self._taken is None:
+            warmed.stop()
+            return None
+        warmed.check()
+        control_planes = {CONTROL_PLANES_VARIABLE: " ".join(self._askers.control_planes)}
+        name = f"{self._taken.execution}-{self._taken.attempt}"
+        orders = fetched_orders(name, {**self._environment, **control_planes})
+        STARTED.hit()
+        return orders
+
+    def _what_to_begin_with(self) -> SpareOrders:
+        keeper = Keeper.of(self._pod, self._environment)
+        while (work := keeper.work(False, WAIT_SECONDS)) is None:
+            pass
+        return spark_in_this_pod(SpareOrders.model_validate_json(work), self._environment)
+
+    def _ask(self) -> None:
+        try:
+            while self._taken is None:
+                self._taken = self._askers.attempt(self._is_ready, WAIT_SECONDS if self._is_ready else 1.0)
+        except NotWanted as reason:
+            log.info("this spare ends: %s", reason)
+        self._is_asked.set()
+        # Spark's start may hang, and what hangs is not to stay behind.
+        if self._taken is None and not self._done.wait(ORPHAN_SECONDS):
+            os._exit(0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from epochal.contracts.source import SliceLimits
 from epochal.driver.orders import SpareOrders
 from epochal.driver.spare import Warmed
 from epochal.engine.assembly import assemble
+from epochal.engine.class_archive import JAVA_OPTIONS, training_options
 from epochal.engine.conditions import conditions_after
 from epochal.engine.session import create_session, temporary_folder
 from epochal.engine.settings import Configuration, ExecutionOrders
@@ -33,10 +36,19 @@ from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger("epochal.driver")
 
+
 NAME = "epochal"
+
+
 EPOCHS = 4
+
+
 ROWS = 500
+
+
 BRANCH = "training"
+
+
 _SPREAD = 8
 """Partitions, so that each of a few executors has some."""
 
@@ -90,6 +102,32 @@ def executors_started(spark: SparkSession) -> Generator[None]:
             sums = rows.groupBy("name").agg({"value": "sum", "id": "max"})
             sums.mapInArrow(lambda batches: batches, sums.schema).collect()
             yield
+
+
+def main(archive: Path) -> None:
+    """The epochs that a spare driver is trained with, and what other sources and authors' transforms ask of Spark."""
+    spark = create_session("class-training", Configuration(spark={JAVA_OPTIONS: training_options(archive)}))
+    try:
+        for _ in trained(spark):
+            pass
+        with tempfile.TemporaryDirectory(prefix="epochal-training-") as folder:
+            _read_other_formats(spark, folder)
+    finally:
+        spark.stop()
+
+
+def _read_other_formats(spark: SparkSession, folder: str) -> None:
+    rows = spark.range(0, 100, 1, 2).selectExpr(
+        "id", "cast(id % 7 as string) as name", "id / 2 as value", "timestamp_seconds(id) as at"
+    )
+    for format in ("csv", "parquet"):
+        path = f"{folder}/{format}"
+        rows.write.format(format).save(path)
+        read = spark.read.format(format).schema("id bigint, name string, value double, at timestamp").load(path)
+        read.createOrReplaceTempView("read")
+        windows = "select name, window(at, '1 minute') as span, count(*) as n, collect_list(id) as ids"
+        spark.sql(f"{windows} from read where id > 3 group by name, window(at, '1 minute') having n > 0").collect()
+        read.unionByName(read).dropDuplicates(["id"]).orderBy("id").limit(10).collect()
 
 
 @contextmanager
@@ -198,3 +236,7 @@ def _write_rows(folder: Path) -> None:
             for id in range(first, first + ROWS)
         )
         (folder / "in" / f"{number}.json").write_text("\n".join(map(json.dumps, rows)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -21,7 +21,7 @@ FOLDER = "EPOCHAL_CLASS_ARCHIVES"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 """The setting of Spark that the options of this module go into."""
 SECONDS = 300.0
-_TRAINING = "epochal.driver.class_training"
+_TRAINING = "epochal.driver.training"
 """By its name: the layers above know how a session is trained."""
 # A class that is left out, or an archive that does not fit, is nothing to tell anyone about.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -1,4 +1,4 @@
-"""Shipped with Epochal: the author's harness, contract suites for implementers, simulation, real servers."""
+"""For users' tests: a harness for pipelines, contract suites for backends, fault processes, invariants, servers."""
 
 from __future__ import annotations
 

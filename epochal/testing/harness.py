@@ -40,9 +40,8 @@ from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.internal_source import under_way
 from epochal.standing.binding import bound
 from epochal.state.table import StateTable
-from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade
+from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade, situation_of
 from epochal.testing.in_memory import InMemorySource, InputRows, Schema, frame_of
-from epochal.testing.local_attempt import situation_of
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The time of the clock of a test that sets none."""

@@ -27,6 +27,7 @@ from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
 from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.triggers import Situation
 from epochal.errors import EpochAborted, EpochalError, InvalidInput, SinkError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.graph import Graph
@@ -307,3 +308,17 @@ def _counted(rows: pa.Table) -> Counter[str]:
 
 def _shown(rows: Counter[str]) -> str:
     return ", ".join(sorted(rows.elements())[:5]) or "none"
+
+
+def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
+    """Of a loop that goes on as long as there is something to do, without an interval."""
+    return Situation(
+        has_room=True,
+        ended=False,
+        until_interval=0.0,
+        until_due=coordinator.until_due,
+        in_flight=coordinator.in_flight,
+        to_drain=coordinator.to_drain,
+        drained=coordinator.drained,
+        has_input=coordinator.has_input(slices),
+    )

@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -161,12 +160,3 @@ class TakenFor(BaseModel):
 def takes_answer(path: str) -> bool:
     """Whether what is sent to this path may be as large as an answer."""
     return path.startswith("/internal/v1/pods/") and path.endswith("/answer")
-
-
-class ExitCode(IntEnum):
-    """``FAILED`` was reported through ``finish`` where that was possible."""
-
-    FINISHED = 0
-    FAILED = 1
-    BAD_ORDERS = 2
-    FENCED = 3

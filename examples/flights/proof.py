@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from examples.flights import batch
 
 Row = tuple[Any, ...]

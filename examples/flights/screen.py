@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.client import Epoch
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.errors import EpochalError
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)

@@ -20,12 +20,12 @@ from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from epochal.addresses import is_loopback
 from epochal.errors import EpochalError, Forbidden, OptionError, TooManyRequests
 from epochal.service.api.access import access_of, changes_something, is_fenced_within, is_metered
 from epochal.service.api.bodies import parse_large_bodies_in_threads
 from epochal.service.api.problems import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
-from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.authenticator import Authenticator, bearer

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import delete, exists, select
+from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, NotFound
 from epochal.service.catalog.models import Application, Artifact, ProjectArtifact, Version
@@ -12,7 +12,7 @@ from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.projects import DEFAULT_PROJECT, local_name
+from epochal.wire.projects import local_name
 from epochal.wire.versions import ArtifactAnswer
 
 _NAMED = 5
@@ -28,36 +28,29 @@ class ArtifactRepository:
 
     def get(self, sha256: str, project: str) -> ArtifactAnswer:
         """As the project knows it. Raises ``NotFound`` also for what only others have."""
-        row = self.find(sha256)
-        if row is None or not self.may_use(project, sha256):
+        row, known = self.find(sha256), self._session.get(ProjectArtifact, (project, sha256))
+        if row is None or known is None:
             raise NotFound(f"There is no artifact {sha256!r}.")
-        return artifact_answer(row, self._session.get(ProjectArtifact, (project, sha256)))
+        return artifact_answer(row, known)
 
     def page(self, page: PageRequest, project: str) -> tuple[Sequence[ArtifactAnswer], str | None]:
         """Newest first, and the cursor of what follows."""
         known = (ProjectArtifact.sha256 == Artifact.sha256) & (ProjectArtifact.project == project)
-        query = select(Artifact).outerjoin(ProjectArtifact, known).where(_belongs_to(project))
+        query = select(Artifact).join(ProjectArtifact, known)
         part = paginate(self._session, query, page, [Artifact.created_at, Artifact.sha256], descending=True)
-        mine = {row.sha256: self._session.get(ProjectArtifact, (project, row.sha256)) for row in part.rows}
+        mine = {row.sha256: self._session.get_one(ProjectArtifact, (project, row.sha256)) for row in part.rows}
         return [artifact_answer(row, mine[row.sha256]) for row in part.rows], part.next_cursor
 
     def may_use(self, project: str, sha256: str) -> bool:
-        query = select(Artifact.sha256).where(Artifact.sha256 == sha256, _belongs_to(project))
-        return self._session.scalar(query) is not None
+        return self._session.get(ProjectArtifact, (project, sha256)) is not None
 
     def allow(self, project: str, row: Artifact, filename: str) -> bool:
         """The project may use it from now on; whether it could not before."""
         if self.may_use(project, row.sha256):
             return False
-        if self.may_use(DEFAULT_PROJECT, row.sha256):  # perhaps only because nobody has said whose it is
-            self._add(DEFAULT_PROJECT, row, row.filename)
-        self._add(project, row, filename)
+        self._session.add(ProjectArtifact(project=project, sha256=row.sha256, filename=filename, created_at=now()))
+        self._session.flush()
         return True
-
-    def _add(self, project: str, row: Artifact, filename: str) -> None:
-        if self._session.get(ProjectArtifact, (project, row.sha256)) is None:
-            self._session.add(ProjectArtifact(project=project, sha256=row.sha256, filename=filename, created_at=now()))
-            self._session.flush()
 
     def delete(self, sha256: str, project: str) -> str | None:
         """The project has it no more. Where no other one has it, nobody finds it from this transaction on, and its file
@@ -83,9 +76,8 @@ class ArtifactRepository:
 
     def delete_unused(self, uploaded_before: datetime, most: int) -> Sequence[str]:
         """Those that no version is made of and nobody has uploaded since, as :meth:`delete` does; their sha256."""
-        uploaded_at = func.coalesce(Artifact.uploaded_at, Artifact.created_at)
         is_used = exists().where(Version.artifact == Artifact.sha256)
-        unused = select(Artifact).where(uploaded_at < uploaded_before, ~is_used, Artifact.path.is_not(None))
+        unused = select(Artifact).where(Artifact.uploaded_at < uploaded_before, ~is_used, Artifact.path.is_not(None))
         deleted = []
         for row in self._session.scalars(unused.limit(most).with_for_update(skip_locked=True)).all():
             if not self.users(row.sha256):  # by now, under the row's lock
@@ -109,8 +101,7 @@ class ArtifactRepository:
             self._session.add(row)
             files.name(path, size)
             self._session.flush()
-            self._add(project, row, filename)
-            return row, True
+            return row, self.allow(project, row, filename)
         if row.path in (None, lost):
             if row.path is not None:
                 files.give_up(row.path)
@@ -130,11 +121,6 @@ class ArtifactRepository:
             return None
         row.uploaded_at = now()
         return row, self.allow(project, row, filename)
-
-    def without_file(self) -> Sequence[Artifact]:
-        """Those whose bytes a control plane of an earlier version has in its data folder."""
-        query = select(Artifact).where(Artifact.path.is_(None), Artifact.bytes > 0)
-        return self._session.scalars(query.order_by(Artifact.created_at)).all()
 
     def users(self, sha256: str, project: str | None = None) -> list[str]:
         """Versions (of a project) that are made of it, for people; some of them where there are many."""
@@ -161,15 +147,6 @@ class ArtifactRepository:
         return row.path
 
 
-def _belongs_to(project: str) -> ColumnElement[bool]:
-    """Of an artifact that is asked for."""
-    of_project = aliased(ProjectArtifact)
-    rows = select(of_project.project).where(of_project.sha256 == Artifact.sha256)
-    mine = rows.where(of_project.project == project).exists()
-    return or_(mine, ~rows.exists()) if project == DEFAULT_PROJECT else mine
-
-
-def artifact_answer(row: Artifact, known: ProjectArtifact | None) -> ArtifactAnswer:
-    """As the project knows it: who else has it, and what they call it, is theirs to know."""
-    by = row if known is None else known
-    return ArtifactAnswer(sha256=row.sha256, filename=by.filename, bytes=row.bytes, created_at=by.created_at)
+def artifact_answer(row: Artifact, known: ProjectArtifact) -> ArtifactAnswer:
+    """The artifact with the file name and time of the project's own upload; other projects' are not disclosed."""
+    return ArtifactAnswer(sha256=row.sha256, filename=known.filename, bytes=row.bytes, created_at=known.created_at)

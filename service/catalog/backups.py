@@ -42,8 +42,6 @@ class BackedUp:
     artifacts: Sequence[BackedUpArtifact]
     logs: Sequence[str]
     """Paths of drivers' logs that lie in the store."""
-    elsewhere: Sequence[str]
-    """Artifacts that an earlier version has put into some data folder, by their sha256."""
     applications: tuple[BackedUpApplication, ...]
 
 
@@ -78,7 +76,6 @@ class BackupRepository:
             prepared=[EpochKey(branch, epoch) for branch, epoch in self._session.execute(prepared)],
             artifacts=[BackedUpArtifact(row.path, row.sha256, row.bytes) for row in artifacts if row.path is not None],
             logs=StoreFiles(self._session).named("log"),
-            elsewhere=[row.sha256 for row in artifacts if row.path is None and row.bytes > 0],
             applications=tuple(
                 BackedUpApplication(name=name, branch=branch, epoch=epoch)
                 for name, branch, epoch in self._session.execute(standing)

@@ -11,11 +11,11 @@ from sqlalchemy import JSON, Column, Connection, DateTime, LargeBinary, MetaData
 from sqlalchemy.orm import Session
 
 from epochal.contracts.identity import EpochKey
-from epochal.service.catalog.models import Base, IdempotencyKey, Lease, NodeRow, Supervisor, Upload
+from epochal.service.catalog.models import Base, IdempotencyKey, Lease, NodeRow, Upload
 from epochal.service.catalog.types import UtcDateTime
 from epochal.snapshots.backup_format import ColumnKind
 
-LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Supervisor, Upload))
+LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload))
 """Tables that mean nothing to another incarnation: answers that may be repeated, who is alive, what was arriving."""
 _AT_ONCE = 500
 

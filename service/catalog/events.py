@@ -14,12 +14,12 @@ anybody reads. A reader that has seen a position has seen all before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import CursorResult, bindparam, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from epochal.errors import EventsExpired
@@ -226,42 +226,6 @@ class EventRepository:
             self._raise_expired(application, number)
             self._raise_expired(ALL, position or 0)
         return len(rows)
-
-    def bring_in(self, entries: Iterable[EventEntry], applications: Collection[str], first: int, last: int) -> None:
-        """Into a catalog that has no events: the journal of an earlier version, whose numbers ``first`` to ``last``
-        were those of all applications. All of them go on above it."""
-        kept = list(entries)
-        rows = [
-            {
-                "application": entry.application,
-                "number": entry.number,
-                "position": entry.position,
-                "kind": entry.kind,
-                "at": datetime.fromisoformat(json.loads(entry.data)["at"]),
-                "data": entry.data.decode(),
-            }
-            for entry in kept
-        ]
-        if rows:
-            self._session.execute(_INSERT, rows)
-        names = {entry.application for entry in kept}
-        self.go_on_above(last, first - 1, {*applications, *names, ALL})
-
-    def go_on_above(self, last: int, expired: int, applications: Collection[str]) -> None:
-        """Numbers of these up to ``last`` were used elsewhere, and those up to ``expired`` cannot be had here."""
-        for application in sorted(applications):
-            row = self._session.get(EventStream, application, with_for_update=True)
-            if row is None:
-                self._session.add(EventStream(application=application, last=last, expired=expired))
-            else:
-                row.last, row.expired = max(row.last, last), max(row.expired, expired)
-
-    def is_empty(self) -> bool:
-        return self._session.scalar(select(func.count()).select_from(EventStream)) == 0
-
-    def has(self, entry: EventEntry) -> bool:
-        row = self._session.get(LoggedEvent, (entry.application, entry.number))
-        return row is not None and row.data == entry.data.decode()
 
     def number_at(self, application: str, position: int) -> int:
         """The number of its last event up to this position; 0 where there is none."""

@@ -123,7 +123,6 @@ class IdempotencyKeys:
             if row.created_at >= moment - _ABANDONED_AFTER and not (row.holder is None and row.acted_at is not None):
                 raise CallInProgress
             if row.acted_at is not None or row.holder is None:
-                # Without a holder: of an earlier version, which did not say whether it had an effect.
                 raise CallOutcomeUnknown(_OUTCOME_UNKNOWN)
             row.holder, row.created_at = claim.holder, moment
             return claim

@@ -35,8 +35,6 @@ _TRIES_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _LOCK_NOT_AVAILABLE = "55P03"
-_EXPANDS_SINCE = "0013"
-"""The first version that asks a newer catalog whether it can work on it. What followed expands, or says otherwise."""
 _INSTALLATION = table("installation", column("oldest_reader"))
 _APPLIED = table("alembic_version", column("version_num"))
 _UNFINISHED = text(
@@ -146,10 +144,10 @@ def newest_revision() -> str:
 def oldest_reader(revision: str | None = None) -> str:
     """The revision of the oldest version that can work on the tables of ``revision``; without one, of the newest."""
     for script in _scripts().walk_revisions("base", revision or newest_revision()):
-        said: str | None = getattr(script.module, "oldest_reader", None)
-        if said is not None:
-            return said
-    return _EXPANDS_SINCE
+        stated: str | None = getattr(script.module, "oldest_reader", None)
+        if stated is not None:
+            return stated
+    return _revisions()[0]
 
 
 def refuse_newer(connection: Connection) -> str | None:
@@ -192,8 +190,7 @@ def _upgrade(database: Database, revision: str) -> None:
                 refuse_newer(connection)
                 bound_lock_waits(connection)
                 command.upgrade(_configuration(connection), revision)
-                if _has_installation(connection):
-                    connection.execute(update(_INSTALLATION).values(oldest_reader=oldest_reader(revision)))
+                connection.execute(update(_INSTALLATION).values(oldest_reader=oldest_reader(revision)))
             return
         except CatalogUnavailable as error:
             if not _waited_for_a_lock(error):
@@ -242,13 +239,9 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _says_oldest_reader(connection: Connection) -> str | None:
-    if not _has_installation(connection):
+    if not inspect(connection).has_table(_INSTALLATION.name):
         return None
     return connection.execute(select(_INSTALLATION.c.oldest_reader)).scalar()
-
-
-def _has_installation(connection: Connection) -> bool:
-    return inspect(connection).has_table(_INSTALLATION.name)
 
 
 def _revisions() -> Sequence[str]:

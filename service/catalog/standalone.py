@@ -109,7 +109,17 @@ def _new_version(
     session: Session, application: Application, sha256: str, parameters: Parameters, configuration: dict[str, Any]
 ) -> None:
     if session.get(Artifact, sha256) is None:
-        session.add(Artifact(sha256=sha256, filename="standalone", bytes=0, created_at=now(), created_by=_OWNER))
+        moment = now()
+        session.add(
+            Artifact(
+                sha256=sha256,
+                filename="standalone",
+                bytes=0,
+                created_at=moment,
+                created_by=_OWNER,
+                uploaded_at=moment,
+            )
+        )
         session.flush()
     exists = select(Version.number).where(Version.application == application.id).limit(1)
     number = 1

@@ -13,7 +13,6 @@ from epochal.service.catalog.models import Upload
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.identifiers import new_id
-from epochal.wire.bundles import ImportAnswer
 
 
 class UploadRepository:
@@ -44,20 +43,6 @@ class UploadRepository:
         row.expires_at = self._expiry()
         self._session.flush()
         return row
-
-    def bring_in(self, upload: ImportAnswer, received: int) -> None:
-        """One that was announced to an earlier version, which had its bytes elsewhere."""
-        self._session.add(
-            Upload(
-                id=upload.id,
-                sha256=upload.sha256,
-                bytes=upload.bytes,
-                received=received,
-                created_at=upload.created_at,
-                created_by=upload.created_by,
-                expires_at=self._expiry(),
-            )
-        )
 
     def get(self, id: str, project: str | None = None, lock: bool = False) -> Upload:
         """Raises ``NotFound``, also for those of other projects where one is given."""

@@ -145,13 +145,9 @@ class BackupService:
         copied = copy_all(
             self._store, backups.files, files, _known(backups, files, claim.progress), claim.progress, B2_COPIED
         )
-        elsewhere = [
-            f"The code {sha256} is not in the store, but in the data folder of some control plane: start that one once."
-            for sha256 in described.elsewhere
-        ]
         return Copied(
             files=tuple(sorted(copied.files)),
-            problems=(*problems, *elsewhere, *copied.problems),
+            problems=(*problems, *copied.problems),
             copied=copied.copied,
             copied_bytes=copied.copied_bytes,
         )

@@ -15,6 +15,7 @@ from epochal.addresses import (
     Address,
     addresses_of,
     is_link_or_metadata,
+    is_loopback,
     spellings,
     with_embedded,
 )
@@ -93,16 +94,6 @@ def _of_interfaces() -> set[str]:
         for each in interface
         if each.family in families
     }
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def check_encrypted(url: str) -> None:

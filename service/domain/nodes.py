@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
-from epochal.service.domain.addresses import is_loopback
+from epochal.addresses import is_loopback
 
 Role = Literal["control", "query"]
 

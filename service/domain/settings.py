@@ -218,11 +218,6 @@ class Settings(BaseModel):
         return self.data.absolute() / "artifact-cache"
 
     @property
-    def former_artifacts_directory(self) -> Path:
-        """Where earlier versions have put artifacts, which are moved into the store."""
-        return self.data.absolute() / "artifacts"
-
-    @property
     def logs_directory(self) -> Path:
         """``{application}/{execution}-{attempt}.log`` below it."""
         return self.data.absolute() / "logs"

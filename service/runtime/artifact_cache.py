@@ -74,9 +74,8 @@ class ArtifactCache:
     def _content(self, artifact: Artifact) -> bytes:
         if artifact.path is None:
             raise ArtifactError(
-                f"The artifact {artifact.sha256} ({artifact.filename}) is not in the store: an earlier version of "
-                "Epochal has it in the data folder of the control plane that it was uploaded to. Start that one with "
-                "this version, or upload the same file again (POST /v1/artifacts)."
+                f"The artifact {artifact.sha256} ({artifact.filename}) has no file in the store. Upload the same file "
+                "again (POST /v1/artifacts)."
             )
         try:
             content = self._files.read(artifact.path, f"artifact {artifact.sha256}")

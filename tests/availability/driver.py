@@ -21,13 +21,12 @@ from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Fail
 from epochal.contracts.identity import EpochKey
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.orders import DriverOrders
+from epochal.driver.orders import DriverOrders, ExitCode
 from epochal.errors import EpochalError, Fenced
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.wire.internal_api import ExitCode
 
 TOTALS = StateTable(
     id="totals",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.availability.checkout import Checkout
+from tests.availability.builds import Build
 from tests.availability.clients import Balancer, ClientLoad
 from tests.availability.history import History, Plan, Report
 from tests.availability.installation import Installation, Node, driver_processes, installation
@@ -24,7 +24,7 @@ class RollingUpgrade(History):
     """Three control planes of the version before; at the end, of this one. In between each of the two versions leads,
     and is led; supervises drivers of the other, and answers them."""
 
-    def __init__(self, plan: Plan, made: Installation, balancer: Balancer, before: Checkout, after: Checkout) -> None:
+    def __init__(self, plan: Plan, made: Installation, balancer: Balancer, before: Build, after: Build) -> None:
         super().__init__(plan, made)
         self.before, self.after = before, after
         self.load = self.clients = ClientLoad(balancer.url, made.token, self.names, plan.seed)
@@ -60,7 +60,7 @@ class RollingUpgrade(History):
         self._are(self.after, self.after, self.after)
         self._all_go_on()
 
-    def _replace(self, node: Node, version: Checkout) -> None:
+    def _replace(self, node: Node, version: Build) -> None:
         """As a platform does: asked to end, and started again when it has."""
         node.stop()
         node.program = version
@@ -68,7 +68,7 @@ class RollingUpgrade(History):
         self.made.wait_until_ready([node])
         self._all_go_on()
 
-    def _are(self, *versions: Checkout) -> None:
+    def _are(self, *versions: Build) -> None:
         """So say the processes themselves."""
         expected = {
             node.process.pid: version.version
@@ -78,7 +78,7 @@ class RollingUpgrade(History):
         alive = [node for node in self.clients.client.nodes.list() if node.state == "alive"]
         assert {node.process: node.version for node in alive} == expected
 
-    def _submit_at(self, node: Node, name: str, version: Checkout) -> None:
+    def _submit_at(self, node: Node, name: str, version: Build) -> None:
         """``version``: that of the control plane which leads, and so of the driver."""
         with closing(Outside([node.url], self.made.token, self.plan.seed)) as there:
             self._submit(name, there)
@@ -103,11 +103,11 @@ class RollingUpgrade(History):
         before = {name: self._epochs(name) for name in self.names}
         eventually(lambda: all(self._epochs(name) >= before[name] + 3 for name in self.names), PATIENCE_SECONDS)
 
-    def _command_line(self, version: Checkout, node: Node) -> None:
+    def _command_line(self, version: Build, node: Node) -> None:
         environment = {**node.environment, "EPOCHAL_URL": node.url, "EPOCHAL_TOKEN": self.made.token}
         assert self.names[0] in version.command("show", self.names[0], environment=environment)
 
 
-def run(plan: Plan, folder: Path, before: Checkout, after: Checkout) -> Report:
+def run(plan: Plan, folder: Path, before: Build, after: Build) -> Report:
     with installation(folder, nodes=3, program=before) as made, closing(Balancer(made.nodes)) as balancer:
         return RollingUpgrade(plan, made, balancer, before, after).live()

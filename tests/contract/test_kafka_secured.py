@@ -25,8 +25,7 @@ from epochal.errors import EpochalError, OptionError, SinkError
 from epochal.secrets import secret
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.kafka_reading import read_topic
-from epochal.testing.servers.kafka import KafkaServer
-from epochal.testing.servers.kafka_security import USER
+from epochal.testing.servers.kafka import USER, KafkaServer
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import control_plane, process_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]

@@ -45,7 +45,7 @@ def test_a_loop_goes_on_in_another_project(tmp_path: Path) -> None:
         )
         client.applications.delete("components")
         copy = ads.application("copy")
-        ads.applications.wait_until_running("copy", timeout_seconds=SECONDS)
+        ads.applications.wait("copy", timeout_seconds=SECONDS)
         eventually(lambda: in_flight(copy, at_least=LENGTH) == 0, SECONDS)
         found = {row.key["vertex"]: row.value["label"] for row in copy.state("components.component").scan_all()}
         assert found == {one: min(part) for part in networkx.connected_components(GRAPH) for one in part}

@@ -155,7 +155,7 @@ def submit(client: Client, places: Places, tmp_path: Path) -> None:
         parameters=places.parameters,
         configuration={"epoch_interval_seconds": 0.2, "state_backend": "heap", "parallelism": 1, "max_parallelism": 8},
     )
-    client.applications.wait_until_running(NAME, timeout_seconds=SECONDS)
+    client.applications.wait(NAME, timeout_seconds=SECONDS)
 
 
 def read_to(client: Client, total: int, name: str = NAME) -> int:
@@ -225,7 +225,7 @@ def moved_on(client: Client, places: Places, bundle: Path) -> None:
     old, new = places.parameters, there.parameters
     mapping = {old[name]: new[name] for name in ("topic", "folder", "table", "checked", "path")}
     client.operations.wait(client.imports.make(upload.id, map=mapping, start=True), timeout_seconds=SECONDS)
-    client.applications.wait_until_running(NAME, timeout_seconds=SECONDS)
+    client.applications.wait(NAME, timeout_seconds=SECONDS)
     read_to(client, 7)
     stop(client)
     fresh = Counter({("a", 4): 1, ("d", 1): 1})
@@ -242,7 +242,7 @@ def other_brokers(client: Client, places: Places, bundle: Path, at: datetime) ->
         client.imports.make(upload.id, name="third", parameters=given)
     operation = client.imports.make(upload.id, name="third", parameters=given, sources={"events": at}, start=True)
     client.operations.wait(operation, timeout_seconds=SECONDS)
-    client.applications.wait_until_running("third", timeout_seconds=SECONDS)
+    client.applications.wait("third", timeout_seconds=SECONDS)
     read_to(client, 7, "third")
     stop(client, "third")
     assert there.tables() == [{"a": 4, "d": 1}] * 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import networkx
 import pytest
 
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import control_plane, process_id
 from tests.end_to_end.blocks import ROOT
 from tests.waiting import eventually

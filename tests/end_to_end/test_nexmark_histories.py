@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal.client import Client
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.connectors import nexmark
 from epochal.testing.servers.control_plane import control_plane, process_id
 from examples.nexmark.oracles import answer
@@ -70,8 +70,8 @@ def test_a_query_that_is_killed_rescaled_and_forked_equals_its_oracle(
     reach(application, RESCALED_AFTER)
     fork = client.applications.fork(query, f"{query}-fork", epoch=FORKED_AT, parameters={"output": str(other)})
     client.operations.wait(application.versions.rescale(3), timeout_seconds=SECONDS)
-    client.applications.wait_until_ended(query, timeout_seconds=SECONDS)
-    client.applications.wait_until_ended(fork.name, timeout_seconds=SECONDS)
+    client.applications.wait(query, "ended", timeout_seconds=SECONDS)
+    client.applications.wait(fork.name, "ended", timeout_seconds=SECONDS)
 
     assert sum(len(execution.attempts) for execution in application.executions.list(limit=None)) > 1
     assert application.get().configuration["parallelism"] == 3

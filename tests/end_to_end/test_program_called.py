@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import control_plane
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from tests.end_to_end.blocks import ROOT

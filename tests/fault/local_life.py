@@ -1,4 +1,4 @@
-"""One life of a driver without Spark, in a process of its own: see ``epochal.testing.local_attempt``.
+"""One life of a driver without Spark, in a process of its own: see ``tests.kit.local_engine.attempt``.
 
 The application is that of ``application.py`` and its like: two stateful operators over one source, and the sinks that
 the ``kind`` says. What is to be run comes as JSON, the first argument.
@@ -26,9 +26,9 @@ from epochal.pipeline.definitions import SinkDefinition
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.testing.local_attempt import attempt
-from epochal.testing.local_engine import LocalPipeline, local_process
-from epochal.testing.local_tasks import LocalTasks
+from tests.kit.local_engine.attempt import attempt
+from tests.kit.local_engine.engine import LocalPipeline, local_process
+from tests.kit.local_engine.tasks import LocalTasks
 
 NAME = "faults"
 SOURCE = "events"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from epochal.testing.cuts import Event, Mark, Trace, cut_violations
 from epochal.testing.oracle import KeyedOracle, Row, expectations, multiset
+from tests.kit.cuts import Event, Mark, Trace, cut_violations
 
 
 def count_or_forget(before: Row | None, rows: Sequence[Row]) -> tuple[Row | None, Sequence[Row]]:

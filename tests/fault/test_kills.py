@@ -5,7 +5,7 @@ two, the second in its recovery), and one that runs the input to its end. Then t
 sequential oracle: state at every epoch, each sink's rows of every epoch, no epoch shown that was not decided, no file
 that nobody refers to.
 
-The drivers have no Spark (``epochal.testing.local_attempt``). In every run one is killed for each class of effect, in
+The drivers have no Spark (``tests.kit.local_engine.attempt``). In every run one is killed for each class of effect, in
 the run of all tests at every point; the simulations crash at each in every run. Real drivers, with Spark, are killed
 in ``test_kills_with_spark.py``.
 """
@@ -23,10 +23,10 @@ import epochal.engine
 import epochal.tasks
 from epochal.engine import points
 from epochal.faults import FaultPoint
-from epochal.testing.cuts import Mark, Trace, cut_violations
 from epochal.testing.invariants import violations, visible_epochs, visible_rows
 from epochal.testing.oracle import slices
 from tests.fault.points import in_every_run, points_of
+from tests.kit.cuts import Mark, Trace, cut_violations
 
 if TYPE_CHECKING:
     from tests.fault.faulty_application import FaultyApplication, NewApplication

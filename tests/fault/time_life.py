@@ -19,8 +19,8 @@ from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_attempt import attempt
-from epochal.testing.local_plans import local_pipeline
+from tests.kit.local_engine.attempt import attempt
+from tests.kit.local_engine.plans import local_pipeline
 from tests.lives import at
 from tests.simulation.test_event_time_deaths import ROWS, asks, pipeline
 

@@ -12,9 +12,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from epochal.testing.servers.kubernetes import KubernetesCluster, kubernetes
-from epochal.testing.servers.kubernetes.containers import Image
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster, kubernetes
+from tests.kit.kubernetes.containers import Image
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.servers import or_skipped
 from tests.waiting import eventually
 

@@ -14,9 +14,9 @@ from epochal.client import Client
 from epochal.faults import ENVIRONMENT, Fault
 from epochal.testing.drivers import encoded
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.containers import Image
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.containers import Image
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.projects import Project, make_project
 from tests.waiting import eventually
 

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 from epochal.service.domain.kubernetes.settings import KubernetesSettings, TokenIssuer
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.cluster import ISSUER
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.cluster import ISSUER
 
 CONTROL, DRIVER, EXECUTOR, BUILDER = "epochal-control", "epochal-driver", "epochal-executor", "epochal-builder"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -13,7 +13,7 @@ import pytest
 from epochal.client import Client
 from epochal.driver.orders import TOKEN_FILE_VARIABLE
 from epochal.errors import EnvironmentProblem
-from epochal.testing.servers.kubernetes.containers import Image
+from tests.kit.kubernetes.containers import Image
 from tests.kubernetes.installations import Installation
 from tests.kubernetes.projects import CONTROL, EXECUTOR
 from tests.kubernetes.test_driver_pods import client, installation

@@ -13,8 +13,8 @@ import pytest
 
 from epochal.client import Client
 from epochal.errors import EpochalError
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.installations import SMALL, Installation, installed
 from tests.kubernetes.projects import BUILDER, CONTROL
 from tests.waiting import eventually

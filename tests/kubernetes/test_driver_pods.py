@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from epochal.client import Client
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.installations import Installation, installed
 from tests.kubernetes.projects import DRIVER
 from tests.waiting import eventually

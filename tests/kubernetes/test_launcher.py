@@ -16,9 +16,9 @@ from epochal.service.domain.kubernetes.conditions import PodRefused
 from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.kubernetes.launcher import KubernetesLauncher
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.containers import Image
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.containers import Image
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.projects import CONTROL, Project, make_project, scripted_python
 from tests.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
 from tests.waiting import eventually

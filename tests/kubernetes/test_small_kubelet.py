@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.cluster import ISSUER
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.cluster import ISSUER
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.conftest import Pods
 from tests.waiting import eventually
 

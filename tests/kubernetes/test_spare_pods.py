@@ -13,8 +13,8 @@ import pytest
 
 from epochal.client import Client
 from epochal.faults import Fault
-from epochal.testing.servers.kubernetes import KubernetesCluster
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes import KubernetesCluster
+from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kubernetes.installations import Installation, installed
 from tests.waiting import eventually
 

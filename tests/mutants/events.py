@@ -22,10 +22,3 @@ def _a_silent_gap() -> None:
     from epochal.service.catalog.events import EventRepository
 
     change(EventRepository, "_check", lambda check: lambda *_: None)
-
-
-@mutant("events: a journal is brought in beside what is there", TESTS)
-def _two_journals() -> None:
-    from epochal.service.catalog.events import EventRepository
-
-    change(EventRepository, "go_on_above", lambda _: lambda *_: None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from epochal.testing.cuts.processes import (
+from tests.kit.cuts.processes import (
     Channel,
     EpochEvent,
     Execution,

@@ -11,14 +11,13 @@ import hypothesis
 import pytest
 from hypothesis import Phase, find, given
 
-from epochal.testing.cuts.barriers import AcyclicTask, CyclicTask
-from epochal.testing.cuts.chandy_lamport import ChandyLamport
-from epochal.testing.cuts.drawing import drawn
-from epochal.testing.cuts.epoch_snapshots import epoch_snapshots, expanded, unaligned
-from epochal.testing.cuts.figures import aligned, consistent_only
-from epochal.testing.cuts.judgement import epoch_violations, losses, validity_violations
-from epochal.testing.cuts.processes import Channel, Execution, MakeProcess, ProcessGraph
-from epochal.testing.cuts.traces import Mark, Trace, disorder
+from tests.kit.cuts.barriers import AcyclicTask, CyclicTask
+from tests.kit.cuts.chandy_lamport import ChandyLamport
+from tests.kit.cuts.epoch_snapshots import epoch_snapshots, expanded, unaligned
+from tests.kit.cuts.figures import aligned, consistent_only, drawn
+from tests.kit.cuts.judgement import epoch_violations, losses, validity_violations
+from tests.kit.cuts.processes import Channel, Execution, MakeProcess, ProcessGraph
+from tests.kit.cuts.traces import Mark, Trace, disorder
 from tests.property.executions import Scene, graphs, scenes
 
 THEORY = Path(__file__).parents[2] / "docs" / "theory.md"
@@ -99,7 +98,7 @@ def test_chandy_lamport_is_not_epoch_complete() -> None:
 
 @pytest.mark.claim("Thesis, figure 3.14", "Thesis, figure 3.16")
 def test_figures_3_14_and_3_16() -> None:
-    command = [sys.executable, "-m", "epochal.testing.cuts"]
+    command = [sys.executable, "-m", "tests.kit.cuts"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed in THEORY.read_text(), printed
     assert validity_violations(consistent_only(), 1) == []

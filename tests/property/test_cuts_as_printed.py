@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import find
 
-from epochal.testing.cuts.barriers import CyclicTask
-from epochal.testing.cuts.epoch_snapshots import LoopHead, RegularTask, epoch_snapshots, expanded
-from epochal.testing.cuts.judgement import epoch_violations
-from epochal.testing.cuts.processes import Channel, Execution, Marker, Message, Process
+from tests.kit.cuts.barriers import CyclicTask
+from tests.kit.cuts.epoch_snapshots import LoopHead, RegularTask, epoch_snapshots, expanded
+from tests.kit.cuts.judgement import epoch_violations
+from tests.kit.cuts.processes import Channel, Execution, Marker, Message, Process
 from tests.property.executions import Scene, graphs, scenes
 from tests.property.test_cuts import SEARCH
 

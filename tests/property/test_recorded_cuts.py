@@ -21,7 +21,7 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 from epochal.testing import Harness
-from epochal.testing.cuts.recorder import RecordedRun, Recorder, RowEvent, reads_of
+from tests.kit.cuts.recorder import RecordedRun, Recorder, RowEvent, reads_of
 from tests.lives import Life, Step, examples, failing_at, steps, struct
 
 COLUMNS = pa.schema([("number", pa.int64()), ("key", pa.string()), ("other", pa.string())])

@@ -58,7 +58,7 @@ class Sensors:
             name, self.artifact(PIPELINE), parameters=parameters, configuration={**CONFIGURATION, **configuration}
         )
         self.handle = client.application(name)
-        client.applications.wait_until_running(name, timeout_seconds=300)
+        client.applications.wait(name, timeout_seconds=300)
 
     def artifact(self, text: str) -> str:
         file = self.folder / "pipeline.py"

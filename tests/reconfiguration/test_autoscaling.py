@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.client.application import ApplicationHandle
+from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
@@ -94,7 +94,7 @@ def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlan
         artifact = client.artifacts.upload(file).sha256
         client.applications.create("slow", artifact, parameters={"input": str(folder)}, configuration=CONFIGURATION)
         application = client.application("slow")
-        client.applications.wait_until_running("slow", timeout_seconds=300)
+        client.applications.wait("slow", timeout_seconds=300)
         until(application, lambda: taken(application) > 20)
         assert application.get().configuration["parallelism"] == 1
 

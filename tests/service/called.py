@@ -18,9 +18,9 @@ from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.operators.entries import EntrySource
 from epochal.pipeline.entries import entries_of
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import local_program
-from epochal.testing.local_plans import local_pipeline
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import local_program
+from tests.kit.local_engine.plans import local_pipeline
 from tests.lives import struct
 from tests.service.conftest import Plane
 

@@ -18,9 +18,9 @@ from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import LocalPipeline, local_process, local_program
-from epochal.testing.local_tasks import LocalTasks
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import LocalPipeline, local_process, local_program
+from tests.kit.local_engine.tasks import LocalTasks
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -23,11 +23,10 @@ from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Fail
 from epochal.driver import spare
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.orders import SPARE, DriverOrders, SpareOrders
+from epochal.driver.orders import SPARE, DriverOrders, ExitCode, SpareOrders
 from epochal.errors import Fenced
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.internal_api import ExitCode
 
 EPOCH_SECONDS = 0.15
 

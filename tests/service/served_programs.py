@@ -23,9 +23,9 @@ from epochal.pipeline.artifact import load
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.programs.translation import programs_in
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_attempt import LocalAttempt
-from epochal.testing.local_engine import LocalPipeline, local_program
-from epochal.testing.local_plans import local_pipeline
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import LocalPipeline, local_program
+from tests.kit.local_engine.plans import local_pipeline
 from tests.service.conftest import Plane, StandInBuilder
 
 CONFIGURATION: dict[str, Any] = {"state_backend": "heap", "parallelism": 2, "max_parallelism": 8}

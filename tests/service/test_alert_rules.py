@@ -12,8 +12,7 @@ import pytest
 
 from epochal.service.domain.settings import Settings
 from epochal.testing.servers import ServerUnavailable
-from epochal.testing.servers.debian import packages
-from epochal.testing.servers.prometheus import PACKAGE, prometheus, promtool
+from tests.kit.prometheus import PACKAGE, packages, prometheus, promtool
 from tests.service.test_supervision import control_plane
 from tests.service.test_supervision import settings as settings
 from tests.waiting import eventually

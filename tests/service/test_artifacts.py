@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from epochal.driver.code import fetched_graph
+from epochal.driver.main import fetched_graph
 from epochal.driver.orders import ArtifactOrder
 from epochal.errors import ArtifactError, Conflict, StorageFull
 from epochal.faults import FaultPoint, injected
@@ -30,7 +29,6 @@ from epochal.service.commands.artifacts import UNUSED_KEPT, ArtifactService
 from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import artifact_cache
-from epochal.service.runtime.artifact_adoption import adopt_artifacts
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
@@ -234,74 +232,6 @@ def test_what_nobody_has_used_for_a_week_is_collected(house: House) -> None:
     assert house.artifacts.delete_unused() == 1
     house.files.sweep()
     assert house.stored() == [house.row().path]
-
-
-def former(house: House, content: bytes = CODE) -> Path:
-    """As an earlier version has left it: a row without a path, a file in the data folder."""
-    with house.database.writing() as session:
-        session.add(Artifact(sha256=SHA256, filename="x.py", bytes=len(CODE), created_at=now(), created_by="me"))
-    path = house.settings.former_artifacts_directory / SHA256 / "x.py"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    return path
-
-
-def adopt(house: House) -> None:
-    adopt_artifacts(house.settings.former_artifacts_directory, house.database, house.files)
-
-
-def test_code_of_a_data_folder_moves_into_the_store(house: House) -> None:
-    path = former(house)
-    with pytest.raises(ArtifactError, match="data folder"):
-        house.cache.file(house.row())
-    for _ in range(2):
-        adopt(house)
-        assert house.is_whole() and house.stored() == [house.row().path]
-        assert not path.parent.parent.exists()
-    assert house.cache.file(house.row()).read_bytes() == CODE
-
-
-@pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_the_move_that_is_killed_is_gone_on_with(house: House, point: str) -> None:
-    former(house)
-    with killed_at(point):
-        adopt(house)
-    adopt(house)
-    house.days_pass()
-    assert house.is_whole() and house.stored() == [house.row().path]
-
-
-def test_control_planes_with_the_same_code_move_it_at_once(house: House, tmp_path: Path) -> None:
-    path = former(house)
-    folders = [house.settings.former_artifacts_directory]
-    for number in range(3):
-        folders.append(tmp_path / f"data-{number}")
-        (folders[-1] / SHA256).mkdir(parents=True)
-        (folders[-1] / SHA256 / "x.py").write_bytes(path.read_bytes())
-    threads = [threading.Thread(target=adopt_artifacts, args=(each, house.database, house.files)) for each in folders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    house.files.sweep()
-    assert house.is_whole() and house.stored() == [house.row().path]
-
-
-@pytest.mark.parametrize("content", [None, b"changed"])
-def test_code_that_is_nowhere_is_said_and_stops_nothing(
-    house: House, caplog: pytest.LogCaptureFixture, content: bytes | None
-) -> None:
-    path = former(house, content or b"")
-    if content is None:
-        path.unlink()
-    house.use()
-    with caplog.at_level(logging.WARNING):
-        adopt(house)
-    assert house.row().path is None
-    assert f"Artifact {SHA256} (x.py), the code of version 1 of 'flights'" in caplog.text
-    assert "upload the same file again" in caplog.text
-    assert not house.artifacts.register("x.py", CODE, "default", "me")[1]  # as it says
-    assert house.is_whole()
 
 
 def test_copies_are_bounded_and_those_in_use_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.wire.internal_api import ExitCode
+from epochal.driver.orders import ExitCode
 from tests.service.scripted_control_plane import POINT, Reply, Script, control_plane
 
 pytestmark = pytest.mark.slow

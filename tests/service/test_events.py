@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import shutil
-import struct
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lmdb
 import pytest
 from sqlalchemy import update
 
@@ -24,15 +21,13 @@ from epochal.errors import EventsExpired
 from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository, record, write_recorded
+from epochal.service.catalog.events import EventEntry, EventFilter, EventRepository, record, write_recorded
 from epochal.service.catalog.models import AuditEntry
-from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Kept
 from epochal.service.domain.topics import Topics
 from epochal.service.runtime.events.hub import Cursor, EventHub
-from epochal.service.runtime.events.journal import bring_in_journal
 from epochal.service.runtime.expiry import CatalogExpiry
 from tests.catalogs import new_sqlite_catalog
 from tests.service.cursors import SEAL
@@ -297,77 +292,6 @@ def test_the_answer_to_a_listener_whose_events_have_expired(plane: Plane) -> Non
         with pytest.raises(EventsExpired, match=f"up to number {newest - 2} have expired"):
             next(client.application("flights").events("3"))
         assert next(client.application("flights").events(str(newest - 2))).id == str(newest - 1)
-
-
-def old_journal(folder: Path, *entries: tuple[int, str, Any]) -> None:
-    """As the version before wrote it."""
-    folder.mkdir(parents=True)
-    with lmdb.open(str(folder), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
-        for number, application, content in entries:
-            data = json.dumps({"application": application or None, "at": MOMENT.isoformat(), "content": content})
-            value = f"{application}\noperation\n{data}".encode()
-            transaction.put(struct.pack(">Q", number), value, append=True)
-
-
-def test_numbers_of_the_journal_of_an_earlier_version_go_on(url: str, database: Database, tmp_path: Path) -> None:
-    standalone_catalog(url, "quiet", "a" * 64)._database.close()
-    journal = tmp_path / "events"
-    old_journal(journal, (100, "flights", "a"), (101, "", "b"), (102, "delays", "c"), (103, "flights", "d"))
-    copy = shutil.copytree(journal, tmp_path / "copy")
-
-    bring_in_journal(journal, database)
-    bring_in_journal(copy, database)  # as if it had not been removed
-    write(database, "flights", "e")
-    write(database, "quiet", "f")
-
-    assert not journal.exists() and not copy.exists()
-    assert [(entry.application, entry.number) for entry in read(database)] == [
-        ("flights", 100),
-        ("", 101),
-        ("delays", 102),
-        ("flights", 103),
-        ("flights", 104),
-        ("quiet", 104),
-    ]
-    with database.reading() as session:
-        repository = EventRepository(session)
-        flights = EventFilter(frozenset(["flights"]))
-        # A listener that had seen the first of the journal gets the rest, and goes on with what is new.
-        assert contents(repository.after(repository.position("flights", 100), flights, 10)[0]) == ["d", "e"]
-        assert contents(repository.after(repository.position_of_all("delays", 102), EventFilter(), 10)[0]) == [
-            "d",
-            "e",
-            "f",
-        ]
-        # What the journal had forgotten is said to have expired.
-        for name in ("flights", "quiet"):
-            with pytest.raises(EventsExpired):
-                repository.position(name, 98)
-
-
-def test_a_second_journal_is_not_mixed_with_the_first(database: Database, tmp_path: Path) -> None:
-    """Two control planes of the version before numbered for themselves."""
-    old_journal(tmp_path / "one", (1, "flights", "a"), (2, "flights", "b"))
-    old_journal(tmp_path / "two", (1, "flights", "x"), (2, "flights", "y"), (3, "flights", "z"))
-    for name in ("one", "two"):
-        bring_in_journal(tmp_path / name, database)
-    write(database, "flights", "new")
-
-    with database.reading() as session, pytest.raises(EventsExpired):
-        EventRepository(session).position("flights", 1)
-    assert [(entry.number, json.loads(entry.data)["content"]) for entry in read(database)][-1] == (4, "new")
-    with database.reading() as session:
-        assert EventRepository(session).expired(ALL) >= 2
-
-
-def test_a_broken_journal_does_not_keep_a_control_plane_from_starting(database: Database, tmp_path: Path) -> None:
-    folder = tmp_path / "events"
-    old_journal(folder, (1, "flights", "a"))
-    (folder / "data.mdb").write_bytes(b"broken" * 3000)
-    bring_in_journal(folder, database)
-
-    assert not folder.exists()
-    assert read(database) == []
 
 
 def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from epochal.driver.http_catalog import HttpCatalog
-from epochal.driver.keeper import Keeper, NotWanted
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, DriverOrders
-from epochal.driver.spare_pod import Askers
+from epochal.driver.pool_client import Keeper, NotWanted
+from epochal.driver.spare import Askers
 from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
 from epochal.service.domain.kubernetes.labels import SPARE_PREFIX

@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 from epochal.cli.main import app
 from epochal.client import Client
-from epochal.client.contexts import changed_contexts, contexts_file, read_contexts, token_for
 from epochal.client.device_login import Invitation, Provider
-from epochal.client.location import locate
+from epochal.client.location import changed_contexts, contexts_file, locate, read_contexts, token_for
 from epochal.errors import EpochalError, IssuerUnavailable, OptionError, Unauthenticated
 from epochal.service.domain.settings import Settings
 from tests.identity_provider import CLIENT, IdentityProvider, identity_provider

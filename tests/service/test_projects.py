@@ -23,7 +23,7 @@ from epochal.errors import Conflict, OptionError, QuotaExceeded
 from epochal.service.api.access import access_of
 from epochal.service.api.fast_lookups import FastLookups
 from epochal.service.app import create_app
-from epochal.service.catalog.models import Application, ProjectArtifact, Token, WebhookDelivery
+from epochal.service.catalog.models import Application, Token, WebhookDelivery
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.settings import Settings
 from epochal.service.query_app import create_query_app
@@ -181,20 +181,6 @@ def test_code_is_used_where_it_was_uploaded(plane: Plane, a: Project, b: Project
     assert a.get(f"artifacts/{sha256}")["filename"] == "own.py"
     refused = a.client.delete(a.url(f"artifacts/{sha256}"))
     assert (refused.status_code, "version 1 of 'own'" in refused.text) == (409, True)
-
-
-def test_code_of_before_there_were_projects_is_of_the_default_one(plane: Plane, a: Project) -> None:
-    sha256 = plane.artifact()
-    with plane.control.database.writing() as session:
-        for row in session.scalars(select(ProjectArtifact).where(ProjectArtifact.sha256 == sha256)):
-            session.delete(row)
-    assert [item["sha256"] for item in plane.get("/v1/artifacts")["items"]] == [sha256]
-    assert a.client.get(a.url(f"artifacts/{sha256}")).status_code == 404
-    text = "# " + json.dumps({"sinks": {"out": "files:{out}"}})
-    assert hashlib.sha256(text.encode()).hexdigest() == sha256
-    assert a.client.post(a.url("artifacts"), params={"filename": "x.py"}, content=text.encode()).status_code == 201
-    for get in (plane.get(f"/v1/artifacts/{sha256}"), a.get(f"artifacts/{sha256}")):
-        assert get["sha256"] == sha256
 
 
 def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None:

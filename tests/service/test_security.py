@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from sqlalchemy import delete, select
 
+from epochal.addresses import is_loopback
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.api.access import access_of
 from epochal.service.app import create_app
@@ -24,7 +25,6 @@ from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_to
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Token
-from epochal.service.domain.addresses import is_loopback
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings

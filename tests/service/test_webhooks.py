@@ -18,7 +18,7 @@ import psutil
 import pytest
 from cryptography import x509
 
-from epochal.client.webhooks import verify
+from epochal.client.events import verify_signature
 from epochal.contracts.catalog import Failure
 from epochal.errors import Unauthenticated
 from epochal.service.catalog.models import Webhook, WebhookDelivery
@@ -60,7 +60,7 @@ class Receiver:
             def do_POST(self) -> None:
                 receiver.paths.append((self.headers["Host"], self.path))
                 body = self.rfile.read(int(self.headers["content-length"]))
-                verify(SECRET, self.headers["Epochal-Signature"], body)
+                verify_signature(SECRET, self.headers["Epochal-Signature"], body)
                 event = json.loads(body)
                 assert (self.headers["Epochal-Event-Id"], self.headers["Epochal-Event"]) == (event["id"], event["kind"])
                 receiver.asked.append(event)
@@ -404,7 +404,7 @@ def test_webhooks_are_listed_and_deleted_without_their_secrets(plane: Plane, rec
 def test_a_receiver_refuses_what_is_forged_altered_or_old() -> None:
     body = b'{"id":"a"}'
     good = deliveries.signature(SECRET, 1_000, body)
-    verify(SECRET, good, body, tolerance_seconds=float("inf"))
+    verify_signature(SECRET, good, body, tolerance_seconds=float("inf"))
     for secret, signature, content in (
         ("another", good, body),
         (SECRET, good, body + b" "),
@@ -413,6 +413,6 @@ def test_a_receiver_refuses_what_is_forged_altered_or_old() -> None:
         (SECRET, "", body),
     ):
         with pytest.raises(Unauthenticated):
-            verify(secret, signature, content, tolerance_seconds=float("inf"))
+            verify_signature(secret, signature, content, tolerance_seconds=float("inf"))
     with pytest.raises(Unauthenticated, match="older"):
-        verify(SECRET, good, body)
+        verify_signature(SECRET, good, body)

@@ -28,9 +28,9 @@ from epochal.faults import FaultPoint, injected
 from epochal.snapshots.internal_source import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.local_attempt import attempt
-from epochal.testing.local_engine import LocalOperator, LocalPipeline, local_process
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.local_engine.attempt import attempt
+from tests.kit.local_engine.engine import LocalOperator, LocalPipeline, local_process
 from tests.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -33,11 +33,11 @@ from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from epochal.tasks.inputs import InputColumns
-from epochal.testing.local_attempt import attempt
-from epochal.testing.local_distribution import LocalInput
-from epochal.testing.local_engine import LocalOperator, LocalPipeline
-from epochal.testing.local_tasks import LocalTasks
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.local_engine.attempt import attempt
+from tests.kit.local_engine.distribution import LocalInput
+from tests.kit.local_engine.engine import LocalOperator, LocalPipeline
+from tests.kit.local_engine.tasks import LocalTasks
 
 ROWS = pa.schema([("name", pa.string()), ("n", pa.int64()), ("control", pa.bool_())])
 KEY = (Column(name="name", type="string"),)

@@ -10,7 +10,7 @@ import pytest
 
 from epochal.engine import points
 from epochal.faults import FaultPoint
-from epochal.testing import simulation
+from tests.kit.simulation import simulation
 
 SEEDS = 2_000
 SAMPLE = 50

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from epochal.client.events import parse_events
+from epochal.client.exchanges import key_segment, path
 from epochal.client.location import home, locate
-from epochal.client.paths import key_segment, path
-from epochal.client.polling import poll
+from epochal.client.operations import poll
 from epochal.errors import (
     CatalogUnavailable,
     Conflict,

@@ -180,7 +180,7 @@ def test_parameters_have_one_form() -> None:
     assert other == {"epochal/pipeline/parameters.py: Mapping[str, Any]"} & other
 
 
-FOR_LIVE_PROCESSES = {"idempotency_keys", "leases", "nodes", "supervisor", "uploads"}
+FOR_LIVE_PROCESSES = {"idempotency_keys", "leases", "nodes", "uploads"}
 
 
 def test_every_table_is_in_backups_or_means_nothing_to_another_incarnation() -> None:

@@ -248,7 +248,7 @@ def test_what_the_launcher_is_told_is_what_it_reads() -> None:
 def test_drivers_may_do_what_spark_needs_and_no_more() -> None:
     role = named(rendered("kubernetes"), "Role", "epochal-driver")
     (rule,) = role["rules"]
-    rights = pytest.importorskip("epochal.driver.rights")
+    rights = pytest.importorskip("epochal.driver.pod")
     assert sorted(rule["verbs"]) == sorted(rights.NEEDED)
 
 

@@ -13,7 +13,7 @@ from epochal.connectors.numbered import NumberedSource
 from epochal.contracts.handle import Handle
 from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Load, Totals, Work
 from epochal.contracts.source import Backlog, SliceLimits
-from epochal.driver.measuring import Reports
+from epochal.driver.heartbeat import Reports
 from epochal.engine import meter as meters
 from epochal.engine.load import figures_of, operator_load
 from epochal.engine.meter import Meter

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from epochal.testing.servers.kubernetes.environment import NotThere, Place, expanded, field, quantity, variables_of
-from epochal.testing.servers.kubernetes.names import host_lines
+from tests.kit.kubernetes.environment import NotThere, Place, expanded, field, quantity, variables_of
+from tests.kit.kubernetes.names import host_lines
 
 PLACE = Place("node-1", "127.0.0.1", "127.0.1.5")
 POD = {

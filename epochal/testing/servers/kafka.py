@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import secrets
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import uuid
@@ -18,7 +20,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from epochal.testing.servers.kafka_security import LISTENER, SecuredListener, secured_listener
 from epochal.testing.servers.maven import SHORT_LIVED, artifacts, class_path, java
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 from epochal.testing.servers.proxy import TcpProxy
@@ -27,6 +28,10 @@ VERSION = "4.1.1"
 COORDINATES = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 MEMORY = ("-Xms128m", "-Xmx512m")
 START_SECONDS = 60
+LISTENER = "SECURED"
+USER = "epochal"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_MODULES = "org.apache.kafka.common.security"
 
 
 class KafkaServer:
@@ -239,3 +244,62 @@ def _format(folder: Path, jars: Path, more: Sequence[str]) -> None:
 
 def _command(jars: Path, main: str, *arguments: str | Path) -> Sequence[str | Path]:
     return [java(), *MEMORY, *SHORT_LIVED, "-cp", class_path(jars), main, *arguments]
+
+
+@dataclass(frozen=True)
+class SecuredListener:
+    """A listener for :data:`USER`, by SASL's PLAIN and SCRAM-SHA-512 over TLS; the user has no rights at first.
+
+    Clients of the broker's other listeners are anonymous, and may do everything.
+    """
+
+    port: int
+    password: str
+    authority: Path
+    """The certificate that clients are to trust (PEM)."""
+    _store: Path
+    _store_password: str
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def settings(self) -> dict[str, str]:
+        """Of the broker, beside the listener's address."""
+        prefix = f"listener.name.{LISTENER.lower()}"
+        return {
+            f"{prefix}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            f"{prefix}.plain.sasl.jaas.config": f'{_MODULES}.plain.PlainLoginModule required user_{USER}="'
+            f'{self.password}";',
+            f"{prefix}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+            f"{prefix}.ssl.keystore.type": "PKCS12",
+            f"{prefix}.ssl.keystore.location": str(self._store),
+            f"{prefix}.ssl.keystore.password": self._store_password,
+            f"{prefix}.ssl.key.password": self._store_password,
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": "User:ANONYMOUS",
+        }
+
+    def format_arguments(self) -> list[str]:
+        """For Kafka's storage tool: SCRAM's passwords are part of the cluster's metadata."""
+        return ["--add-scram", f"SCRAM-SHA-512=[name={USER},password={self.password}]"]
+
+
+def secured_listener(folder: Path) -> SecuredListener:
+    """Make the certificate, with the JDK's own tool, below ``folder``. Raises ``ServerUnavailable``."""
+    store, authority, password = folder / "broker.p12", folder / "broker.pem", secrets.token_hex(12)
+    access = ["-alias", "broker", "-keystore", str(store), "-storetype", "PKCS12", "-storepass", password]
+    certificate = ["-keyalg", "EC", "-dname", "CN=localhost", "-ext", f"SAN=IP:{LOOPBACK},DNS:localhost"]
+    _keytool("-genkeypair", *access, "-keypass", password, *certificate, "-validity", "30")
+    _keytool("-exportcert", "-rfc", *access, "-file", str(authority))
+    return SecuredListener(free_port(), secrets.token_hex(12), authority, store, password)
+
+
+def _keytool(*arguments: str) -> None:
+    tool = Path(java()).with_name("keytool")
+    try:
+        ran = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerUnavailable(f"A certificate could not be made: {error}.") from error
+    if ran.returncode != 0:
+        raise ServerUnavailable(f"A certificate could not be made: {(ran.stdout + ran.stderr).strip()[:300]}")

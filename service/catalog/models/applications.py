@@ -11,8 +11,8 @@ from epochal.service.catalog.models.base import Base, Json
 
 
 class Artifact(Base):
-    """``path``: of its bytes in the store; null: an earlier version of Epochal has put them into its data folder.
-    ``uploaded_at``: the last time that somebody did; null: when it was created."""
+    """``path`` of its bytes in the store; null in the catalog of ``epochal run``, which reads the code where it lies.
+    ``uploaded_at``: time of the last upload."""
 
     __tablename__ = "artifacts"
 
@@ -22,12 +22,11 @@ class Artifact(Base):
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
     path: Mapped[str | None] = mapped_column(String(300))
-    uploaded_at: Mapped[datetime | None]
+    uploaded_at: Mapped[datetime]
 
 
 class ProjectArtifact(Base):
-    """A project may make something of an artifact: it was uploaded there, or came with a bundle. An artifact without
-    rows belongs to ``default``: an earlier version has registered it."""
+    """A project that may use an artifact: it was uploaded there, or imported with a bundle."""
 
     __tablename__ = "project_artifacts"
 

@@ -126,22 +126,6 @@ class Lease(Base):
     expires_at: Mapped[datetime]
 
 
-class Supervisor(Base):
-    """Not used any more: see :class:`Lease`. The table stays for one version, since migrations only add."""
-
-    __tablename__ = "supervisor"
-
-    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    holder: Mapped[str] = mapped_column(String(32))
-    folder: Mapped[str] = mapped_column(String(64))
-    host: Mapped[str] = mapped_column(String(255))
-    process: Mapped[int]
-    data: Mapped[str] = mapped_column(Text)
-    heartbeat_at: Mapped[datetime]
-
-    __table_args__ = (CheckConstraint("id = 1", name="one"),)
-
-
 class NodeRow(Base):
     """A control plane or query node that is there, or was until ``heartbeat_at`` (by the database's clock)."""
 
@@ -220,7 +204,7 @@ class RevokedToken(Base):
 
 class AuditEntry(Base):
     """One mutating call, also a refused one. ``token`` is the token's name, never its secret; ``address`` the other end
-    of the connection, or whom a proxy that is believed names. Both of the latter are unknown of entries of before.
+    of the connection, or whom a proxy that is believed names.
     ``changes``: what the call has changed, as ``audited_changes.py`` has it."""
 
     __tablename__ = "audit"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from epochal.contracts.catalog import Failure
+from epochal.driver.orders import ExitCode
 from epochal.errors import (
     CatalogWentBack,
     EnvironmentProblem,
@@ -15,7 +16,6 @@ from epochal.errors import (
     error_class,
     fails_again,
 )
-from epochal.wire.internal_api import ExitCode
 
 _PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem, CatalogWentBack)
 

@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from epochal.driver.keeper import Keeper, NotWanted
+from epochal.driver.pool_client import Keeper, NotWanted
 from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf

@@ -24,13 +24,13 @@ from sqlalchemy import make_url
 
 from epochal.client import Client
 from epochal.testing.servers.control_plane import COMMAND
-from epochal.testing.servers.kubernetes import KubernetesCluster, kubernetes
-from epochal.testing.servers.kubernetes.containers import Image
-from epochal.testing.servers.kubernetes.kubelet import Kubelet
-from epochal.testing.servers.kubernetes.network import PodNetwork, pod_network
-from epochal.testing.servers.kubernetes.pods import Pod
-from epochal.testing.servers.kubernetes.services import ServiceProxy
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from tests.kit.kubernetes import KubernetesCluster, kubernetes
+from tests.kit.kubernetes.containers import Image
+from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.kubernetes.network import PodNetwork, pod_network
+from tests.kit.kubernetes.pods import Pod
+from tests.kit.kubernetes.services import ServiceProxy
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]

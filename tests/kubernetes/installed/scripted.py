@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from epochal.driver.orders import DriverOrders
+from epochal.driver.orders import DriverOrders, ExitCode
 from epochal.driver.pod import begin
 from epochal.errors import Fenced
-from epochal.wire.internal_api import ExitCode
 from tests.availability.driver import FakeDriver
 
 

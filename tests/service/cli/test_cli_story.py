@@ -42,7 +42,7 @@ def running(client: Client, tmp_path_factory: pytest.TempPathFactory, sensors_co
         parameters={"output": str(folder / "out")},
         configuration={"epoch_interval_seconds": 0.2, "state_backend": "heap"},
     )
-    client.applications.wait_until_running(NAME, timeout_seconds=PATIENCE_SECONDS)
+    client.applications.wait(NAME, timeout_seconds=PATIENCE_SECONDS)
     committed(client, NAME, 4)
     yield folder
     client.operations.wait(client.applications.stop(NAME), timeout_seconds=PATIENCE_SECONDS)

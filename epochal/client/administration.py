@@ -1,0 +1,151 @@
+"""Projects: for administrators of the installation; and what the caller's own ones have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from epochal.client.exchanges import Request, path
+from epochal.client.models import (
+    AuditRecord,
+    CollectionPlan,
+    NewToken,
+    Node,
+    Operation,
+    Project,
+    Pruned,
+    RotatedToken,
+    Token,
+)
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
+from epochal.wire.projects import ChangeProject, Quotas
+
+Role = Literal["viewer", "operator", "author", "admin"]
+
+
+class Projects:
+    """``client.projects``. ``quotas``: of ``applications``, ``running`` and ``subtasks``; what is left out is not
+    bounded."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str, quotas: Mapping[str, int] | None = None) -> Project:
+        """Raises ``NameTaken``, also for the name of one that was deleted."""
+        return read(Project, self._transport.post("/v1/projects", {"name": name, "quotas": dict(quotas or {})}))
+
+    def list(self, limit: int | None = None) -> list[Project]:
+        """Those in which the caller has a role, by name."""
+        return self._transport.pages("/v1/projects", Project, limit)
+
+    def get(self, name: str) -> Project:
+        return read(Project, self._transport.get(path("projects", name)))
+
+    def set(self, name: str, quotas: Mapping[str, int | None]) -> Project:
+        """In place of all quotas that it had. What is there already stays."""
+        content = ChangeProject(quotas=Quotas(**quotas)).model_dump_json().encode()
+        request = Request("PUT", path("projects", name), content=content, content_type="application/json")
+        return read(Project, self._transport.send(request).json())
+
+    def delete(self, name: str) -> None:
+        """With its tokens, webhooks, uploads and artifacts. Raises ``Conflict`` while it has applications."""
+        self._transport.delete(path("projects", name))
+
+
+Scope = Literal["read", "operate", "admin"]
+
+
+class Tokens:
+    """``client.tokens``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self, name: str, scope: Scope | None = None, expires_at: datetime | None = None, *, role: Role = "viewer"
+    ) -> NewToken:
+        """A new token with a role in the project ``default``. Its text is in this answer only; the control plane keeps
+        a hash. ``scope``: instead of a role, as before there were roles."""
+        body = {"name": name, "expires_at": None if expires_at is None else expires_at.isoformat()}
+        what = {"role": role} if scope is None else {"scope": scope}
+        return read(NewToken, self._transport.post("/v1/tokens", body | what))
+
+    def list(self, limit: int | None = None) -> list[Token]:
+        return self._transport.pages("/v1/tokens", Token, limit)
+
+    def rotate(self, id: str, expires_at: datetime | None = None) -> RotatedToken:
+        """A new token with the name and roles of token ``id``, which is refused from now on."""
+        body = {"expires_at": None if expires_at is None else expires_at.isoformat()}
+        return read(RotatedToken, self._transport.post(path("tokens", id, "rotate"), body))
+
+    def delete(self, id: str) -> None:
+        """The token is refused from now on, also after a restart."""
+        self._transport.delete(path("tokens", id))
+
+
+class Audit:
+    """``client.audit``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, limit: int | None = 100) -> list[AuditRecord]:
+        """Newest first."""
+        return self._transport.pages("/v1/audit", AuditRecord, limit)
+
+
+class Nodes:
+    """``client.nodes``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, limit: int | None = None) -> list[Node]:
+        """Oldest first; one that did not stop in order is ``gone`` for an hour."""
+        return self._transport.pages("/v1/nodes", Node, limit)
+
+
+class Store:
+    """``client.store``"""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def plan_collection(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> CollectionPlan:
+        """What a collection would delete now, and why. Changes nothing."""
+        body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
+        return read(CollectionPlan, self._transport.query("/v1/collections/plan", body))
+
+    def collect(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> Operation:
+        """Delete what no retained snapshot needs; the operation's result says what went. Raises ``Conflict``."""
+        body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
+        return read(Operation, self._transport.post("/v1/collections", body))
+
+    def verify(self, application: str | None = None, *, quick: bool = False, repair: bool = False) -> Operation:
+        """Check every file that retained snapshots need; the operation's result is the report."""
+        body = {"application": application, "quick": quick, "repair": repair}
+        return read(Operation, self._transport.post("/v1/verifications", body))
+
+    def back_up(self, to: str) -> Operation:
+        """Copy the catalog and what it names to ``to``: an absolute path on the control plane's machine, or a URL.
+
+        The operation's result is a :class:`~epochal.client.models.BackedUp`. Raises ``Conflict`` while files are being
+        deleted."""
+        return read(Operation, self._transport.post("/v1/backups", {"to": to}))
+
+    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruned:
+        """Which backups in ``place`` would go, and how much space that gives. Changes nothing. Raises ``NotFound``;
+        ``Conflict`` where none of those that would stay is whole."""
+        body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
+        return read(Pruned, self._transport.query("/v1/backups/prune/plan", body))
+
+    def prune_backups(
+        self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None
+    ) -> Operation:
+        """Remove backups but for the ``keep`` newest and what is younger, and the files that only they name.
+
+        The operation's result is a :class:`~epochal.client.models.Pruned`. Raises ``Conflict`` while one is made."""
+        body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
+        return read(Operation, self._transport.post("/v1/backups/prune", body))

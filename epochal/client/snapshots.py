@@ -1,0 +1,236 @@
+"""The history of one application: epochs, executions, savepoints, snapshots, lineage."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from epochal.client.exchanges import PAGE, path
+from epochal.client.models import (
+    DiffRow,
+    Epoch,
+    Execution,
+    Lineage,
+    OpenTransaction,
+    OpenTransactions,
+    Operation,
+    Pin,
+    Savepoint,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotMessage,
+    Tag,
+)
+from epochal.client.transport import Transport
+from epochal.wire.bodies import read
+from epochal.wire.snapshots import FoldedRange
+
+# Where the epochs between two snapshots have expired, whole states are compared.
+DIFF_SECONDS = 300.0
+
+
+class Epochs:
+    """``client.application(name).epochs``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._path = path("applications", application, "epochs")
+
+    def list(self, limit: int | None = 50, state: str | None = None) -> list[Epoch]:
+        """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given. Committed epochs that
+        are long past are in no list but :meth:`folded`."""
+        return self._transport.pages(self._path, Epoch, limit, {"state": state})
+
+    def folded(self) -> builtins.list[FoldedRange]:
+        """Ranges of epochs that were committed, and of which the catalog keeps nothing else; newest first."""
+        return self._transport.pages(self._path, FoldedRange, None, {"state": "committed"}, member="folded")
+
+    def get(self, epoch: int) -> Epoch:
+        return read(Epoch, self._transport.get(f"{self._path}/{epoch:d}"))
+
+
+class Executions:
+    """``client.application(name).executions``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def list(self, limit: int | None = 50) -> list[Execution]:
+        """Newest first."""
+        return self._transport.pages(path("applications", self._application, "executions"), Execution, limit)
+
+    def get(self, id: str) -> Execution:
+        return read(Execution, self._transport.get(path("applications", self._application, "executions", id)))
+
+
+class Savepoints:
+    """``client.application(name).savepoints``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def create(self, name: str, message: str | None = None) -> Operation:
+        """Name the next snapshot. The operation's result is the savepoint."""
+        target = path("applications", self._application, "savepoints")
+        return read(Operation, self._transport.post(target, {"name": name, "message": message}))
+
+    def list(self, limit: int | None = None) -> list[Savepoint]:
+        return self._transport.pages(path("applications", self._application, "savepoints"), Savepoint, limit)
+
+    def get(self, name: str) -> Savepoint:
+        return read(Savepoint, self._transport.get(path("applications", self._application, "savepoints", name)))
+
+    def delete(self, name: str) -> None:
+        self._transport.delete(path("applications", self._application, "savepoints", name))
+
+
+class Snapshots:
+    """``client.application(name).snapshots``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._path = path("applications", application, "snapshots")
+
+    def list(self, limit: int | None = 50) -> list[Epoch]:
+        """Newest first."""
+        return self._transport.pages(self._path, Epoch, limit)
+
+    def get(self, epoch: int | str) -> Snapshot:
+        """One snapshot, with its whole manifest: an epoch, a savepoint, a tag, or ``head``.
+
+        Raises ``SnapshotExpired`` past the retention.
+        """
+        answer = self._transport.get(f"{self._path}/{quote(str(epoch), safe='')}")
+        manifest = {name: value for name, value in answer.items() if name not in ("reference", "annotations")}
+        return read(Snapshot, {**answer, "manifest": manifest})
+
+    def diff(self, before: int | str, after: int | str) -> SnapshotDiff:
+        """What is different in another snapshot: code, parameters, what was read between, keys of each state table.
+
+        A snapshot is an epoch, the name of a savepoint or tag, or ``head``; ``after`` may be another application's,
+        as ``"again:12"``.
+        """
+        return read(SnapshotDiff, self._transport.get(self._of_diff(before), {"to": after}, DIFF_SECONDS))
+
+    def diff_rows(
+        self, before: int | str, after: int | str, table: str, *, limit: int | None = None
+    ) -> Sequence[DiffRow]:
+        """The rows of one state table that are different, in key order: at most ``limit``, or all."""
+        target = f"{self._of_diff(before)}/{quote(table, safe='')}"
+        return self._transport.pages(target, DiffRow, limit, {"to": after}, DIFF_SECONDS)
+
+    def _of_diff(self, before: int | str) -> str:
+        return f"{self._path}/{quote(str(before), safe='')}/diff"
+
+
+class Annotations:
+    """``client.application(name).annotations``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def pin(self, epoch: int, message: str | None = None) -> Pin:
+        """Keep a snapshot until it is unpinned. Raises ``SnapshotExpired`` when it is too late."""
+        return read(Pin, self._transport.post(self._of(epoch, "pin"), {"message": message}))
+
+    def unpin(self, epoch: int) -> None:
+        """The snapshot then lives as long as any other of its age."""
+        self._transport.delete(self._of(epoch, "pin"))
+
+    def pins(self) -> list[Pin]:
+        return self._transport.pages(path("applications", self._application, "pins"), Pin, None)
+
+    def tag(self, epoch: int, name: str, message: str | None = None, *, move: bool = False) -> Tag:
+        """Give a snapshot a further name, which does not keep it. Raises ``NameTaken`` unless it may ``move``."""
+        body = {"name": name, "message": message, "move": move}
+        return read(Tag, self._transport.post(self._of(epoch, "tags"), body))
+
+    def untag(self, epoch: int, name: str) -> None:
+        self._transport.delete(path("applications", self._application, "snapshots", epoch, "tags", name))
+
+    def tags(self) -> list[Tag]:
+        """By name."""
+        return self._transport.pages(path("applications", self._application, "tags"), Tag, None)
+
+    def message(self, epoch: int) -> SnapshotMessage:
+        """What was said of a snapshot. Raises ``NotFound`` when nothing was."""
+        return read(SnapshotMessage, self._transport.get(self._of(epoch, "message")))
+
+    def write_message(self, epoch: int, message: str) -> SnapshotMessage:
+        """It takes the place of an earlier one."""
+        return read(SnapshotMessage, self._transport.post(self._of(epoch, "message"), {"message": message}))
+
+    def delete_message(self, epoch: int) -> None:
+        self._transport.delete(self._of(epoch, "message"))
+
+    def _of(self, epoch: int, what: str) -> str:
+        return path("applications", self._application, "snapshots", epoch, what)
+
+
+class Transactions:
+    """``client.application(name).transactions``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def list(self) -> list[OpenTransaction]:
+        """By epoch and sink."""
+        answer = self._transport.get(path("applications", self._application, "transactions"))
+        return list(read(OpenTransactions, answer).items)
+
+    def retry(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """Try to commit now, whatever the back-off."""
+        return self._decide(sink, epoch, "retry", message)
+
+    def commit(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """It was applied by hand: this sink goes on without writing it."""
+        return self._decide(sink, epoch, "commit", message)
+
+    def abort(self, sink: str, epoch: int, message: str | None = None) -> Operation:
+        """Drop its rows, in this sink alone."""
+        return self._decide(sink, epoch, "abort", message)
+
+    def _decide(
+        self, sink: str, epoch: int, action: Literal["retry", "commit", "abort"], message: str | None
+    ) -> Operation:
+        target = path("applications", self._application, "transactions", sink, epoch, action)
+        return read(Operation, self._transport.post(target, {"message": message}))
+
+
+def read_lineage(
+    transport: Transport,
+    application: str,
+    limit: int | None,
+    *,
+    fold: bool = False,
+    slices: bool = False,
+    cursor: str | None = None,
+) -> Lineage:
+    """Pages of a lineage, up to ``limit`` nodes, as one."""
+    nodes: list[Any] = []
+    edges: list[Any] = []
+    while True:
+        size = PAGE if limit is None else min(PAGE, limit - len(nodes))
+        query = {"limit": size, "cursor": cursor, "fold": _flag(fold), "slices": _flag(slices)}
+        answer = transport.get(path("applications", application, "lineage"), query)
+        nodes.extend(answer["nodes"])
+        edges.extend(answer["edges"])
+        cursor = answer.get("next_cursor")
+        if cursor is None or (limit is not None and len(nodes) >= limit):
+            return read(Lineage, {**answer, "nodes": nodes, "edges": edges, "next_cursor": cursor})
+
+
+def draw_lineage(transport: Transport, application: str, format: Literal["dot", "svg"], limit: int) -> str:
+    """The newest nodes of a folded lineage as the text of a drawing."""
+    query = {"format": format, "limit": min(limit, PAGE)}
+    return transport.text(path("applications", application, "lineage"), query)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,25 @@
+"""Draws figures 3.14 and 3.16 of the thesis: one schedule, a consistent cut of Chandy-Lamport, an epoch cut."""
+
+from __future__ import annotations
+
+from tests.kit.cuts.figures import aligned, consistent_only, drawn
+from tests.kit.cuts.judgement import epoch_violations, validity_violations
+
+
+def main() -> None:
+    for title, execution in (
+        ("Chandy-Lamport (algorithm 3; figure 3.14)", consistent_only()),
+        ("Epoch alignment (algorithms 5 and 6; figure 3.16)", aligned()),
+    ):
+        consistent, complete = not validity_violations(execution, 1), not epoch_violations(execution, 1)
+        print(f"{title}: consistent: {_said(consistent)}, epoch-complete: {_said(complete)}")
+        print(drawn(execution, 1))
+        print("\n".join(f"  {problem}" for problem in epoch_violations(execution, 1)))
+
+
+def _said(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+if __name__ == "__main__":
+    main()

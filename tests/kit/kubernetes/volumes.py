@@ -1,0 +1,153 @@
+"""The volumes of a pod as folders of this machine: filled from the API, kept fresh where that is what they are for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import urllib.error
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kit.kubernetes import environment
+from tests.kit.kubernetes.cluster import KubernetesCluster
+from tests.kit.kubernetes.environment import Manifest, NotThere, Place
+
+_TOKEN_SECONDS = 3600
+_RENEWED_AFTER = 0.8
+"""Of a token's life, as the kubelet does it."""
+
+
+@dataclass
+class Volumes:
+    """``folder``: where they are made, one by name; claims are folders below ``claims``, which outlive pods."""
+
+    cluster: KubernetesCluster
+    pod: Manifest
+    place: Place
+    folder: Path
+    claims: Path
+    _renewals: dict[Path, tuple[float, Manifest]] = field(default_factory=dict)
+    """Tokens, by their files: when to renew which."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def make(self) -> dict[str, Path]:
+        """The folder of each volume, by name. May be called again. Raises :class:`NotThere`."""
+        return {volume["name"]: self._volume(volume) for volume in self.pod["spec"].get("volumes") or ()}
+
+    def renew(self) -> None:
+        """Tokens that are old enough. Raises ``OSError`` while there is no API."""
+        with self._lock:
+            due = [(path, source) for path, (at, source) in self._renewals.items() if time.monotonic() >= at]
+        for path, source in due:
+            self._write_token(path, source)
+
+    def data(self, kind: str, name: str, optional: bool) -> Mapping[str, str] | None:
+        """As :data:`~tests.kit.kubernetes.environment.Data`."""
+        content = self._content(kind, name, optional)
+        return None if content is None else {key: value.decode() for key, value in content.items()}
+
+    @property
+    def _namespace(self) -> str:
+        return str(self.pod["metadata"]["namespace"])
+
+    def _volume(self, volume: Manifest) -> Path:
+        if "hostPath" in volume:
+            return Path(volume["hostPath"]["path"])
+        if "persistentVolumeClaim" in volume:
+            return self._claim(volume["persistentVolumeClaim"]["claimName"])
+        folder = self.folder / str(volume["name"])
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777 if "emptyDir" in volume else 0o755)
+        if "emptyDir" in volume:
+            return folder
+        sources = (volume["projected"].get("sources") or ()) if "projected" in volume else [volume]
+        for source in sources:
+            self._fill(folder, source)
+        return folder
+
+    def _fill(self, folder: Path, source: Manifest) -> None:
+        if "serviceAccountToken" in source:
+            self._write_token(folder / source["serviceAccountToken"]["path"], source["serviceAccountToken"])
+        elif "downwardAPI" in source:
+            for item in source["downwardAPI"].get("items") or ():
+                _write(folder / item["path"], self._downward(item).encode())
+        elif "configMap" in source:
+            self._fill_with("configmaps", source["configMap"]["name"], source["configMap"], folder)
+        elif "secret" in source:
+            name = source["secret"].get("secretName") or source["secret"]["name"]
+            self._fill_with("secrets", name, source["secret"], folder)
+        else:
+            raise NotThere(f"this kubelet has no volumes of {', '.join(source)}")
+
+    def _downward(self, item: Manifest) -> str:
+        if "fieldRef" in item:
+            return environment.field(self.pod, self.place, item["fieldRef"]["fieldPath"])
+        reference = item["resourceFieldRef"]
+        containers = {container["name"]: container for container in self.pod["spec"]["containers"]}
+        return environment.resource(containers[reference["containerName"]], reference)
+
+    def _fill_with(self, kind: str, name: str, source: Manifest, folder: Path) -> None:
+        content = self._content(kind, name, bool(source.get("optional")))
+        if content is None:
+            return
+        items: Sequence[Manifest] = source.get("items") or [{"key": key, "path": key} for key in content]
+        for item in items:
+            if item["key"] not in content:
+                raise NotThere(f"references non-existent {kind} key: {item['key']}")
+            path = folder / item["path"]
+            _write(path, content[item["key"]])
+            path.chmod(item.get("mode") or source.get("defaultMode") or 0o644)
+
+    def _content(self, kind: str, name: str, optional: bool) -> Mapping[str, bytes] | None:
+        try:
+            found = self.cluster.get(f"/api/v1/namespaces/{self._namespace}/{kind}/{name}")
+        except urllib.error.HTTPError as error:
+            if error.code == 404 and optional:
+                return None
+            if error.code == 404:
+                raise NotThere(f'{kind.removesuffix("s")} "{name}" not found') from None
+            raise
+        plain = {key: text.encode() for key, text in (found.get("data") or {}).items()}
+        if kind == "secrets":
+            return {key: b64decode(text) for key, text in plain.items()}
+        return plain | {key: b64decode(text) for key, text in (found.get("binaryData") or {}).items()}
+
+    def _claim(self, name: str) -> Path:
+        try:
+            claim = self.cluster.get(f"/api/v1/namespaces/{self._namespace}/persistentvolumeclaims/{name}")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            raise NotThere(f'persistentvolumeclaim "{name}" not found') from None
+        volume = claim["spec"].get("volumeName")
+        if claim["status"].get("phase") != "Bound" or volume is None:
+            raise NotThere(f'persistentvolumeclaim "{name}" is not bound')
+        found: dict[str, Any] = self.cluster.get(f"/api/v1/persistentvolumes/{volume}")
+        return Path(found["spec"]["hostPath"]["path"])
+
+    def _write_token(self, path: Path, source: Manifest) -> None:
+        """Bound to this pod: it means nothing when that is gone."""
+        metadata = self.pod["metadata"]
+        seconds = int(source.get("expirationSeconds") or _TOKEN_SECONDS)
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
+        audiences = [source["audience"]] if source.get("audience") else []
+        spec = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound}
+        account = self.pod["spec"].get("serviceAccountName", "default")
+        answer = self.cluster.create(
+            f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token", {"spec": spec}
+        )
+        _write(path, answer["status"]["token"].encode())
+        with self._lock:
+            self._renewals[path] = (time.monotonic() + _RENEWED_AFTER * seconds, source)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whoever reads it sees it whole, before or after."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{threading.get_ident()}")
+    draft.write_bytes(content)
+    os.replace(draft, path)

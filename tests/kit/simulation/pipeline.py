@@ -1,0 +1,356 @@
+"""What the simulation is made of: a world that outlives crashes; a source, a loop, state and a sink that live in it.
+
+The one operator sums values by key. Some values come back to it through the loop, halved; some set a reminder for their
+key, at which an output row is given that no input brings about. :func:`follows` says what follows from an epoch.
+
+The source's log is up to four seconds out of order, and the delay of the watermark is one second, so that some events
+are late: they change nothing and go to the late side. Some others set an alarm for their key; the watermark fires it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+from fsspec.core import url_to_fs
+
+from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.catalog import Failure, QueryCommand
+from epochal.contracts.conditions import BEGINNING
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.contracts.source import Slice, SliceLimits
+from epochal.contracts.state import StateBackend, StateTransaction
+from epochal.declarations.event_time import EventTime
+from epochal.engine.event_time import TimePlan
+from epochal.errors import Fenced, FileMissing, SinkError
+from epochal.pipeline.partitions import Partitions
+from epochal.snapshots import layout
+from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.manifest import DeltaFile, Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.watermarks import Declaration, TimedOperator, TimeGraph
+from epochal.testing.memory_catalog import MemoryCatalogState
+from tests.kit.local_engine.sources import LogSource, NotForSpark
+
+SECOND: Final = 1_000_000
+TIME: Final = "time"
+DELAY: Final = SECOND
+PARALLELISM = 2
+OPERATOR, SINK, SOURCE = "totals", "out", "numbers"
+KEYS = 5
+TABLE = StateTable(
+    id=OPERATOR,
+    operator=OPERATOR,
+    kind=StateKind.AGGREGATE,
+    key=(Column(name="key", type="int"),),
+    value=(Column(name="total", type="bigint"),),
+)
+REMINDERS = StateTable(
+    id=f"{OPERATOR}.reminders",
+    operator=OPERATOR,
+    kind=StateKind.VALUE,
+    key=(Column(name="key", type="int"),),
+    value=(Column(name="at", type="timestamp"),),
+)
+ALARMS = StateTable(
+    id=f"{OPERATOR}.alarms",
+    operator=OPERATOR,
+    kind=StateKind.VALUE,
+    key=(Column(name="key", type="int"),),
+    value=(Column(name="at", type="timestamp"),),
+)
+LOOP, LOOP_RECORDS = "halves", 2
+"""The loop, by its head and by its tail, and how many of its records an epoch takes."""
+REMINDED = -1
+"""What an output row has instead of a total when a reminder was due."""
+Totals = dict[int, int]
+Reminders = dict[int, int]
+"""By key the epoch time that it waits for."""
+Rows = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Follows:
+    """What follows from an epoch: the values of state that it changes, its output, what it puts into the loop, and how
+    many reminders it drops."""
+
+    totals: Totals
+    reminders: dict[int, int | None]
+    output: Rows
+    in_flight: Rows
+    dropped: int
+
+
+def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int, draining: bool = False) -> Follows:
+    """Of an epoch that has these events from outside and from the loop, on top of this state.
+
+    ``draining``: no epoch comes after it, for which a reminder could wait.
+    """
+    changed: Totals = {}
+    set_anew: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
+    output = [(key, REMINDED) for key in set_anew]
+    for key, value in events:
+        changed[key] = changed.get(key, totals.get(key, 0)) + value
+        if value % 7 == 3:
+            set_anew[key] = epoch_time + (value % 5 + 1) * SECOND
+    in_flight = [(key, value // 2) for key, value in events if value > 0 and value % 5 == 0]
+    waiting = {key for key, at in {**reminders, **set_anew}.items() if at is not None} if draining else set()
+    set_anew |= dict.fromkeys(waiting)
+    return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight, len(waiting))
+
+
+class Crash(BaseException):
+    """The simulated process is gone. Not an ``Exception``: nobody may handle it."""
+
+
+@dataclass
+class Target:
+    """The outside system that the sink writes to."""
+
+    staged: dict[str, tuple[EpochKey, Rows]] = field(default_factory=dict)
+    visible: dict[int, Rows] = field(default_factory=dict)
+    attempt: int = 0
+
+
+@dataclass
+class World:
+    """All that outlives a process."""
+
+    store: SnapshotStore
+    log: Rows
+    catalog: MemoryCatalogState = field(default_factory=MemoryCatalogState)
+    target: Target = field(default_factory=Target)
+    clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    commit: Literal["asynchronous", "synchronous"] = "asynchronous"
+    bounded: bool = False
+    """Nothing comes after the log."""
+    commands: list[QueryCommand] = field(default_factory=list)
+    """On standing queries: all that were ever given."""
+    answered: dict[int, tuple[int, Failure | None]] = field(default_factory=dict)
+    """Of commands that were answered, by number: the epoch that carried them out, and why they were refused."""
+
+    @classmethod
+    def new(cls, chance: random.Random, events: int) -> World:
+        log = [(chance.randrange(KEYS), chance.randrange(100)) for _ in range(events)]
+        world = cls(SnapshotStore(f"memory://simulation-{uuid4().hex}"), log)
+        world.commit = "synchronous" if chance.random() < 0.2 else "asynchronous"
+        world.bounded = chance.random() < 0.5
+        return world
+
+    def close(self) -> None:
+        """Forget the store's files: all worlds of a process share one memory."""
+        filesystem, root = url_to_fs(self.store.url)
+        if filesystem.exists(root):
+            filesystem.rm(root, recursive=True)
+
+
+class SimulatedSource(LogSource):
+    """A log with offsets; slices of a few events."""
+
+    kind = "simulated"
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        super().__init__()
+        self._world, self._chance = world, chance
+
+    @property
+    def bounded(self) -> bool:
+        return self._world.bounded
+
+    @property
+    def length(self) -> int:
+        return len(self._world.log)
+
+    def plan(self, limits: SliceLimits) -> Slice | None:
+        end = min(self.length, self._position + self._chance.randint(1, 3))
+        return None if end == self._position else self.up_to(end, end - self._position)
+
+
+class SimulatedLoop(NotForSpark, InternalSource):
+    """The head of the loop: a few of the records that the tail's handles name, and of those that were left before."""
+
+    kind = "simulated-loop"
+
+    def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
+        records = [] if parent is None else in_flight_at(parent)
+        if not records:
+            return None
+        taken, rest = records[:LOOP_RECORDS], records[LOOP_RECORDS:]
+        return Slice(start={}, end={}, detail={"records": taken, "rest": rest}, rows=len(taken))
+
+
+def in_flight_at(manifest: Manifest) -> list[tuple[int, int]]:
+    """The loop's records that the snapshot holds, in order."""
+    rest = manifest.slices[LOOP].detail["rest"] if LOOP in manifest.slices else []
+    return [tuple(record) for record in rest] + [
+        tuple(record) for handle in manifest.sinks[LOOP].handles for record in handle.payload["records"]
+    ]
+
+
+class SimulatedTail(SinkBackend):
+    """The tail of the loop: its records stand in its handles, so that there is nothing to commit or to remove."""
+
+    kind = "simulated-tail"
+    target = "simulated:loop"
+
+    def check(self, schema: pa.Schema) -> None:
+        pass
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        raise NotImplementedError
+
+    def stage(self, subtask: int, rows: Rows) -> Handle:
+        return Handle(owner=LOOP, subtask=subtask, rows=len(rows), bytes=0, payload={"records": rows})
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        pass
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        pass
+
+    def recover(self, epoch: EpochScope) -> None:
+        pass
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        return 0
+
+
+class SimulatedState(StateBackend):
+    """Deltas as JSON files in the store; the task itself is :class:`SimulatedRunner`'s."""
+
+    kind = "simulated-state"
+
+    def __init__(self, world: World) -> None:
+        self._store = world.store
+
+    def start(self, task: TaskScope) -> StateTransaction:
+        raise NotImplementedError
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        raise AssertionError("state has nothing to commit: the chain is published by the manifest")
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        for handle in handles:
+            for delta in self.deltas(handle):
+                self._store.delete(delta.file.path)
+
+    def recover(self, epoch: EpochScope) -> None:
+        pass
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        kept = {delta.file.path for handle in keep for delta in self.deltas(handle)}
+        lost = [path for path in self._store.list(layout.deltas(epoch.key)) if path not in kept]
+        for path in lost:
+            self._store.delete(path)
+        return len(lost)
+
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])
+
+
+class SimulatedSink(SinkBackend):
+    """Two-phase over :class:`Target`: staged rows by unique id, then visible by epoch."""
+
+    kind = "simulated-sink"
+    target = "simulated:target"
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._target, self._chance = world.target, chance
+
+    def check(self, schema: pa.Schema) -> None:
+        pass
+
+    def start(self, task: TaskScope) -> SinkTransaction:
+        raise NotImplementedError
+
+    def stage(self, epoch: EpochScope, subtask: int, rows: Rows) -> Handle:
+        unique = uuid4().hex
+        self._target.staged[unique] = (epoch.key, rows)
+        return Handle(owner=SINK, subtask=subtask, rows=len(rows), bytes=0, payload={"id": unique})
+
+    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        if epoch.attempt < self._target.attempt:
+            raise Fenced()
+        if self._chance.random() < 0.1:
+            raise SinkError("the target is down for a moment")
+        if epoch.epoch not in self._target.visible:
+            if missing := [handle for handle in handles if handle.payload["id"] not in self._target.staged]:
+                raise FileMissing(f"epoch {epoch.key} is decided, but its staged output is gone: {missing}")
+            rows = [row for handle in handles for row in self._target.staged[handle.payload["id"]][1]]
+            self._target.visible[epoch.epoch] = rows
+        for handle in handles:
+            self._target.staged.pop(handle.payload["id"], None)
+        if self._chance.random() < 0.1:
+            raise SinkError("the answer was lost")
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        for handle in handles:
+            self._target.staged.pop(handle.payload["id"], None)
+
+    def recover(self, epoch: EpochScope) -> None:
+        self._target.attempt = max(self._target.attempt, epoch.attempt)
+
+    def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
+        kept = {handle.payload["id"] for handle in keep}
+        lost = [unique for unique, (key, _) in self._target.staged.items() if key == epoch.key and unique not in kept]
+        for unique in lost:
+            del self._target.staged[unique]
+        return len(lost)
+
+
+Alarms = dict[int, int]
+"""By key the event time that it waits for."""
+ALARMED, LATE = -2, -3
+"""What an output row has instead of a total: when an alarm was due, and of an event that was late."""
+
+
+def time_plan(source: str, operator: str) -> TimePlan:
+    """Of one operator over one source without partitions."""
+    graph = TimeGraph((Declaration(TIME, DELAY), TimedOperator(operator, (TIME,))))
+    partitions = Partitions({TIME: frozenset({source})}, {}, frozenset())
+    return TimePlan(graph, partitions, {TIME: EventTime("happened", DELAY).details()})
+
+
+@dataclass(frozen=True)
+class FromOutside:
+    """The events of a slice: ``on_time`` and ``late`` ones, the alarms that they set, and the latest time of all."""
+
+    on_time: Rows
+    late: Rows
+    alarms: Alarms
+    latest: int | None
+
+
+def from_outside(slice: Slice | None, log: Rows, late: int) -> FromOutside:
+    """``late``: the operator's watermark, before which events are."""
+    positions = () if slice is None else range(slice.start["position"], slice.end["position"])
+    times = {position: _happened(position, log[position][1]) for position in positions}
+    on_time = {position: log[position] for position, time in times.items() if time >= late}
+    alarms: Alarms = {}
+    for position, (key, value) in on_time.items():
+        if value % 4 == 1:
+            alarms[key] = max(alarms.get(key, BEGINNING), times[position] + value % 5 * SECOND)
+    rows_late = [log[position] for position, time in times.items() if time < late]
+    return FromOutside(list(on_time.values()), rows_late, alarms, max(times.values(), default=None))
+
+
+def alarms_after(waiting: Alarms, set_anew: Alarms, fire: int) -> tuple[dict[int, int | None], Rows]:
+    """What an epoch changes of the alarms that wait, ``None`` where one has fired, and the output of those that do."""
+    fired = sorted(key for key, at in {**waiting, **set_anew}.items() if at <= fire)
+    return {**set_anew, **dict.fromkeys(fired)}, [(key, ALARMED) for key in fired]
+
+
+def left(waiting: Alarms, changed: Mapping[int, int | None]) -> Alarms:
+    """The alarms that wait after an epoch has changed them."""
+    return {key: at for key, at in {**waiting, **changed}.items() if at is not None}
+
+
+def _happened(position: int, value: int) -> int:
+    return (position - value % 3 * 2) * SECOND

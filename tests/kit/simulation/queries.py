@@ -1,0 +1,90 @@
+"""Standing queries in the simulation: commands that come now and then, and what an epoch has to run with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from epochal.contracts.catalog import Directive, QueryCommand
+from epochal.declarations.intervals import DAY
+from epochal.engine.position import Position
+from epochal.engine.standing import StandingQueries
+from epochal.operators.standing_queries import StandingQueriesOperator
+from epochal.pipeline.graph import OperatorNode
+from epochal.snapshots.manifest import Manifest
+from epochal.standing.active import decoded
+from epochal.standing.binding import bound
+from epochal.standing.limits import DEFAULT
+from tests.kit.simulation.pipeline import World
+
+COMMANDS_PER_EPOCH: Final = 0.15
+_TEXT: Final = "SELECT count(*) AS n WINDOW '1 minute'"
+_NODE: Final = OperatorNode(1, (), StandingQueriesOperator("queries", "at", DEFAULT, DAY))
+NODES: Final = (_NODE,)
+"""Of the graph: the simulated tasks answer no query."""
+
+
+def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryCommand:
+    """What somebody asks for after these commands: to add a query, or to change one that may be gone already, or never
+    have been there."""
+    number = len(before) + 1
+    if not before or chance.random() < 0.5:
+        query = bound(_TEXT, {"at": "timestamp"})
+        return QueryCommand(
+            number=number, kind="add", query=number, by="ada", operator=_NODE.name, text=_TEXT, bound=query.json
+        )
+    kind = chance.choice(("pause", "resume", "drop"))
+    return QueryCommand(number=number, kind=kind, query=chance.randrange(1, number + 1), by="ada")
+
+
+def deliver(queries: StandingQueries, world: World, position: Position) -> None:
+    """As the control plane does it with every heartbeat: all that has not been answered."""
+    for command in world.commands:
+        if command.number not in world.answered:
+            queries.take(Directive(id=str(command.number), kind="query", arguments=command.model_dump()))
+    for directive, head, failure in queries.answers(position.head, position.snapshot):
+        assert head is not None  # an epoch has carried it out
+        world.answered.setdefault(int(directive), (head.epoch, failure))
+
+
+class Commands:
+    """What commands have to come to, epoch by epoch."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._states: dict[int, str] = {}
+        self.through = 0
+
+    def wrong(self, manifest: Manifest) -> list[str]:
+        """What is wrong with the queries of the next epoch, and with what was told of its commands."""
+        queries = None if manifest.conditions is None else manifest.conditions.queries
+        now = 0 if queries is None else queries.through
+        if now < self.through:
+            return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]
+        found = [
+            problem
+            for command in self._world.commands[self.through : now]
+            for problem in self._answer(command, manifest)
+        ]
+        self.through = now
+        file = manifest.queries
+        running = () if file is None else decoded(self._world.store.read_file(file, "the simulation")).queries
+        states = {each.id: each.state for each in running}
+        if states != self._states:
+            found.append(f"epoch {manifest.epoch} runs with the queries {states}, not with {self._states}")
+        return found
+
+    def _answer(self, command: QueryCommand, manifest: Manifest) -> list[str]:
+        """Carry a command out, and compare with what was answered; an answer may still be under way at the end."""
+        refused = command.kind != "add" and command.query not in self._states
+        if command.kind == "drop":
+            self._states.pop(command.query, None)
+        elif not refused:
+            self._states[command.query] = "paused" if command.kind == "pause" else "active"
+        if command.number not in self._world.answered:
+            return []
+        epoch, failure = self._world.answered[command.number]
+        if (epoch, failure is not None) == (manifest.epoch, refused):
+            return []
+        return [f"of command {command} of epoch {manifest.epoch} it was said that {failure} in epoch {epoch}"]

@@ -1,0 +1,151 @@
+"""E2 of the simulation: the one operator, over deltas as JSON, with tasks that fail and are run again or twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.contracts.conditions import Due
+from epochal.contracts.handle import Handle
+from epochal.contracts.source import Slice
+from epochal.engine.answers import Answers, ObservedTime, SinkAnswer
+from epochal.engine.job import EpochPlan, EpochRunner
+from epochal.errors import EpochAborted
+from epochal.snapshots import layout
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import StateTable
+from epochal.state.watermarks import WHOLE
+from tests.kit.simulation.pipeline import (
+    ALARMS,
+    LATE,
+    LOOP,
+    OPERATOR,
+    PARALLELISM,
+    REMINDERS,
+    SOURCE,
+    TABLE,
+    TIME,
+    Alarms,
+    Follows,
+    FromOutside,
+    Reminders,
+    Rows,
+    SimulatedSink,
+    SimulatedTail,
+    Totals,
+    World,
+    alarms_after,
+    follows,
+    from_outside,
+    left,
+)
+
+
+@dataclass(frozen=True)
+class Before:
+    """The state at the parent epoch."""
+
+    totals: Totals
+    reminders: Reminders
+    alarms: Alarms
+
+
+class SimulatedRunner(EpochRunner):
+    """E2 without Spark: every subtask may fail and be run again, or run twice; only one of its handles comes back."""
+
+    def __init__(self, world: World, sink: SimulatedSink, tail: SimulatedTail, chance: random.Random) -> None:
+        self._world, self._sink, self._tail, self._chance = world, sink, tail, chance
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        outside = from_outside(plan.slices.get(SOURCE), self._world.log, plan.conditions.watermarks(OPERATOR).late)
+        events = [*outside.on_time, *out_of_the_loop(plan.slices)]
+        links = {id: [link.deltas for link in chain.links] for id, chain in plan.chains.items()}
+        before = Before(
+            read_totals(self._world.store, links[TABLE.id]),
+            read_waiting(self._world.store, links[REMINDERS.id], REMINDERS),
+            read_waiting(self._world.store, links[ALARMS.id], ALARMS),
+        )
+        operators, sinks = [], []
+        for subtask in range(PARALLELISM):
+            for _ in range(self._chance.choice([1, 1, 1, 2])):
+                handle, found, output = self._subtask(plan, subtask, events, outside, before)
+                sink = self._sink.stage(plan.scope, subtask, output)
+                tail = self._tail.stage(subtask, found.in_flight)
+            operators.append(handle)
+            sinks += [SinkAnswer(subtask, sink), SinkAnswer(PARALLELISM + subtask, tail)]
+            if self._chance.random() < 0.03:
+                raise EpochAborted("a task failed too often")
+        if self._chance.random() < 0.02:
+            operators.pop()
+        time = ObservedTime({TIME: {WHOLE: outside.latest}}, late={OPERATOR: len(outside.late)})
+        rows_in = len(events) + len(outside.late)
+        return Answers(
+            {OPERATOR: operators}, sinks, frozenset(), partitions=range(2 * PARALLELISM), rows_in=rows_in, time=time
+        )
+
+    def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
+        return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])
+
+    def _subtask(
+        self, plan: EpochPlan, subtask: int, events: Rows, outside: FromOutside, before: Before
+    ) -> tuple[Handle, Follows, Rows]:
+        conditions = plan.conditions
+        reminders, alarms = _mine(subtask, before.reminders), _mine(subtask, before.alarms)
+        rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
+        found = follows(rows, before.totals, reminders, conditions.epoch_time, conditions.draining)
+        fire = conditions.watermarks(OPERATOR).fire
+        changed, alarmed = alarms_after(alarms, _mine(subtask, outside.alarms), fire)
+        late = [(key, LATE) for key, _ in outside.late if key % PARALLELISM == subtask]
+        deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
+        deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
+        deltas += self._deltas(plan, subtask, ALARMS, sorted(changed.items()))
+        due = Due(
+            processing=min(left(reminders, found.reminders).values(), default=None),
+            event=min(left(alarms, changed).values(), default=None),
+        )
+        handle = Handle(
+            owner=OPERATOR,
+            subtask=subtask,
+            rows=len(found.totals),
+            bytes=0,
+            payload={"deltas": [delta.model_dump() for delta in deltas]},
+            due=None if due.nothing else due,
+            dropped_timers=found.dropped,
+        )
+        return handle, found, [*found.output, *alarmed, *late]
+
+    def _deltas(self, plan: EpochPlan, subtask: int, table: StateTable, rows: Sequence[Any]) -> list[DeltaFile]:
+        if not rows:
+            return []
+        path = layout.delta(plan.scope.key, table.id, subtask)
+        file = self._world.store.write_file(path, json.dumps(rows).encode(), len(rows))
+        return [DeltaFile(table=table.id, subtask=subtask, parallelism=PARALLELISM, file=file)]
+
+
+def out_of_the_loop(slices: Mapping[str, Slice]) -> Rows:
+    """What comes out of the loop in an epoch."""
+    return [(key, value) for key, value in slices[LOOP].detail["records"]] if LOOP in slices else []
+
+
+def _mine(subtask: int, times: dict[int, int]) -> dict[int, int]:
+    return {key: at for key, at in times.items() if key % PARALLELISM == subtask}
+
+
+def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Totals:
+    """Totals from their deltas, oldest first; those of other tables are left out."""
+    return dict(_rows(store, links, TABLE))
+
+
+def read_waiting(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> dict[int, int]:
+    """By key the times of reminders or alarms that are still to come, as :func:`read_totals`."""
+    times = dict(_rows(store, links, table))
+    return {key: at for key, at in times.items() if at is not None}
+
+
+def _rows(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> Iterator[tuple[int, Any]]:
+    for delta in (delta for deltas in links for delta in deltas if delta.table == table.id):
+        yield from json.loads(store.read_file(delta.file, "the simulation"))
