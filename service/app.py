@@ -184,8 +184,6 @@ def _prepare(control: ControlPlane) -> None:
         logger.warning(finding.sentence)
     migrate_database(control.database)
     claim_store(control.database, control.store)
-    bring_in_journal(control.settings.data / "events", control.database)
-    adopt_artifacts(control.settings.former_artifacts_directory, control.database, control.files)
     if control.settings.authentication:
         _seed_admin_token(control)
     for finding in reach_findings(control.database, control.node.node):
