@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from epochal.contracts.conditions import BEGINNING
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.distribution import Distribution, Input
 from epochal.pipeline.stream import Stream, operator_stream
 from epochal.state.access import TableAccess
 from epochal.state.expiry import Expiry

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from epochal.contracts.conditions import as_datetime, microseconds
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.distribution import Distribution, Input
 from epochal.state.codec import KeyCodec
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable

@@ -14,11 +14,11 @@ from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.contracts.conditions import BEGINNING
-from epochal.standing.active import StandingQuery
-from epochal.standing.binding import bound
-from epochal.standing.query import Query
-from epochal.tasks.standing_layout import NOTHING, fulfils, layout_of, results, shown
-from epochal.tasks.standing_partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
+from epochal.operators.standing_queries.aggregate_layout import NOTHING, fulfils, layout_of, results, shown
+from epochal.operators.standing_queries.partials import DOUBLES, GROUP, INTEGERS, LEAST_OF, WINDOW_END, Chunk
+from epochal.standing_queries.active import StandingQuery
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import Query
 from tests.lives import Life, Step
 from tests.standing import BEGIN, COLUMNS, SCHEMA
 

@@ -43,7 +43,7 @@ def main() -> None:
     from epochal.cli.local_spark import local_spark
     from epochal.engine.settings import Configuration
     from epochal.programs import refusals as of_programs
-    from epochal.standing import refusals as of_standing_queries
+    from epochal.standing_queries import refusals as of_standing_queries
     from tests import fed_wrongly
 
     OF_PROGRAMS.write(of_programs.page())

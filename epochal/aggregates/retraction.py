@@ -2,7 +2,7 @@
 
 They come to what a batch query over the newest rows gives, whatever the cuts into epochs, as they are exact: counts,
 sums and averages of integers and decimals. Of the least and greatest value no number says what is left when it is taken
-back: for these the task keeps how often each value is there (:mod:`epochal.tasks.multisets`).
+back: for these the task keeps how often each value is there (:mod:`epochal.operators.aggregate.changes_work`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.client.models import LineageChange, LineageLabel, LineageNode
-from epochal.standing.outcomes import CARRIED_OUT, REFUSED
+from epochal.standing_queries.command_results import CARRIED_OUT, REFUSED
 from epochal.wire.projects import local_name, project_of
 
 

@@ -16,12 +16,12 @@ from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
 from epochal.engine.program import Program
 from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
-from epochal.operators.entries import EntrySource
-from epochal.operators.feedback import LoopHead, tail_of
+from epochal.operators.entries.plan import EntrySource
+from epochal.operators.loops.plan import LoopHead, tail_of
+from epochal.operators.loops.work import LoopTail
 from epochal.pipeline.analysis import check_cached_state
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.snapshots.store import SnapshotStore
-from epochal.tasks.loop_records import LoopTail
 
 MakeSink = Callable[[SinkNode], SinkBackend]
 

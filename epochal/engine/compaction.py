@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from epochal.background.worker import BackgroundWorker, Work
 from epochal.engine import points
-from epochal.engine.background import Background, Work
 from epochal.engine.bases import PendingBases
 from epochal.engine.meter import Meter
 from epochal.engine.position import Position
@@ -55,7 +55,7 @@ class Compaction:
     position: Position
     bases: PendingBases
     current: CurrentProgram
-    background: Background | None = None
+    background: BackgroundWorker | None = None
     on_spark: Callable[[Configuration], RangeWriter] | None = None
     beside: RangeWriter | None = None
     clock: Callable[[], float] = time.monotonic

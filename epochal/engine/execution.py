@@ -13,10 +13,10 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
 from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
-from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.clock import EpochClock
 from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
@@ -147,7 +147,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
         position,
         bases,
         current,
-        Background("epochal-compaction"),
+        BackgroundWorker("epochal-compaction"),
         on_spark,
         ProcessRangeWriter(store),
         meter=meter,

@@ -13,10 +13,10 @@ from epochal.contracts.identity import EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
 from epochal.engine.answers import Answers
+from epochal.operators.loops.work import LoopTail
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.manifest import DeltaFile
 from epochal.state.table import StateTable
-from epochal.tasks.loop_records import LoopTail
 
 
 @dataclass(frozen=True)

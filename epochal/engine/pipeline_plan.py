@@ -13,7 +13,7 @@ from epochal.contracts.source import Source
 from epochal.declarations.carried import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.feedback import head_columns
+from epochal.operators.loops.plan import head_columns
 from epochal.pipeline.analysis import Analysis
 from epochal.pipeline.epoch_time import calls_epoch_time, temporary_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate

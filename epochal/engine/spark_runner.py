@@ -43,12 +43,12 @@ from epochal.pipeline.statements import Statements
 from epochal.pipeline.unread_columns import unread
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
-from epochal.tasks.calls import SUBTASK
-from epochal.tasks.given import GivenColumn
-from epochal.tasks.last import Writing
+from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of
+from epochal.tasks.subtask_rows import SUBTASK
+from epochal.tasks.task_output import PassthroughColumn
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class SparkRunner(EpochRunner):
         return job_shape(self.graph, sinks=not self.shadow)
 
     @cached_property
-    def straight(self) -> dict[NodeId, tuple[tuple[GivenColumn, ...], pa.Schema]]:
+    def straight(self) -> dict[NodeId, tuple[tuple[PassthroughColumn, ...], pa.Schema]]:
         """The operators that are one Python stage with their sink: the columns that it gets, and their types as Spark
         would hand them over."""
         found = {}
@@ -322,7 +322,7 @@ class _EpochJob:
         if node.id in self._runner.straight:
             sink = self._shape.written[node.id]
             task = SinkTask(sink.name, self._runner.participants.sinks[sink.name], self._plan.scope)
-            writing = Writing(task, *self._runner.straight[node.id])
+            writing = FusedSink(task, *self._runner.straight[node.id])
             self._written[sink.id] = self._frames.last_rows(node, inputs, writing)
             return self._written[sink.id]
         frame = self._frames.task_rows(node, inputs, self._read(node))

@@ -17,13 +17,13 @@ from epochal.contracts.conditions import BEGINNING, EpochConditions, EpochQuerie
 from epochal.contracts.identity import EpochKey
 from epochal.engine.program import Program
 from epochal.errors import Conflict, NotFound
-from epochal.operators.standing_queries import StandingQueriesOperator, StandingQueriesPlan, problems_of
+from epochal.operators.standing_queries.plan import StandingQueriesOperator, StandingQueriesPlan, problems_of
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery, decoded
-from epochal.standing.outcomes import CARRIED_OUT, CHANGE, REFUSED, outcomes_of
-from epochal.standing.query import Query
+from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
+from epochal.standing_queries.command_results import CARRIED_OUT, CHANGE, REFUSED, outcomes_of
+from epochal.standing_queries.query import Query
 
 log = logging.getLogger(__name__)
 

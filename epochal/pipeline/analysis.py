@@ -21,7 +21,7 @@ from epochal.declarations.determinism import check_expression, check_function
 from epochal.declarations.locations import is_absolute
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
-from epochal.operators.feedback import head_columns
+from epochal.operators.loops.plan import head_columns
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.epoch_time import calls_epoch_time, temporary_epoch_time
 from epochal.pipeline.evaluate import empty_side, evaluate, place

@@ -6,7 +6,7 @@ from typing import Any
 
 from epochal.declarations.broadcast import BroadcastProcess, check_broadcast
 from epochal.declarations.keyed import with_settings
-from epochal.operators.process_broadcast import ProcessBroadcastOperator
+from epochal.operators.process.broadcast_plan import ProcessBroadcastOperator
 from epochal.pipeline.keyed_stream import KeyedStream
 from epochal.pipeline.other_names import CONNECTED, NamesVerbs
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from epochal.declarations.entries import ANSWERS, DAY, ENTRIES, Entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
-from epochal.operators.answers import Answering, AnswersOperator, Taken
-from epochal.operators.entries import CallsOf, EntrySource
-from epochal.operators.program_served import AnswersOf, CallsOfAll
+from epochal.operators.entries.plan import Answering, AnswersOperator, CallsOf, EntrySource, Taken
+from epochal.operators.programs.served_calls import AnswersOf, CallsOfAll
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream

@@ -23,13 +23,11 @@ from epochal.declarations.timers import checked_hold
 from epochal.declarations.windowing import Emit
 from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError
-from epochal.operators.aggregate import AggregateOperator
-from epochal.operators.aggregate_changes import over_changes
-from epochal.operators.aggregate_ttl import with_time_to_live
+from epochal.operators.aggregate.changes_plan import over_changes
+from epochal.operators.aggregate.plan import AggregateOperator, with_time_to_live
 from epochal.operators.contract import Operator
-from epochal.operators.distinct import DistinctOperator
-from epochal.operators.process import ProcessOperator
-from epochal.operators.process_batch import ProcessBatchOperator
+from epochal.operators.distinct.plan import DistinctOperator
+from epochal.operators.process.plan import ProcessBatchOperator, ProcessOperator
 from epochal.pipeline import event_time_verbs, row_verbs
 from epochal.pipeline.aggregations import declared_aggregations, time_to_live_of
 from epochal.pipeline.graph import Graph, NodeId, counts_hops

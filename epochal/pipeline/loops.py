@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from epochal.declarations.feedback import Feedback
 from epochal.errors import PipelineError
-from epochal.operators.feedback import Closing, WithinBound
+from epochal.operators.loops.plan import Closing, WithinBound
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import CloseNode, EventTimeNode, FeedbackNode, Graph, NodeId, TransformNode
 from epochal.pipeline.stream import Stream

@@ -7,8 +7,7 @@ from typing import Any
 from epochal.declarations.keyed import with_settings
 from epochal.declarations.partial import PartialProcess, check_partial
 from epochal.errors import PipelineError
-from epochal.operators.merge_answers import MergeAnswersOperator
-from epochal.operators.process_partial import ProcessPartialOperator
+from epochal.operators.process.partial_plan import MergeAnswersOperator, ProcessPartialOperator
 from epochal.pipeline.stream import Stream, of_operator, operator_name, operator_stream
 
 

@@ -12,9 +12,12 @@ from epochal.declarations.entries import DAY, REQUEST_ID, Entry
 from epochal.declarations.entries import entry as declared_entry
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
-from epochal.operators.program import Fed, ProgramGraph, ProgramOperator
-from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
-from epochal.operators.program_streams import CallsOf, ResultsOf
+from epochal.operators.programs.calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
+from epochal.operators.programs.fed_calls import CallsOf, ResultsOf
+from epochal.operators.programs.plan import ProgramGraph, ProgramOperator
+from epochal.operators.programs.ports import spark_type
+from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.programs.work import Fed
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.entries import source_of
 from epochal.pipeline.graph import NodeId, OperatorNode, TransformNode
@@ -22,8 +25,6 @@ from epochal.pipeline.stream import Stream
 from epochal.programs.dataflow import Dispatch
 from epochal.programs.translation import translate
 from epochal.programs.value_types import NOTHING, Optional
-from epochal.tasks.program_calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
-from epochal.tasks.program_ports import spark_type
 
 if TYPE_CHECKING:
     from epochal.pipeline.pipeline import Builder

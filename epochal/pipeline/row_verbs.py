@@ -9,9 +9,8 @@ from epochal.declarations.intervals import fixed_interval
 from epochal.declarations.names import check_name
 from epochal.declarations.windowing import Windowing
 from epochal.errors import PipelineError
-from epochal.operators.drop_duplicates import DropDuplicatesOperator
-from epochal.operators.top import MOST, TopOperator
-from epochal.operators.window_top import WindowTopOperator
+from epochal.operators.distinct.plan import DropDuplicatesOperator
+from epochal.operators.top.plan import MOST, TopOperator, WindowTopOperator
 
 EVERY: Final = "_every"
 """The key of what is of a whole stream."""

@@ -21,9 +21,9 @@ from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
 from epochal.declarations.windows import Windows
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.contract import Operator
-from epochal.operators.interval_join import IntervalJoinKind
-from epochal.operators.process_any import ProcessAnyOperator
-from epochal.operators.standing_queries import standing_queries
+from epochal.operators.joins.interval_plan import IntervalJoinKind
+from epochal.operators.process.plan import ProcessAnyOperator
+from epochal.operators.standing_queries.plan import standing_queries
 from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode

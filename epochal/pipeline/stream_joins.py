@@ -12,10 +12,9 @@ from epochal.declarations.intervals import LONGEST, fixed_interval
 from epochal.declarations.names import check_name, listed
 from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
 from epochal.errors import PipelineError
-from epochal.operators.interval_join import IntervalJoinKind, IntervalJoinOperator
-from epochal.operators.latest_join import LatestJoinOperator
-from epochal.operators.temporal_join import TemporalJoinKind, TemporalJoinOperator
-from epochal.tasks.temporal_join import DELETED
+from epochal.operators.joins.interval_plan import IntervalJoinKind, IntervalJoinOperator
+from epochal.operators.joins.version_plan import LatestJoinOperator, TemporalJoinKind, TemporalJoinOperator
+from epochal.operators.joins.version_work import DELETED
 
 if TYPE_CHECKING:
     from epochal.pipeline.stream import Stream

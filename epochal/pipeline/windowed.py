@@ -14,9 +14,8 @@ from epochal.declarations.windowing import WINDOW_COLUMNS, Windowing, windowing
 from epochal.declarations.windows import SessionWindows
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator
-from epochal.operators.session_aggregate import SessionAggregateOperator
-from epochal.operators.window_aggregate import WindowAggregateOperator
-from epochal.operators.window_process import WindowProcessOperator
+from epochal.operators.windows.plan import SessionAggregateOperator, WindowAggregateOperator
+from epochal.operators.windows.process_plan import WindowProcessOperator
 from epochal.pipeline import row_verbs
 from epochal.pipeline.aggregations import declared_aggregations
 from epochal.pipeline.other_names import WINDOWED, NamesVerbs

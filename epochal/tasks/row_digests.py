@@ -20,7 +20,6 @@ _CHUNK_ROWS: Final = 1 << 15
 _WORD: Final = 8
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _SEEDS: Final = (np.uint64(0x243F6A8885A308D3), np.uint64(0xA4093822299F31D0))
-
 _Words = npt.NDArray[np.uint64]
 
 

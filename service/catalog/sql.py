@@ -34,7 +34,7 @@ from epochal.service.catalog.executions import end_attempt
 from epochal.service.catalog.records import epoch_record, head_of, manifest_of
 from epochal.service.catalog.succession import begun_with, succession_of
 from epochal.service.catalog.types import database_now, now
-from epochal.standing.outcomes import CHANGE, outcomes_of
+from epochal.standing_queries.command_results import CHANGE, outcomes_of
 
 
 class SqlCatalog(Catalog):

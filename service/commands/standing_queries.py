@@ -25,8 +25,8 @@ from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.applications import Lifecycle
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.standing_queries import StandingQueriesInForce, found_in
-from epochal.standing.active import StandingQuery
-from epochal.standing.limits import DEFAULT, Limits
+from epochal.standing_queries.active import StandingQuery
+from epochal.standing_queries.query import DEFAULT, Limits
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.standing_queries import AddQuery
 from epochal.wire.tokens import Role
@@ -52,7 +52,7 @@ class QueryService:
     def add(self, application: str, request: AddQuery, by: str) -> OperationAnswer:
         """Raises ``QueryRefused``, ``NotFound`` for an operator, ``Conflict`` where nothing runs or too many are
         there, ``OptionError`` for an interval, ``InvalidInput`` where several operators could be meant."""
-        from epochal.standing.binding import bound  # the parser is loaded when it is first needed
+        from epochal.standing_queries.binding import bound
 
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)

@@ -20,6 +20,7 @@ import pytest
 
 import epochal.backends
 import epochal.engine
+import epochal.operators.loops
 import epochal.tasks
 from epochal.engine import points
 from epochal.faults import FaultPoint
@@ -126,7 +127,7 @@ def task_points() -> list[str]:
 
 def all_points() -> set[str]:
     """Every point that the engine, its tasks, the state backends and the files sink declare."""
-    found = points_of(epochal.engine, epochal.tasks, epochal.backends)
+    found = points_of(epochal.engine, epochal.operators.loops, epochal.tasks, epochal.backends)
     return {name for name in found if name.split(".")[1] not in OTHER_SINKS}
 
 

@@ -71,7 +71,7 @@ def _difference_without_expiry() -> None:
 
 @mutant("aggregate: of changes only what comes counts", "tests/unit/tasks/test_aggregate_changes.py")
 def _plus_without_minus() -> None:
-    from epochal.operators.aggregate_changes import AggregateChangesWork
+    from epochal.operators.aggregate.changes_work import AggregateChangesWork
 
     def wrong(run: Any) -> Any:
         return lambda self, subtask, rows: run(self, subtask, (b.filter(pc.greater(b["_rows"], 0)) for b in rows))

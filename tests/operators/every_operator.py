@@ -29,7 +29,7 @@ from epochal import (
 from epochal.connectors import console, generator
 from epochal.declarations.entries import Entry
 from epochal.declarations.windows import session, sliding, tumbling
-from epochal.operators.answers import AnswersOperator
+from epochal.operators.entries.plan import AnswersOperator
 from epochal.pipeline import verb_kinds
 from epochal.pipeline.graph import OperatorNode, TransformNode
 from epochal.pipeline.keyed_stream import KeyedStream

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.entries import Entry, entry
-from epochal.operators.entries import CallsOf, EntrySource
-from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.entries.plan import CallsOf, EntrySource
+from epochal.operators.programs.calls import SERVED_KEPT
+from epochal.operators.programs.ports import Port
+from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
 from epochal.service.domain.entries import declared_entries, schema_of
 from epochal.state.json_form import to_json
 from epochal.state.types import arrow_type
-from epochal.tasks.program_calls import SERVED_KEPT
-from epochal.tasks.program_ports import Port
 
 VALUES: dict[str, list[Any]] = {
     "string": ["", 'a "b"\\\n', "é\u0000"],

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.conditions import BEGINNING
 from epochal.declarations.intervals import written_interval
-from epochal.standing.binding import bound
-from epochal.tasks.standing_expressions import Rows
+from epochal.operators.standing_queries.evaluation import Rows
+from epochal.standing_queries.binding import bound
 from tests.standing import COLUMNS, Grammar, rows
 from tests.standing_lives import batch
 

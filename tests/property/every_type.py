@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from epochal import Pipeline
 from epochal.aggregates.plan import AggregationPlan
 from epochal.connectors import generator
-from epochal.operators.aggregate import AggregateOperator
+from epochal.operators.aggregate.plan import AggregateOperator
 from tests.property.every_cut import CUT, SHOWN, SLICE, SLICES, batch, streamed
 
 SHARE = 1 if settings().max_examples > 25 else 3

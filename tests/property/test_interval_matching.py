@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from epochal.tasks.interval_matching import Runs, TimesByCode
+from epochal.operators.joins.interval_matching import Runs, TimesByCode
 from epochal.tasks.row_digests import WIDTH, row_digests
 
 FAR = 2**63 - 2

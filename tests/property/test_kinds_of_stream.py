@@ -21,7 +21,7 @@ from epochal import Pipeline, Stream
 from epochal.connectors import console, files, generator
 from epochal.contracts.stream_kind import Kind, StreamKind
 from epochal.errors import EpochalError, PipelineError
-from epochal.operators.aggregate import AggregateOperator
+from epochal.operators.aggregate.plan import AggregateOperator
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.definitions import SinkDefinition, TableDefinition
 from epochal.pipeline.evaluate import evaluate

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.tasks.runs import Runs, reduced
+from epochal.tasks.row_runs import Runs, reduced
 
 
 def joined(one: pa.Table, other: pa.Table) -> pa.Table:

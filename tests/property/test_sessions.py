@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from epochal.tasks.sessions import Sessions, merged_sessions
+from epochal.operators.windows.sessions import Sessions, merged_sessions
 from epochal.tasks.windows import timestamps
 
 Interval = tuple[int, int, int]

@@ -20,8 +20,8 @@ from epochal.declarations import event_time
 from epochal.declarations.expressions import to_column
 from epochal.declarations.intervals import DAY, HOUR, LONGEST, MINUTE, fixed_interval, written_interval
 from epochal.declarations.windows import FixedGrid, GridWindows, cumulative, session, sliding, tumbling
+from epochal.operators.windows import sessions
 from epochal.state.watermarks import behind
-from epochal.tasks import sessions
 from epochal.tasks.windows import (
     assigned,
     boundaries,

@@ -15,7 +15,7 @@ from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.operators.entries import EntrySource
+from epochal.operators.entries.plan import EntrySource
 from epochal.pipeline.entries import entries_of
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.local_engine.attempt import LocalAttempt

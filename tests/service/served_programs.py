@@ -18,7 +18,7 @@ from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
 from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.operators.entries import EntrySource
+from epochal.operators.entries.plan import EntrySource
 from epochal.pipeline.artifact import load
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.programs.translation import programs_in

@@ -15,8 +15,8 @@ from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, Epoc
 from epochal.service.commands import standing_queries as queries
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery
-from epochal.standing.query import Query
+from epochal.standing_queries.active import ActiveQueries, StandingQuery
+from epochal.standing_queries.query import Query
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
-from epochal.tasks import points as task_points
+from epochal.tasks import steps as task_points
 from tests.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
 from tests.lives import Life, Row, Step, cut, examples, failing_at, steps
 

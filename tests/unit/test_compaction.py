@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.engine.background import Background
 from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
@@ -173,7 +173,7 @@ def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
-    background = Background("compaction")
+    background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -201,7 +201,7 @@ def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> 
 
 
 def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
-    background = Background("compaction")
+    background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     stopping = threading.Thread(target=compaction.finish)
 

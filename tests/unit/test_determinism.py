@@ -16,9 +16,9 @@ from epochal.connectors import console, generator
 from epochal.declarations.determinism import varying_names
 from epochal.declarations.expressions import sql
 from epochal.errors import AuthorError, EpochAborted, PipelineError
+from epochal.operators.process.author_object import read_only
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.stream import Stream
-from epochal.tasks.read_only import read_only
 from epochal.testing import Harness
 
 if TYPE_CHECKING:

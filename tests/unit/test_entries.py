@@ -19,8 +19,7 @@ from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import PipelineError, SchemaError, SourceError
-from epochal.operators.answers import Answering
-from epochal.operators.entries import EntrySource, calls_table
+from epochal.operators.entries.plan import Answering, EntrySource, calls_table
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
 from tests.documented import documented, shows

@@ -12,7 +12,8 @@ from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, files, nexmark
 from epochal.errors import PipelineError
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.distribution import Distribution, Input
 from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.partitions import partitions_in
 from epochal.pipeline.stream import Stream, operator_stream

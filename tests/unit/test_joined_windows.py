@@ -11,7 +11,7 @@ import pytest
 from epochal import Pipeline, Stream, tumbling
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError
-from epochal.operators.interval_join import IntervalJoinKind
+from epochal.operators.joins.interval_plan import IntervalJoinKind
 from tests.lives import TIMESTAMP, Life, Step, at
 
 WINDOWS = ["key", "window_start", "window_end"]

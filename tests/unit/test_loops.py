@@ -16,7 +16,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.feedback import feedback
 from epochal.errors import InvalidInput, PipelineError, SchemaError
-from epochal.operators.feedback import Closing
+from epochal.operators.loops.plan import Closing
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream

@@ -15,9 +15,9 @@ from epochal.connectors import console, generator
 from epochal.contracts.stream_kind import APPEND, Kind
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochalError, PipelineError
+from epochal.operators.process.author_maps import AuthorMap
 from epochal.pipeline.kinds import kinds_of
 from epochal.pipeline.stream import Stream
-from epochal.tasks.author_maps import AuthorMap
 from epochal.testing import Harness
 
 SCHEMA = pa.schema([("name", pa.string()), ("n", pa.int64())])

@@ -23,7 +23,7 @@ from epochal.aggregates.plan import AggregationPlan
 from epochal.connectors import generator
 from epochal.declarations.expressions import Expression, to_column
 from epochal.errors import EpochAborted, PipelineError, SchemaError
-from epochal.operators.aggregate import AggregateOperator
+from epochal.operators.aggregate.plan import AggregateOperator
 
 SCHEMA = (
     "k string, n int, small tinyint, big bigint, price decimal(10,2), ratio double, text string, flag boolean, day date"

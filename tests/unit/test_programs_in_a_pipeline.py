@@ -12,10 +12,10 @@ from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
 from epochal.errors import IncompatibleState
+from epochal.operators.programs import stage_output
+from epochal.operators.programs.counters import summed
 from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
 from epochal.programs.state import OVERFLOWED
-from epochal.tasks import program_output
-from epochal.tasks.program_sums import summed
 from tests import fed_wrongly
 from tests.lives import Life, Step
 from tests.unit.test_entries import answers, call
@@ -183,7 +183,7 @@ def test_counts_that_only_rise_leave_their_subtask_as_sums(
         rows_of_sums.add((amount[0].as_py(), len(key), None if sums is None else len(sums[0])))
         return sums
 
-    monkeypatch.setattr(program_output, "summed", watched)
+    monkeypatch.setattr(stage_output, "summed", watched)
     epochs = [["aab", "ba", "\u00e9z", ""], ["", "abcabc", "aaa"], ["c"]]
     with Life(votes(*entries, of=Rising), dict.fromkeys(entries, CALLS), parallelism=1) as life:
         for words in epochs:

@@ -22,8 +22,8 @@ from epochal.engine.standing import StandingQueries
 from epochal.errors import Fenced, PipelineError
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery, decoded
-from epochal.standing.binding import bound
+from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
+from epochal.standing_queries.binding import bound
 from tests.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
 from tests.manifests import plain_manifest
 from tests.programs import program_of

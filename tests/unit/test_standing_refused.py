@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import QueryRefused
-from epochal.standing.binding import bound
-from epochal.standing.limits import DEFAULT
-from epochal.standing.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import DEFAULT
+from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
 from tests.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"

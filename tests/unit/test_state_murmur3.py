@@ -17,7 +17,7 @@ from epochal.operators.distribution import Subtasks, mark_values, with_marks
 from epochal.state.keygroups import groups_of, key_group, key_group_expression, key_groups, subtask_of
 from epochal.state.murmur3 import SEED, hash_columns, hash_key
 from epochal.state.types import arrow_type
-from epochal.tasks.calls import UNMARKED
+from epochal.tasks.subtask_rows import UNMARKED
 
 ROWS = 300
 RANDOM = random.Random(7)

@@ -11,7 +11,7 @@ import pytest
 from epochal import Pipeline, Stream
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError, SchemaError
-from epochal.operators.interval_join import IntervalJoinOperator
+from epochal.operators.joins.interval_plan import IntervalJoinOperator
 from epochal.pipeline.description import describe
 from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.kinds import check_kinds

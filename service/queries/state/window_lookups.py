@@ -23,7 +23,7 @@ from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, to_json
 from epochal.state.table import Column, StateTable
-from epochal.tasks.runs import Runs, reduced
+from epochal.tasks.row_runs import Runs, reduced
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import assigned, closed_until, occupied, panes_of, times_of, timestamps
 

@@ -10,12 +10,12 @@ from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.declarations.intervals import DAY
 from epochal.engine.position import Position
 from epochal.engine.standing import StandingQueries
-from epochal.operators.standing_queries import StandingQueriesOperator
+from epochal.operators.standing_queries.plan import StandingQueriesOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.snapshots.manifest import Manifest
-from epochal.standing.active import decoded
-from epochal.standing.binding import bound
-from epochal.standing.limits import DEFAULT
+from epochal.standing_queries.active import decoded
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import DEFAULT
 from tests.kit.simulation.pipeline import World
 
 COMMANDS_PER_EPOCH: Final = 0.15

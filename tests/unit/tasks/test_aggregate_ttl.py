@@ -16,7 +16,7 @@ from epochal.aggregates.plan import AggregationPlan, Part
 from epochal.connectors import console, generator
 from epochal.contracts.conditions import BEGINNING, microseconds
 from epochal.errors import PipelineError
-from epochal.operators.aggregate_ttl import AggregateTtlWork
+from epochal.operators.aggregate.work import AggregateTtlWork
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
 from epochal.state.expiry import Expiry

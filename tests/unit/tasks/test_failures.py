@@ -18,7 +18,7 @@ from epochal.contracts.catalog import Failure
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochAborted, EpochTimeout, FileCorrupt, MalformedRecord
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 from epochal.tasks.reporting import MARKER, Reporting
 

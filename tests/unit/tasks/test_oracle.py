@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from epochal.declarations.keyed import Context, KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="k", type="string"), Column(name="day", type="int"))

@@ -15,7 +15,7 @@ from epochal.declarations.keyed import BatchFunction, BatchState, Context
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochalError, InvalidKey, SchemaError
-from epochal.operators.process_batch import ProcessBatchWork
+from epochal.operators.process.batch_work import ProcessBatchWork
 from epochal.state.table import Column
 
 KEY = (Column(name="route", type="string"),)
