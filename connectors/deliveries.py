@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError
 from epochal.pipeline.options import check_choice
 

@@ -29,7 +29,7 @@ from epochal.connectors.file_records import Malformed, compression_of
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.declarations.locations import absolute
 from epochal.errors import EpochalError, OptionError, SchemaError, SourceError

@@ -44,9 +44,9 @@ from epochal.service.api.gate import Gate, Rates, add_routes, check_binding, gat
 from epochal.service.api.idempotency import Idempotency
 from epochal.service.api.project_paths import ProjectPaths
 from epochal.service.api.transport import Transport, believe_proxies
-from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.catalog.tokens import ensure_admin_token, seed_given_token
 from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,

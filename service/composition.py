@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.lineage_bounds import CatalogLineages
+from epochal.service.catalog.tokens import AdminTokenFile
 from epochal.service.commands.administration import ProjectService, TokenService, WebhookService
 from epochal.service.commands.applications import ApplicationService, Lifecycle
 from epochal.service.commands.artifacts import ArtifactService
@@ -36,10 +36,11 @@ from epochal.service.commands.snapshots import AnnotationService, SavepointServi
 from epochal.service.commands.standing_queries import QueryService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
-from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
+from epochal.service.domain.events import EXECUTION, OPERATION
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Builder, Leadership, Supervisor
 from epochal.service.domain.settings import IN_PODS, Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
-from epochal.service.domain.topics import EXECUTION, OPERATION
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.queries.administration import AdministrationQueries, ProjectQueries
 from epochal.service.queries.applications import ApplicationQueries, LoadService
 from epochal.service.queries.calls import Answers, EntryQueries
@@ -197,7 +198,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builds in subprocesses, as ``user``."""
-    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers)
+    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0)
 
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
@@ -223,7 +224,7 @@ def threaded_supervisor(
     launcher = kind.of(settings)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    spares = settings.warm_drivers if settings.kubernetes is None else settings.kubernetes.spare_drivers
+    spares = settings.warm_drivers or 0 if settings.kubernetes is None else settings.kubernetes.spare_drivers
     if spares:
         launcher.keep_spares(spares, settings.spares_directory)
         launcher.keep_spares_while(lambda: leadership.leading() is not None)

@@ -13,7 +13,7 @@ import pytest
 
 from epochal import faults
 from epochal.engine.class_archive import JAVA_OPTIONS
-from epochal.engine.java_options import java_options
+from epochal.engine.session import java_options
 from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.contracts.backend import SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.secrets import secret
 from epochal.snapshots.manifest import Manifest, SinkHandles

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import ArtifactOrder, DriverOrders
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.logs.files import last_lines, log_path
 from tests.waiting import eventually

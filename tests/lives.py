@@ -23,12 +23,12 @@ from pyspark.sql.types import StructType
 from epochal.backends import heap
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import PARTITION
 from epochal.engine.assembly import heads_of, tails_of
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.pipeline import Pipeline

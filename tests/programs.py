@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from epochal.engine.answers import Answers
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
+from epochal.engine.planner import PipelinePlan
 from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 

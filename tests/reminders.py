@@ -12,7 +12,7 @@ import pyarrow as pa
 from epochal.contracts.conditions import as_datetime, microseconds
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.tasks.operator import Subtask

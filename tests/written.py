@@ -41,7 +41,7 @@ OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/standing-queries.md", "refusals")
 def main() -> None:
     """Write all of them."""
     from epochal.cli.local_spark import local_spark
-    from epochal.engine.settings import Configuration
+    from epochal.contracts.configuration import Configuration
     from epochal.programs import refusals as of_programs
     from epochal.standing_queries import refusals as of_standing_queries
     from tests import fed_wrongly

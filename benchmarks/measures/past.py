@@ -25,10 +25,9 @@ from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.key_history import HistoryPosition, history_of_key
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.lineage import find_route, read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import find_route
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from epochal.cli.failures import ExitCode
 from epochal.cli.listing import Column, Listing
-from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, catalog_url
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.client.models import BackedUp, Pruned
@@ -134,9 +134,7 @@ def restore(
         _absolute(source),
         backup,
         Output.make(as_json),
-        home=home,
-        database=catalog_url(database_url),
-        store=store,
+        settings={"home": home, "database_url": database_url, "store": store},
         start=start,
         quick=quick,
     )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.declarations.names import alternatives
 from epochal.errors import ArtifactError, InvalidInput
 from epochal.wire.bodies import Body, Name, Sha256

@@ -16,8 +16,7 @@ from epochal.cli.failures import sentence, unexpected
 from epochal.cli.local_run import authors_errors
 from epochal.cli.output import Output
 from epochal.cli.sample import Sample, sample_view, take_sample
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration, Parameters
 from epochal.errors import EpochalError
 from epochal.pipeline.artifact import load
 

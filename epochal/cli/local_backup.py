@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,10 +12,10 @@ from rich.text import Text
 from epochal.cli.directories import writable
 from epochal.cli.listing import Column, Listing
 from epochal.cli.output import Output
+from epochal.cli.settings import Arguments
 from epochal.service.commands.restore import Restore, RestoreReport
-from epochal.service.domain.settings import Settings, default_data_directory
 from epochal.snapshots.backup_format import Backups, Index
-from epochal.snapshots.backup_verification import BackupReport, verify_backup
+from epochal.snapshots.backup_maintenance import BackupReport, verify_backup
 
 
 def show_all(place: str, output: Output) -> None:
@@ -56,18 +58,17 @@ def restore(
     id: str | None,
     output: Output,
     *,
-    home: Path | None,
-    database: str | None,
-    store: str | None,
+    settings: Mapping[str, Any],
     start: bool,
     quick: bool,
 ) -> None:
-    """Raises what ``Restore.run`` does."""
-    data = writable(home or default_data_directory(), "--home", 0o700)
-    settings = Settings(data=data, database=database, store=store)
+    """Raises what ``Restore.run`` raises. ``settings``: options, by name of the setting; ``None``: not given."""
+    options = {name: value for name, value in settings.items() if value is not None}
+    found = Arguments(options, None).load().settings
+    writable(found.data, "--home", 0o700)
     with output.busy("Restoring"):
-        report = Restore(settings, Backups(place), id, start=start, quick=quick).run()
-    output.result(report, _restored(report, settings.admin_token_file))
+        report = Restore(found, Backups(place), id, start=start, quick=quick).run()
+    output.result(report, _restored(report, found.admin_token_file))
     for problem in report.problems:
         output.warn(f"Not in the backup: {problem}")
     for branch, application in report.unknown_branches:

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pyspark.sql import SparkSession
 
 from epochal.cli.quiet_start import quiet_start
+from epochal.contracts.configuration import Configuration
 from epochal.engine.session import create_session, launch_jvm
-from epochal.engine.settings import Configuration
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from epochal.cli import (
     backup,
     calls,
     check,
+    config,
     dev,
     doctor,
     export_import,
@@ -101,6 +102,7 @@ for group in (
     app.add_typer(group.app)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(backup.app, name="backup")
+app.add_typer(config.app, name="config")
 app.add_typer(login.context_app, name="context")
 app.add_typer(operations.app, name="operations")
 app.add_typer(projects.app, name="project")

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from epochal.cli import words
 from epochal.cli.listing import Column, Listing
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.engine.settings import Configuration
 from epochal.pipeline.graph import Graph
 from epochal.state.table import StateTable
 from epochal.testing.harness import Harness

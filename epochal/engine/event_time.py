@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.source import PARTITION, Slice, Source
 from epochal.declarations import event_time as expressions
-from epochal.engine.answers import ObservedTime
+from epochal.engine.job import ObservedTime
 from epochal.engine.observations import observed
 from epochal.pipeline.event_times import time_graph
 from epochal.pipeline.graph import EventTimeNode, Graph, Node, NodeId, OperatorNode, SideNode

@@ -27,7 +27,7 @@ from types import ModuleType
 
 from pydantic import BaseModel
 
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.declarations.names import listed
 from epochal.errors import ArtifactError, EpochalError
 from epochal.pipeline.graph import Graph

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 from epochal.declarations.intervals import fixed_interval

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery, Guarantee
+from epochal.contracts.configuration import Delivery, Guarantee
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted
 from epochal.declarations.event_time import EventTime

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, InvalidKey, SchemaError
 from epochal.snapshots import layout
-from epochal.snapshots.formats import FORMAT, check_format
+from epochal.snapshots.layout import FORMAT, check_format
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column

@@ -15,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
-from epochal.contracts.paths import StorePath
+from epochal.contracts.identity import EpochKey, StorePath
 from epochal.contracts.source import Slice
-from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
+from epochal.snapshots.layout import FORMAT, OLDEST_FORMAT, check_format_of
 from epochal.state.table import Column, StateTable
 
 

@@ -18,12 +18,11 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
-from epochal.snapshots.base import merged
-from epochal.snapshots.base_encoding import encoded_base
-from epochal.snapshots.base_reading import damaged_groups
+from epochal.snapshots.base_files import damaged_groups, encoded_base
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.renaming import written_by
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 

@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure, OpenTransaction
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.measurements import OperatorLoad
-from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 

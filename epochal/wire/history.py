@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.contracts.source import Slice
 from epochal.wire.bodies import Answer, Open
 from epochal.wire.state import Since

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochState
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Open
 from epochal.wire.history import SourceRange
 

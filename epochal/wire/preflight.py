@@ -4,9 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
 from epochal.wire.state import Column
 from epochal.wire.versions import GraphAnswer

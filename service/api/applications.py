@@ -9,8 +9,8 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.parameters import IfMatch, Paging, etag
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
 from epochal.service.catalog.rollbacks import NotConfirmed
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
     CreateApplication,

@@ -12,7 +12,7 @@ from epochal.service.api.context import query_node
 from epochal.service.api.openapi import FILES, SNAPSHOT, Errors
 from epochal.service.api.project_paths import project_in
 from epochal.service.domain.pages import DEFAULT_LIMIT, LARGEST_LIMIT, CursorSeal, PageRequest
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.wire.bodies import EpochNumber, Name, UtcTime
 from epochal.wire.snapshots import LONGEST_NAME

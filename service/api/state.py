@@ -30,7 +30,7 @@ from epochal.service.api.lookup_bodies import (
 from epochal.service.api.openapi import FILES, answers
 from epochal.service.api.parameters import LOOKUP, Key, Paging, Reading
 from epochal.service.domain.pages import cut
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.service.queries.state.scans import Scans

@@ -9,7 +9,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.parameters import IfMatch, Paging
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer

@@ -7,11 +7,10 @@ import secrets
 import httpx
 
 from epochal.errors import EnvironmentProblem, Forbidden, InvalidInput
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Token, Webhook
 from epochal.service.catalog.projects import ProjectRepository
-from epochal.service.catalog.tokens import TokenRepository, token_answer
+from epochal.service.catalog.tokens import AdminTokenFile, TokenRepository, token_answer
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.addresses import check_host

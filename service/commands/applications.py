@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED
 from epochal.contracts.backend import names_place
+from epochal.contracts.configuration import NOTHING_ACCEPTED
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
-from epochal.service.catalog.announcements import announce_execution, announce_operation
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.events import announce_execution, announce_operation
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.places import check_places
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, RUNNING, ProjectRepository
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.savepoints import SavepointRepository
+from epochal.service.catalog.sink_targets import check_places
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.ports import Builder, Supervisor

@@ -32,7 +32,7 @@ from epochal.snapshots.backup_format import (
     check_apart,
     problems_of,
 )
-from epochal.snapshots.backup_pruning import Pruning, plan_pruning, prune
+from epochal.snapshots.backup_maintenance import Pruning, plan_pruning, prune
 from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore

@@ -13,11 +13,11 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, SnapshotError
 from epochal.faults import declare
-from epochal.service.catalog.collections import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.retention import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.types import database_now, now
 from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.domain.settings import Kept, Settings

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
+from epochal.service.catalog.autoscaling import ScalingRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
-from epochal.service.catalog.scaling import ScalingRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer

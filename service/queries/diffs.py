@@ -14,18 +14,17 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.errors import NotFound, SchemaError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, decoded_key, encoded_key
-from epochal.service.domain.ports import Making, Snapshots
+from epochal.service.domain.snapshots import Making, Snapshots, expiring
 from epochal.service.queries.state.readers import key_object, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
-from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.lineage import Route, find_route
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import Route, find_route
+from epochal.snapshots.row_groups import SizedCache
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.wire.history import (
     Between,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KEPT_BYTES = 256 << 20
-_kept: KeptInMemory[TableDifference] = KeptInMemory(_KEPT_BYTES)
+_kept: SizedCache[TableDifference] = SizedCache(_KEPT_BYTES)
 """Differences by the manifests' checksums: the next page needs the same one."""
 
 

@@ -17,7 +17,6 @@ import httpx
 import psycopg
 from sqlalchemy import make_url
 
-from epochal.service.domain.settings import WARM_DRIVERS_VARIABLE
 from epochal.testing.fork_server import ForkServer
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.testing.servers.process import LOOPBACK, free_port
@@ -187,7 +186,7 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
             # As an option the version before, which keeps none, would refuse it.
-            WARM_DRIVERS_VARIABLE: "0",
+            "EPOCHAL_WARM_DRIVERS": "0",
         },
         flags=[
             "up",

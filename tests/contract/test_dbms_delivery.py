@@ -11,7 +11,7 @@ import pytest
 
 from epochal.connectors import dbms
 from epochal.contracts.backend import SinkBackend
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.identity import TaskScope
 from epochal.errors import Fenced, OptionError, SinkError
 from epochal.testing.direct_sink_contract import DirectSinkContract, DirectSinkHarness, begun

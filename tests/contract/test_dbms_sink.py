@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from epochal.backends.dbms import DbmsBackend, transaction
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import Fenced, SchemaError, SinkError

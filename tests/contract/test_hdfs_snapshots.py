@@ -17,9 +17,9 @@ from hdfs import InsecureClient
 from epochal import Pipeline
 from epochal.connectors import hdfs
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import Manifest

@@ -9,7 +9,7 @@ import pytest
 
 from epochal.backends.kafka.backend import KafkaBackend
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import SinkHandles

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from epochal import Pipeline, tumbling
 from epochal.connectors import console, dbms, files, kafka
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.snapshots.manifest import Manifest
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.servers.kafka import KafkaServer

@@ -15,9 +15,8 @@ from pyspark.sql import functions as F
 import epochal.testing
 from epochal import Pipeline
 from epochal.connectors import generator
-from epochal.contracts.configuration import Autoscaling
+from epochal.contracts.configuration import Autoscaling, Configuration
 from epochal.contracts.source import SliceLimits
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.pipeline.kinds import check_kinds, misfits
 from epochal.service.api.openapi import WITHOUT_AN_ERROR

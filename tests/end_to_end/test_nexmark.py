@@ -18,7 +18,7 @@ import examples.nexmark
 from epochal import Pipeline, session, tumbling
 from epochal.connectors import console, nexmark
 from epochal.connectors.nexmark.source import NexmarkSource
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.pipeline.artifact import load_graph
 from epochal.pipeline.kinds import check_kinds
 from epochal.testing import Harness

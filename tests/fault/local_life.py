@@ -18,9 +18,9 @@ import pyarrow as pa
 from epochal import KeyedProcess, ValueState, secret
 from epochal.connectors import dbms, files, hdfs, kafka
 from epochal.contracts.backend import SinkPlace
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.faults import Fault
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.service.catalog.standalone import standalone_catalog

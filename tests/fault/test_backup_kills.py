@@ -20,7 +20,7 @@ from epochal.service.commands.restore import Restore
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.store_claim import StoreMismatch, claim_store
 from epochal.snapshots.backup_format import Backups
-from epochal.snapshots.backup_verification import verify_backup
+from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import planned
 from tests.catalogs import new_sqlite_catalog

@@ -15,8 +15,8 @@ from typing import Any
 from epochal.backends.lmdb import LmdbBackend
 from epochal.connectors import files
 from epochal.contracts.backend import SinkPlace
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.local_engine.attempt import attempt

@@ -26,12 +26,11 @@ from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.delta import read_delta
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.discovery import discover
-from epochal.snapshots.formats import FORMAT
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.layout import FORMAT
+from epochal.snapshots.lineage import find_route, read_chains
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.references import References
-from epochal.snapshots.route import find_route
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification

@@ -17,7 +17,7 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateTaskScope
 from epochal.engine.position import Position
 from epochal.errors import NewerFormat
-from epochal.service.domain.supervision.failures import of_error, permanent
+from epochal.service.domain.failures import of_error, permanent
 from epochal.snapshots import row_groups
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.manifest import FileReference, Manifest

@@ -12,8 +12,8 @@ import pytest
 
 from epochal.driver.orders import DriverOrders
 from epochal.errors import EnvironmentProblem, LauncherUnavailable, OptionError
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.conditions import PodRefused
-from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.kubernetes.launcher import KubernetesLauncher
 from tests.kit.kubernetes import KubernetesCluster

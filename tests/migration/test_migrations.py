@@ -17,9 +17,9 @@ from sqlalchemy import Index, inspect, text
 from sqlalchemy.orm import Session
 
 from epochal.errors import CatalogVersion, OptionError
+from epochal.service.catalog.backups import kinds_of, load_backup
 from epochal.service.catalog.checks import catalog_findings
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.dumps import kinds_of
 from epochal.service.catalog.migration import (
     _configuration,
     _revisions,
@@ -32,7 +32,6 @@ from epochal.service.catalog.migration import (
     wait_until_current,
 )
 from epochal.service.catalog.models import Base, Operation, Project
-from epochal.service.catalog.restoring import load_backup
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.backup_format import Backups, TablePart
 from epochal.snapshots.backup_format import Index as BackupIndex

@@ -84,7 +84,7 @@ def _unobserved() -> None:
 
 @mutant("due: the manifest does not say what waits for a time", DUE)
 def _nothing_due() -> None:
-    from epochal.engine.answers import Collected
+    from epochal.engine.job import Collected
 
     change(Collected, "due", lambda _: property(lambda self: {}))
 

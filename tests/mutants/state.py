@@ -57,9 +57,9 @@ def _clock_of_the_latest() -> None:
 
 @mutant("state: new bases keep what has expired", STATE)
 def _expired_rows_in_bases() -> None:
-    from epochal.snapshots import base
+    from epochal.snapshots import merging
 
-    change(base, "without_expired", lambda _: lambda table, rows, clock: rows)
+    change(merging, "without_expired", lambda _: lambda table, rows, clock: rows)
 
 
 @mutant("state: a difference forgets what has expired between", EXPIRY)

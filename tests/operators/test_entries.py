@@ -17,7 +17,7 @@ from epochal.operators.entries.plan import CallsOf, EntrySource
 from epochal.operators.programs.calls import SERVED_KEPT
 from epochal.operators.programs.ports import Port
 from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
-from epochal.service.domain.entries import declared_entries, schema_of
+from epochal.service.domain.entry_calls import declared_entries, schema_of
 from epochal.state.json_form import to_json
 from epochal.state.types import arrow_type
 

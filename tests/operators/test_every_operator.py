@@ -24,8 +24,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import faults, operators
-from epochal.contracts.acceptance import Acceptance
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Acceptance, Configuration
 from epochal.errors import EpochAborted
 from epochal.faults import Fault
 from epochal.operators.contract import Operator

@@ -14,17 +14,16 @@ from uuid import uuid4
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import Compaction
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import BranchOrigin, add_branch, begin_attempt, begin_execution, end_attempt
-from epochal.service.catalog.holding import hold
+from epochal.service.catalog.folding import hold
 from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.catalog.models import Branch, Epoch, Execution, Savepoint, SnapshotPin
-from epochal.service.catalog.outcomes import execution_over
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.operation_completion import execution_over
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.artifacts import ArtifactService

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from epochal.state.quotients import average_type, quotient, quotients
+from epochal.state.shown import average_type, quotient, quotients
 from tests.property.every_cut import SLICE, streamed
 from tests.property.every_type import NUMBERS, TYPES, assert_equal_to_batch, few, plan_of, rows, some
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, Pipeline, session, tumbling
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import PipelineError, SchemaError
 from epochal.testing import Harness
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.stream_kind import CHANGE
-from epochal.engine.settings import Configuration
 from epochal.testing import Harness
 
 ROWS = {

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.source import Slice
 from epochal.engine.program import Program
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 from epochal.testing import Harness

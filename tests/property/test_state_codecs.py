@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from epochal.contracts.state import end_of_prefix
 from epochal.errors import InvalidKey, SnapshotError
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.column_bytes import ends_of_prefixes
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.types import arrow_type
 
 TIMES = st.datetimes()

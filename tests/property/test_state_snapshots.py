@@ -17,8 +17,8 @@ from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.runs import lists
 from epochal.contracts.state import StateBackend
-from epochal.snapshots import base_encoding
-from epochal.snapshots.base import merged
+from epochal.snapshots import base_files
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
     COUNTS,
@@ -111,8 +111,8 @@ class Lives(RuleBasedStateMachine):
     def begin(
         self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool, in_files: bool
     ) -> None:
-        self.least_chunk = base_encoding.LEAST_CHUNK_BYTES
-        base_encoding.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
+        self.least_chunk = base_files.LEAST_CHUNK_BYTES
+        base_files.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
         self.folder = Path(tempfile.mkdtemp())
         self.harness = Harness(backend, self.folder)
         self.fewest_rows, pruning.FEWEST_ROWS = pruning.FEWEST_ROWS, 2
@@ -180,7 +180,7 @@ class Lives(RuleBasedStateMachine):
                 assert groups == sorted(groups)
 
     def teardown(self) -> None:
-        base_encoding.LEAST_CHUNK_BYTES = self.least_chunk
+        base_files.LEAST_CHUNK_BYTES = self.least_chunk
         pruning.FEWEST_ROWS, lists.FILE_ROWS = self.fewest_rows, self.file_rows
         for each in heap.lists().values():
             each.wait()

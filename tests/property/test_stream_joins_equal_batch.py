@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, Stream
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.testing import Harness
 
 START = datetime(2026, 5, 1, tzinfo=UTC)

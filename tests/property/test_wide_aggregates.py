@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.connectors import console, files
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import SliceLimits
 from epochal.engine.session import CODEGEN, COMPILED_AGGREGATES, INTERPRETED, INTERPRETED_ROWS, interpreted
-from epochal.engine.settings import Configuration
 from epochal.testing import Harness
 
 WIDE = COMPILED_AGGREGATES + 1

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline, cumulative, session, sliding, tumbling
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.testing import Harness
 
 BEGIN = datetime(2024, 3, 30, 12, tzinfo=UTC)

@@ -25,10 +25,11 @@ from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
-from epochal.service.catalog.figures import CountRepository
+from epochal.service.catalog.metrics import CountRepository
 from epochal.service.catalog.models import Epoch
 from epochal.service.domain.building import ShownOf
-from epochal.service.domain.ports import ControlEvent, SpareFigures
+from epochal.service.domain.events import ControlEvent
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from epochal.driver.orders import SPARE
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.launchers.spare_process import claimed_name

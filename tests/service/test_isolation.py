@@ -127,7 +127,7 @@ from epochal.service.runtime.artifact_files import keep
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.catalog.admin_tokens import ensure_admin_token
+from epochal.service.catalog.tokens import ensure_admin_token
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import isolation_of
 from epochal.service.domain.settings import Settings

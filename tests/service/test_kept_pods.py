@@ -24,10 +24,10 @@ from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, 
 from epochal.driver.pool_client import Keeper, NotWanted
 from epochal.driver.spare import Askers
 from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
+from epochal.service.domain.executions import AttemptTicket
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
-from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
+from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.ports import AttemptTicket
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.builder.pods import MadePod
@@ -377,7 +377,7 @@ def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: Kubernet
 
 
 def _configuration() -> Any:
-    from epochal.engine.settings import Configuration
+    from epochal.contracts.configuration import Configuration
 
     return Configuration()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.applications import ApplicationRepository

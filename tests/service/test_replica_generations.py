@@ -17,7 +17,7 @@ import pytest
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EnvironmentProblem, FileCorrupt, FileMissing, StorageFull
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 from epochal.service.runtime.replicas import changes as changes_module
 from epochal.service.runtime.replicas import claim as claim_module
 from epochal.service.runtime.replicas import replica as replica_module

@@ -16,7 +16,7 @@ import epochal.service.runtime.launchers
 from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher

@@ -18,7 +18,7 @@ import pytest
 
 from epochal.service.app import create_app
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess

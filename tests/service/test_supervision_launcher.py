@@ -16,7 +16,7 @@ from epochal import faults
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.local import LocalLauncher, driver_environment

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.service.domain.building import Analyse, BuildRequest, Describe, RekeyOf, Work, suits_warm
 from tests.waiting import eventually
 

@@ -26,10 +26,10 @@ from epochal.service.catalog.leases import Leases
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.catalog.writes import Write
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.leases import Holder
-from epochal.service.domain.ports import DriverName
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains

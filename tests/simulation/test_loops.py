@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from epochal.engine import points
-from epochal.engine.comparison import compare_states
 from epochal.engine.trial import _Trial
+from epochal.engine.trial_comparison import compare_states
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import FaultPoint
 from epochal.snapshots import layout
@@ -196,7 +196,7 @@ def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 3}])
         life.epoch()
-        assert life.coordinator.in_flight
+        assert life.coordinator.situation().in_flight
         assert life.coordinator.meter.report().moment.sources.keys() == {"rows"}
 
 

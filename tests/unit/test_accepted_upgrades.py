@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 from epochal import Pipeline
 from epochal.cli.lineage_changes import _accepted
 from epochal.connectors import console, files
-from epochal.contracts.acceptance import Acceptance
+from epochal.contracts.configuration import Acceptance, Configuration, ExecutionOrders
 from epochal.engine.execution import run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.errors import IncompatibleState, InvalidInput
 from epochal.pipeline.graph import Graph

@@ -23,14 +23,20 @@ from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import FileCorrupt, SnapshotError
-from epochal.snapshots import base_encoding
-from epochal.snapshots.base import base_rows
-from epochal.snapshots.base_encoding import LEAST_CHUNK_BYTES, base_schema, encoded_base
-from epochal.snapshots.base_reading import damaged_groups, read_base, read_groups
+from epochal.snapshots import base_files
+from epochal.snapshots.base_files import (
+    LEAST_CHUNK_BYTES,
+    base_schema,
+    damaged_groups,
+    encoded_base,
+    read_base,
+    read_groups,
+)
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import KeyGroupRange, write_base
 from epochal.snapshots.delta import ROW_GROUP, read_delta, rows_of_groups, sort_changes, write_delta
 from epochal.snapshots.manifest import BaseFile, FilePart, FileReference
+from epochal.snapshots.merging import base_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.keygroups import key_groups
@@ -108,7 +114,7 @@ def scope_of(chain: Chain, subtask: int, parallelism: int) -> StateTaskScope:
 @pytest.fixture(autouse=True)
 def by_key_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small key groups are."""
-    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", 0)
+    monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +157,7 @@ def test_all_subtasks_together_read_the_state_once(
 def test_every_subtask_reads_small_bases_as_a_whole(
     counted: SnapshotStore, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", LEAST_CHUNK_BYTES)
+    monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", LEAST_CHUNK_BYTES)
     assert LEAST_CHUNK_BYTES * GROUPS == 8 << 20
     chain = Chain(AT, bases(counted, state(2000)), ())
     assert restore(counted, chain, HeapBackend, parallelism, tmp_path).rows == 2000
@@ -288,7 +294,7 @@ def test_key_groups_without_rows_have_no_row_group_and_large_ones_several(tmp_pa
 def test_a_base_of_small_key_groups_is_written_as_it_was(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
 ) -> None:
-    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", 4 << 10)
+    monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 4 << 10)
     rows = _between(state(count), 0, 31)
     before, now = (encoded_base(TOTALS, AT, 0, 31, rows, format) for format in (1, 2))
     assert len(now.data) <= 1.15 * len(before.data)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from epochal import BroadcastProcess, ListState, MapState, Pipeline, ValueState, read_state
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.stream import Stream

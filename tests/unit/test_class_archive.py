@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from epochal.contracts.configuration import Configuration
 from epochal.engine import class_archive
 from epochal.engine.class_archive import archive_options, find_archive
 from epochal.engine.session import JAVA_OPTIONS, session_settings
-from epochal.engine.settings import Configuration
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import epochal
 from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.testing import Harness
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, 
 from epochal import functions as F
 from epochal.connectors import console, files, generator
 from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import SliceLimits
-from epochal.engine.settings import Configuration
-from epochal.engine.trial_outputs import _rows
+from epochal.engine.trial_comparison import _rows
 from epochal.pipeline.analysis import analyse
 from epochal.testing import Harness
 from tests.databases import DbmsDatabase

@@ -18,24 +18,23 @@ from pyspark.sql import SparkSession
 
 from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
-from epochal.engine.bases import PendingBases
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
 from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
-from epochal.engine.position import Position
-from epochal.engine.settings import Configuration
-from epochal.engine.spark_runner import limited
+from epochal.engine.position import PendingBases, Position
+from epochal.engine.session import limited
 from epochal.errors import EpochTimeout, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.snapshots import compaction as compaction_module
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import CompactionPolicy, compact, jobs_of, ranges_of
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
 from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted

@@ -20,8 +20,7 @@ from epochal import Pipeline
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.connectors import console, dbms, files, generator, hdfs, kafka
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration, Delivery
 from epochal.errors import EpochAborted, OptionError
 from epochal.pipeline.graph import SinkNode
 from epochal.snapshots.store import SnapshotStore

@@ -18,13 +18,13 @@ from epochal import Pipeline
 from epochal.connectors import console, files
 from epochal.contracts.catalog import Directive, DriverStatus, RecoveryPoint
 from epochal.contracts.conditions import as_datetime, microseconds
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine import clock as clocks
 from epochal.engine.clock import SLEW, ClockState, EpochClock, Reading, advanced, deviation_of
 from epochal.engine.commits import CommitQueue
 from epochal.engine.execution import Hooks, run
 from epochal.engine.meter import Meter
 from epochal.engine.recovery import Recovery
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import ClockDeviates
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore

@@ -10,8 +10,8 @@ import pytest
 from epochal.contracts.catalog import EpochCounts
 from epochal.contracts.conditions import Clock, Command, Due, EpochConditions, Watermarks, as_datetime, microseconds
 from epochal.contracts.handle import Handle
-from epochal.engine.answers import Answers, collect
-from epochal.engine.conditions import conditions_after, conditions_at_rest
+from epochal.engine.epoch_input import conditions_after, conditions_at_rest
+from epochal.engine.job import Answers, collect
 from epochal.service.catalog.models import Epoch
 from epochal.service.catalog.records import columns_of
 from epochal.snapshots.manifest import Manifest

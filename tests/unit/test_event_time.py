@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, generator, nexmark
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.execution import run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.spark_runner import ALL_ATTEMPTS_OBSERVED
 from epochal.errors import EpochAborted, PipelineError
 from epochal.pipeline.analysis import analyse

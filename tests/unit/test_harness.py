@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from epochal import KeyedProcess, MapState, Pipeline, Stream, ValueState, tumbling
 from epochal.connectors import console, dbms, files, generator, kafka
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, EpochalError, IncompatibleState, InvalidInput, PipelineError, SourceError
 from epochal.pipeline.analysis import analyse
 from epochal.testing import Harness

@@ -12,8 +12,7 @@ from benchmarks.jvm_calls import counted
 from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, generator
-from epochal.engine.answers import Answers
-from epochal.engine.job import EpochPlan
+from epochal.engine.job import Answers, EpochPlan
 from epochal.engine.spark_runner import SparkRunner
 from epochal.pipeline.stream import Stream
 from epochal.testing import Harness

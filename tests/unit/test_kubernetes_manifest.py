@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import EnvironmentProblem, OptionError
-from epochal.service.domain.kubernetes.images import driver_image
-from epochal.service.domain.kubernetes.labels import labels_of
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
+from epochal.service.domain.kubernetes.pod_identity import labels_of
 from epochal.service.domain.kubernetes.settings import KubernetesSettings, read_kubernetes_settings
 from epochal.service.domain.kubernetes.spark import (
     EXECUTOR,
     MASTER,
+    driver_image,
     driver_memory,
     executor_settings,
     executor_template,
     mebibytes,
 )
 from epochal.service.domain.kubernetes.templates import merged
-from epochal.service.domain.ports import DriverName
 from epochal.wire.trust import CA_VARIABLE
 
 SETTINGS = KubernetesSettings(image="registry.example/epochal:1", images=("registry.example/teams/*:*",))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from epochal import KeyedProcess, Pipeline, Stream, ValueState, tumbling
 from epochal import functions as F
 from epochal.connectors import console, generator
-from epochal.contracts.acceptance import Acceptance
+from epochal.contracts.configuration import Acceptance
 from epochal.pipeline.analysis import analyse
 from epochal.pipeline.artifact import load
 from epochal.pipeline.definitions import TableDefinition

@@ -14,12 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from epochal import Pipeline
 from epochal.connectors import files
 from epochal.connectors.files import FilesSource
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.engine.answers import Answers
 from epochal.engine.failures import failure_of
-from epochal.engine.job import EpochPlan, Participants
+from epochal.engine.job import Answers, EpochPlan, Participants
 from epochal.engine.loop import EpochLoop
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted, FilesMissing, OptionError, SinkError, SliceOutdated, SourceChanged
 from epochal.snapshots.manifest import Manifest
 from tests.programs import EmptyEpochs

@@ -11,7 +11,7 @@ import pytest
 
 from epochal import BatchFunction, BroadcastProcess, KeyedProcess, Pipeline, Stream, ValueState, session, tumbling
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.testing import Harness
 
 if TYPE_CHECKING:

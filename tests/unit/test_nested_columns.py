@@ -16,7 +16,7 @@ import epochal
 from epochal import BatchFunction, KeyedProcess, ListState, MapState, Pipeline, ValueState
 from epochal.backends import json_lines
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import PipelineError, SchemaError
 from epochal.pipeline.analysis import analyse
 from epochal.snapshots.difference import rows_difference

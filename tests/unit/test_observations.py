@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration
 from epochal.engine.observations import observed
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.testing import Harness
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, Stream, tumbling
 from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration
 from epochal.engine.failures import failure_of
 from epochal.engine.session import session_settings
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.testing import Harness
 

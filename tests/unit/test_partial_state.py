@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, ListState, MapState, PartialProcess, Pipeline, To, ValueState
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, PipelineError
 from epochal.testing import Harness
 

@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import Directive, VersionOrder
-from epochal.contracts.configuration import LATER, Autoscaling
-from epochal.engine.answers import Answers
-from epochal.engine.bases import PendingBases
+from epochal.contracts.configuration import LATER, Autoscaling, Configuration
 from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.execution import ordered
-from epochal.engine.job import EpochPlan
-from epochal.engine.position import Position
+from epochal.engine.job import Answers, EpochPlan
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, ValueState
 from epochal.connectors import console
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.rekey import rekey
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.definitions import SourceDefinition
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import FileInFlight, FileReference, Manifest, RecordsInFlight
 from epochal.snapshots.store import SnapshotStore
 from tests.graphs import components

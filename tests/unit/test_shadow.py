@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, files
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.service.catalog.standalone import standalone_catalog
 
 ARTIFACT = "0" * 64

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from epochal import BatchFunction, BroadcastProcess, KeyedProcess, ListState, Pipeline, To, UnkeyedProcess, ValueState
 from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.stream_kind import APPEND
-from epochal.engine.plan import job_shape
-from epochal.engine.settings import Configuration
+from epochal.engine.planner import job_shape
 from epochal.errors import EpochAborted, PipelineError, SchemaError
 from epochal.pipeline.description import describe
 from epochal.pipeline.graph import SideNode

@@ -18,7 +18,7 @@ from epochal import Pipeline
 from epochal.connectors import generator
 from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
-from epochal.engine.standing import StandingQueries
+from epochal.engine.standing_queries import StandingQueries
 from epochal.errors import Fenced, PipelineError
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore

@@ -14,8 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from epochal.operators.distribution import Subtasks, mark_values, with_marks
-from epochal.state.keygroups import groups_of, key_group, key_group_expression, key_groups, subtask_of
-from epochal.state.murmur3 import SEED, hash_columns, hash_key
+from epochal.state.keygroups import (
+    SEED,
+    groups_of,
+    hash_columns,
+    hash_key,
+    key_group,
+    key_group_expression,
+    key_groups,
+    subtask_of,
+)
 from epochal.state.types import arrow_type
 from epochal.tasks.subtask_rows import UNMARKED
 

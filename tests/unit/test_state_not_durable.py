@@ -18,7 +18,7 @@ from epochal.declarations.state import StateDeclaration
 from epochal.engine.program import changes_since
 from epochal.errors import NotFound, PipelineError
 from epochal.pipeline import analysis
-from epochal.snapshots.cached_state import MEMBER, began_empty
+from epochal.snapshots.chain import MEMBER, began_empty
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.references import References

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, ListState, Pipeline, UnkeyedProcess, ValueState
 from epochal.connectors import console, generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, PipelineError
 from epochal.operators.distribution import Distribution, Input, Subtasks, united
 from epochal.pipeline.analysis import analyse

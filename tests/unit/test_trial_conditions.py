@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline, tumbling
 from epochal.connectors import files
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.engine.trial_outputs import KeepingSink, SinkComparison, compare_outputs
+from epochal.engine.trial_comparison import KeepingSink, SinkComparison, compare_outputs
 
 PLAIN = pa.schema([("name", pa.string()), ("n", pa.int64())])
 NESTED = pa.schema([("tags", pa.map_(pa.string(), pa.int32())), ("points", pa.list_(pa.float64()))])

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.conditions import drained
+from epochal.contracts.configuration import Acceptance
 from epochal.errors import Conflict, IncompatibleState
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.places import check_places
+from epochal.service.catalog.sink_targets import check_places
 from epochal.service.commands.bundles.mapping import (
     BundleNames,
     MappingNeeded,

@@ -8,7 +8,7 @@ from typing import Any
 
 from epochal.contracts.backend import names_place
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.errors import InvalidInput, SnapshotError
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.bundles import imported_at, since_is_not_here

@@ -15,8 +15,8 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
+from epochal.service.domain.lineage import SHORTEST_RUN, Noted, Run, RunSummary, items_of, place_of
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, RunSummary, items_of, place_of
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.snapshots.row_groups import at_once
 from epochal.snapshots.store import SnapshotStore

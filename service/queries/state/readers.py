@@ -12,8 +12,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, NotYetCommitted
-from epochal.service.domain.expiry import expiring
-from epochal.service.domain.ports import Snapshots
+from epochal.service.domain.snapshots import Snapshots, expiring
 from epochal.service.runtime.replicas.changes import manifests_between
 from epochal.service.runtime.replicas.expiring import row_times
 from epochal.service.runtime.replicas.follower import FollowedTable
@@ -23,9 +22,10 @@ from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import Row, SnapshotReader
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.expiry import gone
 from epochal.state.json_form import to_json
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.declarations.intervals import DAY
 from epochal.engine.position import Position
-from epochal.engine.standing import StandingQueries
+from epochal.engine.standing_queries import StandingQueries
 from epochal.operators.standing_queries.plan import StandingQueriesOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.snapshots.manifest import Manifest

@@ -20,8 +20,8 @@ from epochal.contracts.state import StateBackend
 from epochal.declarations.reconcile import reconciling_of
 from epochal.declarations.state import ListState, MapState, StateDeclaration, ValueState
 from epochal.errors import AuthorError, PipelineError
-from epochal.snapshots.base import merged
 from epochal.snapshots.continuation import against_shrinking
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.table import Column, StateTable
