@@ -13,7 +13,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochTerms, Failure, ManifestReference, ShownWatermarks
-from epochal.declarations.entries import ENTRIES, calls_through
+from epochal.declarations.entry import ENTRIES, calls_through
 from epochal.engine.epoch import State
 from epochal.errors import EpochalError
 from epochal.service.catalog.executions import GOING_ON, begin_execution

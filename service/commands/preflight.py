@@ -11,7 +11,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
 from epochal.contracts.source import Slice
-from epochal.declarations.entries import ENTRIES
+from epochal.declarations.entry import ENTRIES
 from epochal.engine.trial_report import trial_folders
 from epochal.errors import InvalidInput
 from epochal.service.catalog.applications import ApplicationRepository

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from epochal.declarations.entries import REQUEST_ID, SEQUENCE
+from epochal.declarations.entry import REQUEST_ID, SEQUENCE
 from epochal.errors import EpochalError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database

@@ -35,8 +35,8 @@ from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from tests.catalogs import new_sqlite_catalog
-from tests.manifests import plain_manifest
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.manifests import plain_manifest
 from tests.service.listed_problems import ListedProblems
 from tests.service.listening import listening
 

@@ -20,7 +20,7 @@ from epochal.service.domain.checks import Verdict
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.conftest import http_client, serving
 
 

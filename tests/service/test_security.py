@@ -29,7 +29,7 @@ from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
 from epochal.wire.tokens import Role
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
