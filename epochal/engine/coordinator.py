@@ -26,7 +26,7 @@ from epochal.contracts.catalog import (
 from epochal.contracts.conditions import Command, EpochConditions, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.declarations.entries import ENTRIES, calls_through
+from epochal.declarations.entry import ENTRIES, calls_through
 from epochal.engine import points
 from epochal.engine.commits import CommitQueue
 from epochal.engine.epoch_input import conditions_after, in_rounds, punctuated_together

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.formats.make import BUNDLE, MAIN, STATE
 from tests.service.bundles import imported, value
 from tests.service.conftest import Plane
+from tests.spark.formats.make import BUNDLE, MAIN, STATE
 
 FIXTURE = Path(__file__).parents[1] / "formats" / "stored"
 
