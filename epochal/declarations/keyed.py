@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-
-from epochal.declarations.author_classes import Ordered, check_class, check_order_by, check_output, check_states
-from epochal.declarations.context import Context as Context
-from epochal.declarations.names import closest, listed
+from epochal.declarations.author_classes import (
+    Context,
+    Ordered,
+    check_class,
+    check_order_by,
+    check_output,
+    check_states,
+)
 from epochal.declarations.sides import check_sides
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
 
     from epochal.declarations.sides import To
 
-Process = TypeVar("Process")
+
+KEYED_ONLY = (
+    "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
+    "state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
+    "PartialProcess, stream.process_partial(..), for partial state."
+)
+SCOPES = (StateScope.KEYED, StateScope.BROADCAST)
+_BROADCAST_FIX = (
+    "a BroadcastProcess has keyed or broadcast state: leave the scope out, or declare it with scope='broadcast'."
+)
 
 
 class KeyedProcess(Ordered):
@@ -129,56 +139,6 @@ class BatchFunction(ABC):
         """The output rows: a table with the columns of ``output``, by name; or yield tables, and those of sides."""
 
 
-def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[Process]:
-    """``process`` with class attributes replaced.
-
-    Raises ``PipelineError`` for one that it does not have, and for a value that is not of the attribute's type.
-    """
-    if not settings:
-        return process
-    fixed = {"process", "output", "order_by", "sides", *declared_states(process)}
-    known = [name for name in dir(process) if not name.startswith("_") and not callable(getattr(process, name))]
-    for name in settings:
-        if name not in known or name in fixed:
-            raise PipelineError(
-                f"{process.__name__} has no setting {name!r}; its settings are the class attributes "
-                f"{listed(other for other in known if other not in fixed)}.{closest(name, known)}"
-            )
-    checked = {name: _setting(process, name, value) for name, value in settings.items()}
-    return type(process.__name__, (process,), {"__module__": process.__module__, **checked})
-
-
-def _setting(process: type, name: str, value: Any) -> Any:
-    """``value`` as the setting's type has it: that of its annotation, or else of the value in the class."""
-    default = getattr(process, name)
-    annotated = _annotation(process, name)
-    kind = annotated if annotated is not None else type(default) if default is not None else Any
-    try:
-        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value, strict=True)
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)[0]["msg"]
-        shown = getattr(kind, "__name__", str(kind))
-        raise PipelineError(
-            f"{process.__name__}: setting {name!r} is {shown}, and cannot be {value!r}: {wrong}."
-        ) from None
-    except PydanticUserError:  # a kind that brings a configuration of its own
-        return TypeAdapter(kind).validate_python(value, strict=True)
-
-
-def _annotation(process: type, name: str) -> Any:
-    """What the class says that an attribute is; ``None`` where it says nothing, or what cannot be read here."""
-    owner = next((kind for kind in process.__mro__ if name in vars(kind).get("__annotations__", {})), None)
-    if owner is None:
-        return None
-    holder = type("Holder", (), {"__annotations__": {name: owner.__annotations__[name]}})
-    known = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
-    try:
-        found = typing.get_type_hints(holder, globalns=known, localns=dict(vars(owner))).get(name)
-    except (NameError, TypeError):
-        return None
-    return typing.get_args(found)[0] if typing.get_origin(found) is ClassVar else found
-
-
 def check_process(process: Any) -> None:
     """Can this class be an operator? Raises ``PipelineError`` with the fix."""
     check_class(process, KeyedProcess, "process()", "process(self, key, rows, ctx)")
@@ -209,8 +169,57 @@ def check_batch_function(function: Any) -> BatchFunction:
     return function
 
 
-KEYED_ONLY = (
-    "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
-    "state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
-    "PartialProcess, stream.process_partial(..), for partial state."
-)
+class BroadcastProcess(KeyedProcess):
+    """A keyed function that a control stream steers through broadcast state. Subclass it::
+
+        class Alerts(BroadcastProcess):
+            limits = MapState(key="kind string", value="most double", scope="broadcast")
+            count = ValueState("alerts bigint")
+            output = "user string, kind string, alerts bigint"
+
+            def process_broadcast(self, row, ctx):
+                self.limits.put(row.kind, row.most)
+
+            def process(self, key, rows, ctx):
+                for row in rows:
+                    if row.amount > self.limits.get(row.kind, float("inf")):
+                        self.count.set((self.count.get() or 0) + 1)
+                        yield key.user, row.kind, self.count.get()
+
+    and connect the streams: ``payments.connect(limits, broadcast=True, order_by="at").key_by("user").process(Alerts)``.
+
+    Every subtask calls ``process_broadcast`` with all of an epoch's control rows, in the order of ``order_by``, and
+    then ``process`` with its keys. Broadcast state is written by ``process_broadcast`` alone, and the same on every
+    subtask: what it writes may depend on control rows and broadcast state only, or the epoch is aborted.
+    """
+
+    def process_broadcast(self, row: Any, ctx: Context) -> Iterable[Any] | None:
+        """Take one control row, a named tuple. What it yields is output as that of ``process``; subtask 0's counts."""
+        raise NotImplementedError
+
+
+def check_broadcast(process: Any) -> None:
+    """Can this class be an operator beside a control stream? Raises ``PipelineError`` with the fix."""
+    methods = ("process(self, key, rows, ctx)", "process_broadcast(self, row, ctx)")
+    check_class(process, BroadcastProcess, "process() of connected streams", *methods)
+    check_output(process)
+    check_sides(process)
+    check_order_by(process)
+    check_states(process, SCOPES, _BROADCAST_FIX)
+    for state in declared_states(process).values():
+        if state.expires is not None and state.expires.clock == "event":
+            raise PipelineError(
+                f"state {state.name!r} of {process.__name__} has ttl_on='event_time'; beside a control stream there is "
+                "no event time. Leave ttl_on out, to count in processing time."
+            )
+    for name in ("on_timer", "hold"):
+        if getattr(process, name) != getattr(KeyedProcess, name):
+            raise PipelineError(
+                f"{process.__name__} has {name}: beside a control stream there are no timers, and no event time. "
+                "Set timers in a KeyedProcess over what this operator yields."
+            )
+
+
+def broadcast_states(process: type[BroadcastProcess]) -> tuple[str, ...]:
+    """The names of the states that every subtask holds alike."""
+    return tuple(name for name, state in declared_states(process).items() if state.scope is StateScope.BROADCAST)

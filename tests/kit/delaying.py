@@ -11,7 +11,7 @@ import pyarrow as pa
 from epochal.contracts.conditions import BEGINNING
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input
-from epochal.pipeline.stream import Stream, operator_stream
+from epochal.pipeline.stream import Stream
 from epochal.state.access import TableAccess
 from epochal.state.expiry import Expiry
 from epochal.state.keygroups import groups_of, key_groups
@@ -29,7 +29,7 @@ OUTPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 def delayed(stream: Stream, name: str, hold: int = 0) -> Stream:
     """Over rows of ``id`` bigint, unique, and ``ts`` timestamp, their event time. ``hold``: microseconds."""
     assert stream.event_time == "ts"
-    return operator_stream(stream._builder, (stream._node,), DelayingOperator(name, hold))
+    return stream._operator(DelayingOperator(name, hold))
 
 
 @dataclass(frozen=True)

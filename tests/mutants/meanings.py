@@ -36,9 +36,9 @@ def _by_name() -> None:
 
 @mutant("upgrades: a column that an operator passes on is known by the operator alone", EDITS)
 def _not_passed_on() -> None:
-    from epochal.pipeline import meanings
+    from epochal.pipeline import state_definitions
 
-    change(meanings._Walk, "_output", lambda _: lambda self, node: iter(()))
+    change(state_definitions._Walk, "_output", lambda _: lambda self, node: iter(()))
 
 
 @mutant("upgrades: another merge function can be accepted", EDITS)

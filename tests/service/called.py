@@ -11,12 +11,12 @@ from typing import Any
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
 from epochal.operators.entries.plan import EntrySource
-from epochal.pipeline.entries import entries_of
+from epochal.pipeline.entry_verbs import entries_of
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.lives import struct
 from tests.kit.local_engine.attempt import LocalAttempt

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from epochal.declarations.entries import entry
+from epochal.declarations.entry import entry
 from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.database import Database
 from tests.kit.documented import rows_of, shows

@@ -140,7 +140,7 @@ def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
 
     with pytest.raises(PipelineError, match="needs order_by"):
         payments.connect(limits, broadcast=True)
-    with pytest.raises(PipelineError, match="say broadcast=True"):
+    with pytest.raises(PipelineError, match="add broadcast=True"):
         payments.connect(limits, broadcast=False, order_by="at")
     with pytest.raises(PipelineError, match="the stream itself"):
         payments.connect(payments, broadcast=True, order_by="user")

@@ -175,7 +175,7 @@ def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) 
         (lambda rows: rows.transform(lambda frame: frame.selectExpr("id", "now() AS ts"), "late"), r"which transform"),
         (lambda rows: rows.with_columns(ts="ts + INTERVAL 1 DAY").with_watermark("ts", "1 day", name="moved"), None),
         (lambda rows: rows.where("id > 0").with_watermark("ts", "1 day", name="again"), "called twice for one stream"),
-        (lambda rows: rows.with_watermark("note", "1 day"), "just given a watermark"),
+        (lambda rows: rows.with_watermark("note", "1 day"), "already has a watermark"),
     ],
 )
 def test_a_transform_that_changes_the_event_time_is_named(

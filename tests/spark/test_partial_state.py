@@ -155,5 +155,5 @@ def test_what_cannot_be_is_refused_with_the_fix() -> None:
         stream.process_partial(Unmerged, requests=stream)
     with pytest.raises(PipelineError, match="Unanswered has merge, but does not say what it merges: add answer"):
         stream.process_partial(Unanswered, requests=stream)
-    with pytest.raises(PipelineError, match="requests is a stream of this pipeline, not str"):
+    with pytest.raises(PipelineError, match="requests must be a stream of this pipeline, not str"):
         stream.process_partial(Totals, requests="asked")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.errors import IncompatibleState
 from epochal.operators.programs import stage_output
 from epochal.operators.programs.counters import summed

@@ -208,7 +208,7 @@ def test_per_epoch_allows_it_and_gives_a_result_for_each_epoch(spark: SparkSessi
     with Harness(graph, spark) as test:
         shown: list[Any] = [test.epoch(rows=[row("a", 1), row("a", 2)]), test.epoch(rows=[row("a", 4)])]
         assert [each["out"].to_pylist() for each in shown] == [[{"k": "a", "v": 3}], [{"k": "a", "v": 4}]]
-    with pytest.raises(PipelineError, match="per_epoch is True or False, not 'yes'"):
+    with pytest.raises(PipelineError, match="per_epoch must be True or False, not 'yes'"):
         rows.transform(latest, per_epoch="yes")  # type: ignore[arg-type]
 
 

@@ -171,7 +171,7 @@ def test_a_side_is_read_of_the_operator_that_declares_it() -> None:
     alerts = rows.key_by("user").process(Alerts)
     with pytest.raises(PipelineError, match=r"'alerts' has no side output 'alert'.* Did you mean 'alerts'\?"):
         alerts.side("alert")
-    with pytest.raises(PipelineError, match="call it there, before any other verb"):
+    with pytest.raises(PipelineError, match="directly on it, before any other verb"):
         alerts.where("amount > 1").side("alerts")
     with pytest.raises(PipelineError, match="declares none in sides"):
         rows.key_by("user").aggregate("n", n="count(*)").side("alerts")

@@ -15,7 +15,7 @@ from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console
 from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import PipelineError, SchemaError, SourceError

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.state import StateView
-from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
+from epochal.declarations.keyed import BroadcastProcess, broadcast_states
 from epochal.declarations.state import bind
 from epochal.operators.process.author_object import read_only
 from epochal.operators.process.keyed_calls import KeyedCalls

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.operators.windows.grid_rows import ClosedWindows, NewRows, in_windows, pieces
 from epochal.operators.windows.session_work import SessionAggregateWork
 from epochal.state.access import TableAccess

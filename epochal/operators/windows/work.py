@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
-from epochal.declarations.windows import GridWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, Emit, GridWindows
 from epochal.operators.windows.open_windows import KeyBlocks, OpenWindows, of_groups
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import KeyText

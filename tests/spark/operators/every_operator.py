@@ -27,14 +27,13 @@ from epochal import (
     ValueState,
 )
 from epochal.connectors import console, generator
-from epochal.declarations.entries import Entry
+from epochal.declarations.entry import Entry
 from epochal.declarations.windows import session, sliding, tumbling
 from epochal.operators.entries.plan import AnswersOperator
-from epochal.pipeline import verb_kinds
+from epochal.pipeline import kinds
 from epochal.pipeline.graph import OperatorNode, TransformNode
-from epochal.pipeline.keyed_stream import KeyedStream
 from epochal.pipeline.programs import Program
-from epochal.pipeline.stream import Stream
+from epochal.pipeline.stream import KeyedStream, Stream
 from epochal.pipeline.windowed import WindowedStream
 from epochal.programs import (
     Collection,
@@ -392,7 +391,7 @@ class Halves:
 
 def answered(rows: Stream) -> Stream:
     builder = rows._builder
-    halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), verb_kinds.kept))
+    halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), kinds.kept))
     asked = Entry("ask", (), frozenset(), "string", "")
     return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((asked, "1 day"),)))))
 

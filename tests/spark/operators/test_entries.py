@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.entries import Entry, entry
+from epochal.declarations.entry import Entry, entry
 from epochal.operators.entries.plan import CallsOf, EntrySource
 from epochal.operators.programs.calls import SERVED_KEPT
 from epochal.operators.programs.ports import Port

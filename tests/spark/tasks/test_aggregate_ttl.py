@@ -143,7 +143,7 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
     with pytest.raises(PipelineError, match=r"'a' has a ttl and changes=True.*or aggregate in windows"):
         keyed.aggregate("a", changes=True, ttl="1 day", rows="count(*)")
     for wrong, message in (
-        ({"deleted_when": "gone", "gone": "max(n > 5)"}, r"deleted_when needs ttl='7 days'"),
+        ({"deleted_when": "gone", "gone": "max(n > 5)"}, r"deleted_when requires ttl='7 days'"),
         (
             {"deleted_when": "gon", "ttl": "1 day", "gone": "max(n > 5)"},
             r"deleted_when names 'gon'.*Did you mean 'gone'",
@@ -157,12 +157,14 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
         changes.key_by("rows").aggregate("c", ttl="1 day", keys="count(*)")
     with pytest.raises(PipelineError, match=r"'d' has ttl_on='event_time'.*with_watermark"):
         keyed.aggregate("d", ttl="1 day", ttl_on="event_time", rows="count(*)")
-    with pytest.raises(PipelineError, match=r"'e': ttl says when groups expire.*rename the column"):
+    with pytest.raises(PipelineError, match=r"'e': ttl sets when groups expire.*rename the column"):
         keyed.aggregate("e", ttl="max(ttl)")
     with pytest.raises(PipelineError, match=r"'f': ttl is 'a week'"):
         keyed.aggregate("f", ttl="a week", rows="count(*)")
     windowed = rows().with_watermark("at", "1 day").key_by("n").window(tumbling("1 hour"))
-    with pytest.raises(PipelineError, match=r"'w' has ttl='7 days': .* is gone when it has closed.*allowed_lateness"):
+    with pytest.raises(
+        PipelineError, match=r"'w' has ttl='7 days'.* is deleted when the window closes.*allowed_lateness"
+    ):
         windowed.aggregate("w", ttl="7 days", rows="count(*)")
     windowed.aggregate("v", ttl="max(n)")  # a column of this name
     with pytest.raises(PipelineError, match="add ttl="):

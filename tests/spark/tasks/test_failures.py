@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochAborted, EpochTimeout, FileCorrupt, MalformedRecord
 from epochal.operators.process.work import ProcessWork
