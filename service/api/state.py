@@ -6,15 +6,13 @@ import asyncio
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from pydantic_core import from_json
-from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires, unmetered
-from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
 from epochal.service.api.lookup_bodies import (
     ARROW_ANSWER,
@@ -26,20 +24,25 @@ from epochal.service.api.lookup_bodies import (
     point_body,
     point_headers,
     raw,
+    scan_stream,
     takes_arrow,
 )
-from epochal.service.api.paging import Paging
-from epochal.service.api.reading import LOOKUP, Key, Reading
+from epochal.service.api.openapi import FILES, answers
+from epochal.service.api.parameters import LOOKUP, Key, Paging, Reading
 from epochal.service.domain.pages import cut
 from epochal.service.domain.snapshots import ReadFrom
+from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.lookups import Lookups, TableStatus
+from epochal.service.queries.state.scans import Scans
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Page
+from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
 from epochal.wire.state import (
     MOST_KEYS,
     LookupRequest,
+    Scan,
     StateColumn,
     StateKind,
     StateLookup,
@@ -222,3 +225,65 @@ def _view(status: TableStatus) -> StateTableAnswer:
 
 def _read_from(body: LookupRequest) -> ReadFrom:
     return ReadFrom(body.isolation, body.epoch, body.savepoint, body.tag, body.at, body.min_epoch, body.wait_seconds)
+
+
+def _scans(request: Request) -> Scans:
+    node = query_node(request)
+    return Scans(node.replicas, node.snapshots)
+
+
+def _histories(request: Request) -> Histories:
+    node = query_node(request)
+    return Histories(node.store, node.snapshots)
+
+
+Scanning = Annotated[Scans, Depends(_scans)]
+LookingBack = Annotated[Histories, Depends(_histories)]
+Prefix = Annotated[
+    str,
+    Query(
+        max_length=20_000,
+        description="Only keys with these leading columns, written as in a key; the last one, if it is text, may end "
+        "with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
+    ),
+]
+
+
+@router.get(
+    "/v1/applications/{name}/state/{table}/scan",
+    summary="Rows in key order",
+    response_model=Scan,
+    responses=ARROW_ANSWER,
+)
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+async def scan(
+    request: Request, name: FullName, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
+) -> Scan | Response:
+    """All pages are of one epoch: that of the first, which the other parameters choose.
+
+    With `Accept: application/vnd.apache.arrow.stream` the page is an Arrow stream: a row for each, with the columns of
+    its key and of its value in their own types. The schema's metadata say `table`, `branch`, `epoch` and `isolation`,
+    where there is one the `note`, where the JSON answer has it `since` as JSON text, and unless it is the last page the
+    `next_cursor`."""
+    if takes_arrow(request):
+        found = await scans.columns(name, table, prefix, read, page)
+        return arrow(await asyncio.to_thread(scan_stream, table, found, read.isolation))
+    return await scans.scan(name, table, prefix, read, page)
+
+
+@router.get("/v1/applications/{name}/state/{table}/history", summary="Every change of a key, newest first")
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+def history(name: FullName, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
+    """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
+    row as it was is no change."""
+    return histories.history(name, table, key, read, page)
+
+
+@router.get("/v1/applications/{name}/state/{table}/blame", summary="The epoch that last changed a key")
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+def blame(name: FullName, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
+    """With what it read (files, offsets), its code version and parameters, and when it was committed."""
+    return histories.blame(name, table, key, read)

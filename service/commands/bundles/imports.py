@@ -17,8 +17,14 @@ from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.sink_targets import check_places
-from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
-from epochal.service.commands.bundles.renaming import BundleNames
+from epochal.service.commands.bundles.mapping import (
+    BundleNames,
+    MappingNeeded,
+    mapped,
+    needs,
+    sink_moves,
+    source_positions,
+)
 from epochal.service.commands.bundles.unpacking import unpacked
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.domain.identifiers import new_id

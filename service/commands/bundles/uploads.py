@@ -21,7 +21,6 @@ from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.uploads import UploadRepository
-from epochal.service.commands.bundles import folders
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.disk_space import DiskSpace
@@ -136,7 +135,7 @@ class Uploads:
         upload = self.get(id, project)
         if upload.received != upload.bytes:
             raise Conflict(f"Import {id} has {upload.received} of {upload.bytes} bytes; upload the rest first.")
-        path = folders.upload_file(self._settings, id)
+        path = upload_file(self._settings, id)
         if not _has(path, upload):
             self._put_together(upload, path)
         if not _has(path, upload):
@@ -160,7 +159,7 @@ class Uploads:
             with self._database.writing() as session:
                 UploadRepository(session, KEPT).remove(id)
             self._files.delete_all("upload", id)
-            folders.upload_file(self._settings, id).unlink(missing_ok=True)
+            upload_file(self._settings, id).unlink(missing_ok=True)
 
     def expire(self, is_used: Callable[[str], bool]) -> None:
         """Remove those that nobody has gone on with."""
@@ -211,3 +210,25 @@ def _answer(row: Upload) -> UploadAnswer:
         created_at=row.created_at,
         created_by=row.created_by,
     )
+
+
+ENDING = ".epochal"
+
+
+def uploads_folder(settings: Settings) -> Path:
+    return _folder(settings.data.absolute() / "imports")
+
+
+def upload_file(settings: Settings, upload: str) -> Path:
+    """An upload that was put together."""
+    return uploads_folder(settings) / f"{upload}{ENDING}"
+
+
+def unpacked_folder(bundle: Path) -> Path:
+    """Where an upload's members lie while they are brought in."""
+    return bundle.with_suffix(".unpacked")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path

@@ -13,8 +13,7 @@ from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.snapshots import Making, ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import instance_format
 from epochal.service.queries.state.lookups import KeyNotFound
-from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object
-from epochal.service.queries.state.time_travel import past_table
+from epochal.service.queries.state.readers import Object, key_object, leading_object, past_table, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition, KeyChange, history_of_key
