@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from epochal.programs import Vector, sequential, translate
-from epochal.programs.interpreter import Call, Interpreter
 from examples.sdg import collaborative_filtering
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.logistic_regression import LogisticRegression
 from examples.sdg.logistic_rounds import LogisticRounds
 from examples.sdg.word_count import WordCount
+from tests.kit.program_interpreter import Call, Interpreter
 from tests.lives import TIMESTAMP, Life, Step, at
 
 

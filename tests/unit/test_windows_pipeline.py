@@ -57,7 +57,10 @@ class Waits(Rows):
         (lambda: clicks().top(3, by="at", within=tumbling("1 hour")), "with_watermark("),
         (lambda: windowed().process(Remembers), "second operator"),
         (lambda: windowed().process(Waits), "Remove on_timer"),
-        (lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows), "could not replace them"),
+        (
+            lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows),
+            "replace them",
+        ),
     ],
 )
 def test_what_is_refused_says_the_fix(build: Any, said: str) -> None:
