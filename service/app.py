@@ -58,9 +58,9 @@ from epochal.service.api.transport import Transport, believe_proxies
 from epochal.service.api.versions import rescaling
 from epochal.service.api.versions import router as versions
 from epochal.service.api.webhooks import router as webhooks
-from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.catalog.tokens import ensure_admin_token, seed_given_token
 from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,

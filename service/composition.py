@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.lineage_bounds import CatalogLineages
+from epochal.service.catalog.tokens import AdminTokenFile
 from epochal.service.commands.annotations import AnnotationService
 from epochal.service.commands.applications import ApplicationService
 from epochal.service.commands.artifacts import ArtifactService
@@ -40,10 +40,11 @@ from epochal.service.commands.tokens import TokenService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
 from epochal.service.commands.webhooks import WebhookService
-from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
+from epochal.service.domain.events import EXECUTION, OPERATION
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Builder, Leadership, Supervisor
 from epochal.service.domain.settings import IN_PODS, Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
-from epochal.service.domain.topics import EXECUTION, OPERATION
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.queries.administration import AdministrationQueries
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.entries import Answers, EntryQueries

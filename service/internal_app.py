@@ -23,9 +23,8 @@ from epochal.service.api.http_protocol import HttpProtocol, limited
 from epochal.service.api.internal import health
 from epochal.service.api.internal import router as internal
 from epochal.service.api.transport import Transport
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.events import ControlEvent, topics_of
 from epochal.service.domain.settings import Limits, Settings
-from epochal.service.domain.topics import topics_of
 from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of

@@ -10,7 +10,7 @@ from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
     CreateApplication,

@@ -16,7 +16,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY
 from epochal.service.api.paging import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.service.commands.bundles.mapping import MappingNeeded
 from epochal.service.commands.bundles.uploads import BundleTooLarge
 from epochal.snapshots.bundle_format import BundleError

@@ -10,8 +10,10 @@ from starlette.requests import HTTPConnection
 
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
-from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Builder, Component, Leadership, Supervisor
 from epochal.service.domain.settings import Settings
+from epochal.service.domain.snapshots import Snapshots
 from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.epochs import EpochService
 from epochal.service.queries.executions import ExecutionService

@@ -15,7 +15,7 @@ from epochal.service.api.access import by_request_id, requires, unmetered
 from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.paging import Paging
-from epochal.service.domain.entries import TakenCalls
+from epochal.service.domain.entry_calls import TakenCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.entries import FoundAnswers
 from epochal.wire.bodies import Page

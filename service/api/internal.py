@@ -26,7 +26,7 @@ from epochal.service.api.access import fenced_within, for_drivers, for_pods, pub
 from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
 from epochal.service.catalog.branch_writer import ForeignManifest
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber, Sha256
 from epochal.wire.internal_api import (

@@ -8,7 +8,7 @@ from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.preflight import Preflight, PreflightAnswer
 from epochal.wire.tokens import Role

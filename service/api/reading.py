@@ -8,7 +8,7 @@ from fastapi import Depends, Path, Query
 
 from epochal.errors import InvalidKey, NotYetCommitted
 from epochal.service.api.answers import FILES, SNAPSHOT, Errors
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.wire.bodies import EpochNumber, Name, UtcTime
 from epochal.wire.snapshots import LONGEST_NAME

@@ -31,7 +31,7 @@ from epochal.service.api.lookup_bodies import (
 from epochal.service.api.paging import Paging
 from epochal.service.api.reading import LOOKUP, Key, Reading
 from epochal.service.domain.pages import cut
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import Lookups, TableStatus
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE

@@ -9,7 +9,7 @@ from epochal.service.api.conditions import IfMatch
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.paging import Paging
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.tokens import Role

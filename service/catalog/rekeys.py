@@ -17,8 +17,8 @@ from epochal.service.catalog.branch_writer import following_epoch
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, check_not_drained
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Operation, Version
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of, manifest_of
 from epochal.service.catalog.rollbacks import check_committed
 from epochal.service.catalog.types import now

@@ -24,9 +24,9 @@ from epochal.service.catalog.executions import (
 )
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Application, Artifact, Attempt, Epoch, Execution, Version
-from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.records import epoch_record
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 

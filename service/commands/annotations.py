@@ -5,7 +5,7 @@ from epochal.errors import NameTaken, NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
-from epochal.service.catalog.holding import hold
+from epochal.service.catalog.folding import hold
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.wire.snapshots import (

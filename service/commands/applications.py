@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from epochal.errors import Conflict
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin
-from epochal.service.catalog.places import check_places
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
+from epochal.service.catalog.sink_targets import check_places
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
 from epochal.service.domain.ports import Builder

@@ -18,9 +18,9 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, SnapshotError
 from epochal.faults import declare
-from epochal.service.catalog.collections import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository
+from epochal.service.catalog.retention import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.settings import Kept
 from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan

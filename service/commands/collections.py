@@ -8,10 +8,10 @@ from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
-from epochal.service.catalog.collections import RetentionRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
+from epochal.service.catalog.retention import RetentionRepository
 from epochal.service.catalog.types import database_now
 from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.commands.collecting import Collection, CollectionRequest

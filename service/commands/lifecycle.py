@@ -8,9 +8,9 @@ from epochal.contracts.backend import names_place
 from epochal.contracts.configuration import NOTHING_ACCEPTED
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
-from epochal.service.catalog.announcements import announce_execution, announce_operation
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.events import announce_execution, announce_operation
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Operation
 from epochal.service.catalog.operations import OperationRepository, operation_answer

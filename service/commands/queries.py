@@ -14,12 +14,12 @@ from epochal.contracts.catalog import QueryCommand, QueryCommandKind
 from epochal.contracts.conditions import microseconds
 from epochal.declarations.intervals import fixed_interval
 from epochal.errors import Conflict, Forbidden, InvalidInput, NotFound, OptionError, PipelineError
-from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import announce_operation
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.query_commands import QueryCommandRepository
+from epochal.service.catalog.standing_queries import QueryCommandRepository
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.lifecycle import Lifecycle

@@ -19,8 +19,8 @@ from epochal.service.catalog.applications import ApplicationRepository, Revision
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Application, Epoch, Execution
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.rollbacks import LeftBehind, RollbackRepository, check_committed, roll_back
 from epochal.service.catalog.snapshots import SnapshotRepository

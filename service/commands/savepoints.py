@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from epochal.errors import Conflict
-from epochal.service.catalog import outcomes
-from epochal.service.catalog.announcements import announce_operation, announce_savepoint
+from epochal.service.catalog import operation_completion
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import announce_operation, announce_savepoint
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.savepoints import SavepointRepository
@@ -30,7 +30,7 @@ class SavepointService:
             arguments = {"savepoint": request.name, "message": request.message}
             if execution is None or execution.state in ENDED:
                 operation = operations.add("savepoint", row, None, arguments, by)
-                outcomes.savepoint_of_head(session, row, operation)
+                operation_completion.savepoint_of_head(session, row, operation)
             elif execution.state == "stopping":
                 raise Conflict(f"Application {application!r} is stopping; make the savepoint when it has stopped.")
             else:

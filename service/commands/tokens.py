@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from epochal.errors import EnvironmentProblem, InvalidInput
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Token
 from epochal.service.catalog.projects import ProjectRepository
-from epochal.service.catalog.tokens import TokenRepository, token_answer
+from epochal.service.catalog.tokens import AdminTokenFile, TokenRepository, token_answer
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken

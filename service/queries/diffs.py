@@ -12,9 +12,8 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.errors import NotFound, SchemaError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, decoded_key, encoded_key
-from epochal.service.domain.ports import Making, Snapshots
+from epochal.service.domain.snapshots import Making, Snapshots, expiring
 from epochal.service.queries.diff_rows import rows_of
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference

@@ -15,11 +15,11 @@ from epochal.declarations.entry import REQUEST_ID, SEQUENCE
 from epochal.errors import EpochalError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.entries import entries_of, entry_of
+from epochal.service.catalog.declared_entries import entries_of, entry_of
 from epochal.service.catalog.inboxes import InboxRepository, taken_by_committed
-from epochal.service.domain.calls import TakenCall
-from epochal.service.domain.entries import TakenCalls
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.entry_calls import TakenCalls
+from epochal.service.domain.events import TakenCall
+from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import FoundColumns, Lookups
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
 from epochal.wire.entries import CallAnswer, EntryAnswer

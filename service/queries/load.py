@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.autoscaling import ScalingRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Application
-from epochal.service.catalog.scaling import ScalingRepository
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.autoscaling import RescaleTo, decide

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-EDITS = "tests/unit/test_meanings.py"
-EQUAL_TO_BATCH = "tests/property/test_edits_equal_batch.py"
+EDITS = "tests/spark/test_meanings.py"
+EQUAL_TO_BATCH = "tests/spark/property/test_edits_equal_batch.py"
 
 
 @mutant("upgrades: expressions are not compared", EDITS)

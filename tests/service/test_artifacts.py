@@ -33,7 +33,7 @@ from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.conftest import Plane, http_client
 
 CODE = b"x = 1\n"

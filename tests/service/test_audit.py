@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from epochal.cli.main import app
 from epochal.errors import CatalogUnavailable
 from epochal.service.api import auditing as middleware
-from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
+from epochal.service.catalog.audit import AuditedCall, CallDetails, Caller, auditing
 from epochal.service.catalog.models import Token
 from epochal.service.catalog.types import now
 from epochal.service.domain.proxies import read_trusted_proxies

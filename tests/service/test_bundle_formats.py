@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.formats.make import BUNDLE, MAIN, STATE
 from tests.service.bundles import imported, value
 from tests.service.conftest import Plane
+from tests.spark.formats.make import BUNDLE, MAIN, STATE
 
 KEPT = Path(__file__).parents[1] / "formats"
 

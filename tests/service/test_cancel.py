@@ -12,9 +12,9 @@ import pytest
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.commands.bundles import folders
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, uploaded, with_state
 from tests.service.conftest import Plane
-from tests.waiting import eventually
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from epochal.cli import output
 from epochal.cli.local_run import _Progress
 from epochal.cli.main import app, main
 from epochal.cli.output import Output
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
+from tests.kit.waiting import eventually
 from tests.service.scripted_answers import Script, answer, problem, scripted
-from tests.waiting import eventually
 
 NOW = "2026-01-01T00:00:00Z"
 QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12

@@ -18,7 +18,7 @@ from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from tests.stores import snapshot_files
+from tests.kit.stores import snapshot_files
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

@@ -11,8 +11,8 @@ import pytest
 from epochal.contracts.catalog import DriverStatus
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.wire.internal_api import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER
+from tests.kit.waiting import eventually
 from tests.service.conftest import Driver, Plane
-from tests.waiting import eventually
 
 RUNNING = DriverStatus(phase="running", epoch=1)
 

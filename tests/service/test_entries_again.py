@@ -12,9 +12,9 @@ from epochal.service.catalog.models import InboxBatch
 from epochal.service.commands import trial_calls
 from epochal.service.commands.trial_calls import calls_to_try_again
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.called import Application
 from tests.service.conftest import Plane
-from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from epochal.service.catalog.idempotency import IdempotencyKeys, KeyClaim, Store
 from epochal.service.catalog.models import IdempotencyKey
 from epochal.service.catalog.types import now
 from epochal.service.domain.secrets import UserToken
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:

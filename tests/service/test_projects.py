@@ -28,9 +28,9 @@ from epochal.service.domain.permissions import Access
 from epochal.service.domain.settings import Settings
 from epochal.service.query_app import create_query_app
 from epochal.wire.projects import OF_PROJECTS
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, with_state
 from tests.service.lookups import DELAYS, StateDriver, route
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -17,7 +17,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing_queries.active import ActiveQueries, StandingQuery
 from epochal.standing_queries.query import Query
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

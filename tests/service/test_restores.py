@@ -23,9 +23,9 @@ from epochal.errors import (
 )
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
-from epochal.service.catalog.incarnations import LEAP
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.models import Branch, Execution
+from epochal.service.catalog.post_restore import LEAP
 from epochal.service.commands.restore import Restore
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.store_claim import StoreMismatch, claim_store

@@ -21,15 +21,15 @@ from epochal.addresses import is_loopback
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.api.access import access_of
 from epochal.service.app import create_app
-from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Token
+from epochal.service.catalog.tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
 from epochal.wire.tokens import Role
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

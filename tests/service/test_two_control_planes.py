@@ -27,9 +27,9 @@ from epochal.service.runtime.logs import keeping
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.logs.rotation import rotate
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, finished, part, with_state
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
-from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

@@ -22,9 +22,9 @@ from epochal.errors import PipelineError, SchemaError, SourceError
 from epochal.operators.entries.plan import Answering, EntrySource, calls_table
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
-from tests.documented import documented, shows
-from tests.lives import Life, struct
-from tests.lives import Step as Life_step
+from tests.kit.documented import documented, shows
+from tests.kit.lives import Life, struct
+from tests.kit.lives import Step as Life_step
 
 
 class Store(KeyedProcess):

@@ -14,7 +14,7 @@ from epochal.engine.planner import PipelinePlan
 from epochal.engine.program import Program, changes_since
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.store import SnapshotStore
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 class NeverRun(EpochRunner):

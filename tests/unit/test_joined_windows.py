@@ -12,7 +12,7 @@ from epochal import Pipeline, Stream, tumbling
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError
 from epochal.operators.joins.interval_plan import IntervalJoinKind
-from tests.lives import TIMESTAMP, Life, Step, at
+from tests.kit.lives import TIMESTAMP, Life, Step, at
 
 WINDOWS = ["key", "window_start", "window_end"]
 SCHEMA = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])

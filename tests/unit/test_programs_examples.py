@@ -17,8 +17,8 @@ from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.logistic_regression import LogisticRegression
 from examples.sdg.logistic_rounds import LogisticRounds
 from examples.sdg.word_count import WordCount
+from tests.kit.lives import TIMESTAMP, Life, Step, at
 from tests.kit.program_interpreter import Call, Interpreter
-from tests.lives import TIMESTAMP, Life, Step, at
 
 
 @pytest.mark.claim("SDG, 4.2, rule 1", "SDG, 4.2, rule 2", "SDG, 4.2, rule 3", "SDG, 4.2, rule 4", "SDG, 4.2, rule 5")

@@ -1,4 +1,4 @@
-"""What a version that takes the place of another one brings along. Its way there is told by tests/reconfiguration."""
+"""State and offsets that a new version takes over. tests/service/reconfiguration has the steps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from epochal.errors import EpochAborted
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.wire.configuration import merged_configuration
-from tests.programs import EmptyEpochs, program_of
-from tests.waiting import eventually
+from tests.kit.programs import EmptyEpochs, program_of
+from tests.kit.waiting import eventually
 
 BEFORE = Configuration(parallelism=2, max_uncommitted_epochs=3)
 AFTER = Configuration(parallelism=8, max_uncommitted_epochs=1)

@@ -16,7 +16,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.places import check_places
+from epochal.service.catalog.sink_targets import check_places
 from epochal.service.commands.bundles.mapping import MappingNeeded, mapped, needs, sink_moves, source_positions
 from epochal.service.commands.bundles.renaming import BundleNames
 from epochal.service.commands.bundles.unpacking import unpacked

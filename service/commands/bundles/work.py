@@ -10,8 +10,8 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.projects import RUNNING, ProjectRepository
 from epochal.service.commands.bundles import folders
 from epochal.service.commands.bundles.exporting import Exporting

@@ -14,8 +14,8 @@ from epochal.service.catalog.database import Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Branch, Epoch, FoldedEpochs, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
-from epochal.service.domain.ports import Making
-from epochal.service.domain.runs import RunSummary
+from epochal.service.domain.lineage import RunSummary
+from epochal.service.domain.snapshots import Making
 from epochal.wire.lineage import EdgeKind, EdgeLabel, LineageEdge, LineageNode
 from epochal.wire.snapshots import Annotations
 

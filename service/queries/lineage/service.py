@@ -12,8 +12,8 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
+from epochal.service.domain.lineage import SHORTEST_RUN, Noted, Run, items_of, place_of
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.service.queries.lineage.slices import with_slices
 from epochal.service.queries.lineage.summaries import RunSummaries

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from epochal.service.domain.runs import Run, RunSummary
+from epochal.service.domain.lineage import Run, RunSummary
 
 KEPT = 10_000
 

@@ -9,10 +9,8 @@ from typing import Any
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, SnapshotExpired
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.ports import Making, Snapshots
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import Making, ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import instance_format
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object

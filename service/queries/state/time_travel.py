@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound
-from epochal.service.domain.expiry import expiring
-from epochal.service.domain.ports import Snapshots
+from epochal.service.domain.snapshots import Snapshots, expiring
 from epochal.service.queries.state.readers import Reader, Scanned, Section
 from epochal.service.runtime.replicas.replica import Found
 from epochal.snapshots.reader import Row, SnapshotReader
