@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from epochal.client.models import Load
 from epochal.errors import NotFound
 
 app = typer.Typer()
+
 
 SavepointName = Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")]
 
@@ -130,6 +132,33 @@ def delete(
             typer.confirm(f"Delete {name} and its snapshots?", abort=True, err=True)
         session.client.applications.delete(name, if_match=if_match)
         session.output.result({"deleted": name}, Text(f"{name} is deleted."))
+
+
+@app.command()
+def logs(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", min=0, help="Begin with so many last lines.")] = 200,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="The log of this attempt.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Print the driver's log. With --json and --follow: one JSON document per line."""
+    with connected(url, as_json) as session:
+        lines = session.client.application(name).logs(tail=tail, follow=follow, attempt=attempt)
+        if as_json and not follow:
+            session.output.document({"lines": list(lines)})
+            return
+        try:
+            for line in lines:
+                if as_json:
+                    session.output.line({"line": line})
+                else:
+                    sys.stdout.write(line + "\n")
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            if not follow:
+                raise
 
 
 def _with_attempt(client: Client, application: Application) -> ListedApplication:

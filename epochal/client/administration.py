@@ -8,13 +8,13 @@ from typing import Literal
 
 from epochal.client.exchanges import Request, path
 from epochal.client.models import (
-    AuditRecord,
+    AuditEntry,
     CollectionPlan,
     NewToken,
     Node,
     Operation,
     Project,
-    Pruned,
+    Pruning,
     RotatedToken,
     Token,
 )
@@ -91,9 +91,9 @@ class Audit:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, limit: int | None = 100) -> list[AuditRecord]:
+    def list(self, limit: int | None = 100) -> list[AuditEntry]:
         """Newest first."""
-        return self._transport.pages("/v1/audit", AuditRecord, limit)
+        return self._transport.pages("/v1/audit", AuditEntry, limit)
 
 
 class Nodes:
@@ -135,11 +135,11 @@ class Store:
         deleted."""
         return read(Operation, self._transport.post("/v1/backups", {"to": to}))
 
-    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruned:
+    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruning:
         """Which backups in ``place`` would go, and how much space that gives. Changes nothing. Raises ``NotFound``;
         ``Conflict`` where none of those that would stay is whole."""
         body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
-        return read(Pruned, self._transport.query("/v1/backups/prune/plan", body))
+        return read(Pruning, self._transport.query("/v1/backups/prune/plan", body))
 
     def prune_backups(
         self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None

@@ -110,8 +110,8 @@ Windows = GridWindows | SessionWindows
 def tumbling(size: str, *, offset: str | None = None, zone: str | None = None) -> GridWindows:
     """Consecutive windows of one size: ``tumbling("1 hour")``.
 
-    Without ``zone``, a day has 24 hours and windows are aligned to the Unix epoch, as in Spark. With ``zone``
-    (``tumbling("1 month", zone="Europe/Berlin")``), ``size`` is a number of days, weeks, months or years of the calendar
+    Without ``zone``, a day has 24 hours and windows are aligned to the Unix epoch, as in Spark. With ``zone``, as in
+    ``tumbling("1 month", zone="Europe/Berlin")``, ``size`` is a number of days, weeks, months or years of the calendar
     of the zone. ``offset`` moves the start of the windows. Raises ``PipelineError``.
     """
     what = "tumbling(): size"

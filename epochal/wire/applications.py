@@ -193,7 +193,7 @@ class ExecutionAnswer(Answer):
     attempts: list[AttemptAnswer]
 
 
-class AutoscalingAnswer(Answer):
+class AutoscalingDecision(Answer):
     """What autoscaling makes of it: ``parallelism`` is set where it is about to rescale."""
 
     parallelism: int | None
@@ -216,4 +216,4 @@ class LoadAnswer(Answer):
         description="How far the source that is furthest behind was; unset where none can say."
     )
     operators: dict[str, OperatorLoad]
-    autoscaling: AutoscalingAnswer | None = Field(description="Unset where it is switched off, or nothing runs.")
+    autoscaling: AutoscalingDecision | None = Field(description="Unset where it is switched off, or nothing runs.")

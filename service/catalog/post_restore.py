@@ -247,7 +247,7 @@ def _terms(manifest: Manifest) -> EpochTerms:
     """What a driver says of an epoch when it prepares it, as far as its manifest has it."""
     return EpochTerms(
         changes=manifest.changes,
-        opened_for=() if manifest.conditions is None else manifest.conditions.opened_for,
+        opened_for=manifest.conditions.opened_for,
         watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
         calls_through=calls_through(manifest.slices.get(ENTRIES)),
     )

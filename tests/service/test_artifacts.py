@@ -26,7 +26,7 @@ from epochal.service.catalog.models import Artifact, StoreFile
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.artifacts import UNUSED_KEPT, ArtifactService
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import artifact_cache
 from epochal.service.runtime.artifact_cache import ArtifactCache

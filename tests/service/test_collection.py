@@ -13,7 +13,7 @@ from sqlalchemy import select
 from epochal.contracts.catalog import EpochCounts
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest

@@ -59,7 +59,7 @@ class Waits(Rows):
         (lambda: windowed().process(Waits), "Remove on_timer"),
         (
             lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows),
-            "replace them",
+            "could not replace them",
         ),
     ],
 )

@@ -19,7 +19,7 @@ from epochal.contracts.configuration import Autoscaling, Configuration
 from epochal.contracts.source import SliceLimits
 from epochal.errors import EpochalError
 from epochal.pipeline.kinds import check_kinds, misfits
-from epochal.service.api.answers import WITHOUT_AN_ERROR
+from epochal.service.api.openapi import WITHOUT_AN_ERROR
 from epochal.testing.servers.control_plane import COMMAND
 from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
 

@@ -162,7 +162,9 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
     with pytest.raises(PipelineError, match=r"'f': ttl is 'a week'"):
         keyed.aggregate("f", ttl="a week", rows="count(*)")
     windowed = rows().with_watermark("at", "1 day").key_by("n").window(tumbling("1 hour"))
-    with pytest.raises(PipelineError, match=r"'w' has ttl='7 days'.* when the window closes.*allowed_lateness"):
+    with pytest.raises(
+        PipelineError, match=r"'w' has ttl='7 days'.* is deleted when the window closes.*allowed_lateness"
+    ):
         windowed.aggregate("w", ttl="7 days", rows="count(*)")
     windowed.aggregate("v", ttl="max(n)")  # a column of this name
     with pytest.raises(PipelineError, match="add ttl="):

@@ -12,11 +12,11 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing
 from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.models import Operation
+from epochal.service.commands.applications import Lifecycle
 from epochal.service.commands.bundles.exports import ExportService
 from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.bundles.work import LANE, BundleWork
-from epochal.service.commands.lifecycle import Lifecycle
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots.bundle_reading import BundleLimits, BundleReader

@@ -27,7 +27,7 @@ from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.artifacts import ArtifactService
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
