@@ -42,7 +42,7 @@ def main() -> None:
     """Write all of them."""
     from epochal.cli.local_spark import local_spark
     from epochal.contracts.configuration import Configuration
-    from epochal.programs import refusals as of_programs
+    from epochal.programs import rules as of_programs
     from epochal.standing_queries import refusals as of_standing_queries
     from tests.kit import fed_wrongly
 

@@ -159,8 +159,8 @@ def test_the_documented_exit_codes_are_those_of_every_error() -> None:
 
 def test_a_name_that_is_not_there_comes_with_what_is() -> None:
     assert alternatives("flihgts", ["flights", "orders"]) == " Did you mean 'flights'?"
-    assert alternatives("x", ["orders", "flights"]) == " There are: flights, orders."
-    assert alternatives("x", []) == " There are none yet."
+    assert alternatives("x", ["orders", "flights"]) == " Existing names: flights, orders."
+    assert alternatives("x", []) == " None exist yet."
     assert alternatives("x", [f"application-{number}" for number in range(9)]) == ""
 
 
