@@ -21,8 +21,8 @@ from epochal.aggregates.merging import Merge, add_wider, merge_columns
 from epochal.contracts.stream_kind import CHANGE
 from epochal.declarations.expressions import Expression, call, column
 from epochal.errors import PipelineError
-from epochal.state.decimals import decimal_of
 from epochal.state.table import Shown
+from epochal.state.type_names import decimal_of
 from epochal.state.types import FLOATING, INTEGER_BITS, is_key_type
 
 ROWS = "_rows"

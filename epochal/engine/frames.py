@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.observations import observed
-from epochal.engine.settings import Configuration
 from epochal.errors import SchemaError
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import RESERVED
 from epochal.declarations.names import listed, require_columns
 from epochal.declarations.reconcile import Reconcile
+from epochal.declarations.schemas import RESERVED, carried_schema
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
-from epochal.state.keygroups import key_group_expression
-from epochal.state.murmur3 import hash_key
+from epochal.state.keygroups import hash_key, key_group_expression
 from epochal.state.table import Column
 from epochal.state.type_names import quoted
 from epochal.tasks.subtask_rows import INPUT, KEY_GROUP, MARK, SUBTASK, TO, UNMARKED, carried_name

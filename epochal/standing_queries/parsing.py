@@ -20,7 +20,7 @@ from epochal.standing_queries.expression import Expression, normal
 from epochal.standing_queries.query import Limits
 from epochal.standing_queries.refusals import refused
 from epochal.standing_queries.types import FLOATS
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 DIALECT = "spark"
 _INT: Final = 2**31

@@ -15,7 +15,7 @@ from epochal.standing_queries.parsing import cast, fits, number, position_of, ti
 from epochal.standing_queries.query import Limits
 from epochal.standing_queries.refusals import refused
 from epochal.standing_queries.types import FLOATS, INTEGERS, common_type, is_integer, is_number, is_readable
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "eq",

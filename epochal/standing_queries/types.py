@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 FLOATS: Final = ("float", "double")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.state import KeyGroups
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column
 from epochal.tasks.values import column_of, garbage_collection_paused, python_values, run_starts
 

@@ -23,8 +23,8 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.state import Found, KeyGroups, StateRows, StateTransaction, StateView
 from epochal.declarations.reconcile import Reconcile
 from epochal.errors import AuthorError
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import BY_PROGRAM, StateKind, StateScope, StateTable
 from epochal.tasks.keys import named_rows
 from epochal.tasks.reporting import AuthorCall

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.state.codec import RowCodec
 from epochal.state.column_bytes import Columns, binary_rows, data_and_offsets
+from epochal.state.row_codec import RowCodec
 
 WIDTH: Final = 16
 _CHUNK_ROWS: Final = 1 << 15

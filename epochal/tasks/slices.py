@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.state.access import Entries, TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Mask
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 from epochal.tasks.keys import key_shown

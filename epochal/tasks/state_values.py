@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.errors import EpochalError, SchemaError
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
 from epochal.tasks.keys import maker, row_type
 from epochal.tasks.values import Unconvertible, arrow_values

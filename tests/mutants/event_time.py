@@ -8,7 +8,7 @@ from tests.mutants.mutant import change, mutant
 
 TIMERS = "tests/unit/tasks/test_process_timers.py"
 WATERMARKS = "tests/unit/test_watermarks.py"
-CHAINS = "tests/property/test_event_time_chains.py"
+CHAINS = "tests/unit/property/test_event_time_chains.py"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
 
@@ -84,7 +84,7 @@ def _unobserved() -> None:
 
 @mutant("due: the manifest does not say what waits for a time", DUE)
 def _nothing_due() -> None:
-    from epochal.engine.answers import Collected
+    from epochal.engine.job import Collected
 
     change(Collected, "due", lambda _: property(lambda self: {}))
 

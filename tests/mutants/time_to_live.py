@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.mutants.mutant import change, mutant
 
 STATE = "tests/unit/tasks/test_time_to_live.py"
-AGGREGATE = "tests/unit/tasks/test_aggregate_ttl.py"
+AGGREGATE = "tests/spark/tasks/test_aggregate_ttl.py"
 UPGRADE = "tests/unit/test_ttl_changes.py"
 
 

@@ -19,9 +19,9 @@ from epochal import BroadcastProcess, ListState, MapState, PartialProcess, Unkey
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.connectors import files
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.declarations.state import declared_states
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import Fault, FaultPoint, injected
 from epochal.operators.declared import declared_reconciles

@@ -8,8 +8,8 @@ from epochal.errors import QueryRefused
 from epochal.standing_queries.binding import bound
 from epochal.standing_queries.query import DEFAULT
 from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS
-from tests.refused_queries import page, split_example
-from tests.written import OF_STANDING_QUERIES
+from tests.kit.refused_queries import page, split_example
+from tests.kit.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"
 
@@ -114,4 +114,4 @@ def test_the_author_bounds_windows() -> None:
 
 
 def test_the_page_tells_every_refusal() -> None:
-    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.written"
+    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.kit.written"

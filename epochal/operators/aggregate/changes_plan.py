@@ -12,8 +12,8 @@ from epochal.aggregates.plan import AggregationPlan, plan_aggregation
 from epochal.aggregates.retraction import ROWS, LeastOrGreatest, taking_back
 from epochal.contracts.stream_kind import CHANGE, Accepted, Kind, StreamKind
 from epochal.declarations.expressions import Expression
-from epochal.declarations.keys import key_columns
 from epochal.declarations.references import columns_read
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.spark_errors import at
 from epochal.errors import PipelineError
 from epochal.operators.aggregate.changes_work import COUNT, PLACE, AggregateChangesWork, Multiset, multiset_table

@@ -17,8 +17,8 @@ from epochal.aggregates.retraction import ROWS, TIMES, VALUE
 from epochal.contracts.state import StateView
 from epochal.errors import ComputationFailed
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import data_and_offsets, ends_of_prefixes
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.lists import ELEMENT, LIST, elements
 from epochal.state.table import Column, StateKind, StateTable

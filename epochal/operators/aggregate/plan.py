@@ -26,8 +26,8 @@ from epochal.declarations.determinism import check_clock
 from epochal.declarations.event_time import microseconds as event_time_of
 from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.intervals import written_interval
-from epochal.declarations.keys import key_columns
 from epochal.declarations.references import columns_needed
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.spark_errors import at
 from epochal.errors import EpochalError, PipelineError
 from epochal.operators.aggregate.work import AggregateTtlWork, AggregateWork

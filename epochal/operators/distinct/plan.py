@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import only_append
-from epochal.declarations.carried import carried_schema
 from epochal.declarations.intervals import written_interval
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import carried_schema, key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import nullable

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from epochal.contracts.inbox import NO_INBOX, CallBatch, Inbox
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.declarations.entries import (
+from epochal.declarations.entry import (
     ANSWERS,
     ARGUMENTS,
     CALL_SCHEMA,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.entries import REQUEST_ID, SEQUENCE
+from epochal.declarations.entry import REQUEST_ID, SEQUENCE
 from epochal.state.table import TOUCHED, StateTable
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import SliceKeys, gathered

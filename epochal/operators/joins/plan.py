@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from epochal.contracts.stream_kind import Accepted, Kind, StreamKind
-from epochal.declarations.keys import check_input_names, key_columns
 from epochal.declarations.names import closest, listed
+from epochal.declarations.schemas import check_input_names, key_columns
 from epochal.errors import PipelineError
 from epochal.operators.joins.work import COUNT, OWN_COLUMNS, ROW, TIME
 from epochal.state.table import Column, StateKind, StateTable

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from epochal.operators.joins.interval_matching import Integers, Runs, TimesByCode, moved
 from epochal.operators.joins.work import COUNT, ROW, TIME, KeyedRows, NewRows, Side, StoredRows, first_of_each
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Mask, column, packed
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups, groups_of
 from epochal.state.table import StateTable
 from epochal.state.watermarks import BEGINNING, END, behind

@@ -15,7 +15,7 @@ from epochal.declarations.names import closest, listed
 from epochal.errors import PipelineError
 from epochal.operators.loops.work import LoopTail, ReadRecords, read_records
 from epochal.snapshots import in_flight
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import Manifest, RecordsInFlight
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.type_names import quoted, type_name

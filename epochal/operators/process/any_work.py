@@ -18,7 +18,7 @@ from epochal.declarations.unkeyed import UnkeyedProcess
 from epochal.operators.process.author_object import author_object, read_only
 from epochal.operators.process.contexts import context_of
 from epochal.operators.process.output_rows import OutputRows, given_in_parts
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import groups_of, subtask_of
 from epochal.state.table import StateTable
 from epochal.tasks.keys import CHUNK_ROWS, named_rows

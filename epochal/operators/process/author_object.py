@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
 
-from epochal.declarations.broadcast import BroadcastProcess
-from epochal.declarations.keyed import BatchFunction, KeyedProcess
-from epochal.declarations.partial import PartialProcess
+from epochal.declarations.keyed import BatchFunction, BroadcastProcess, KeyedProcess
 from epochal.declarations.state import StateDeclaration
-from epochal.declarations.unkeyed import UnkeyedProcess
+from epochal.declarations.unkeyed import PartialProcess, UnkeyedProcess
 from epochal.errors import AuthorError
 from epochal.tasks.reporting import author_error
 

@@ -19,7 +19,7 @@ from epochal.operators.process.author_object import read_only
 from epochal.operators.process.contexts import context_of
 from epochal.operators.process.output_rows import checked_tables, schema_text
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import key_groups, subtask_of
 from epochal.state.table import StateTable
 from epochal.state.types import with_spark_types

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
-from epochal.declarations.keys import check_input_names, key_columns
+from epochal.declarations.keyed import BroadcastProcess, broadcast_states
+from epochal.declarations.schemas import check_input_names, key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
@@ -31,7 +31,7 @@ _CARRIED = re.compile(r"_\d+_.*")
 
 @dataclass(frozen=True)
 class ProcessBroadcastOperator(Operator):
-    """An author's :class:`~epochal.declarations.broadcast.BroadcastProcess`.
+    """An author's :class:`~epochal.declarations.keyed.BroadcastProcess`.
 
     ``control_order``: the columns that control rows are sorted by.
     """

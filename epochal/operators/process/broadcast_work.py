@@ -17,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.state import StateView
-from epochal.declarations.broadcast import BroadcastProcess, broadcast_states
+from epochal.declarations.keyed import BroadcastProcess, broadcast_states
 from epochal.declarations.state import bind
 from epochal.operators.process.author_object import read_only
 from epochal.operators.process.keyed_calls import KeyedCalls
 from epochal.operators.process.keyed_state import Cursor, KeyedValue
 from epochal.operators.process.list_and_map_state import KeyedList, KeyedMap
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateKind, StateTable
 from epochal.tasks.keys import CHUNK_ROWS, KeyChunk, named_rows, spelled, whole_keys
 from epochal.tasks.operator import Subtask

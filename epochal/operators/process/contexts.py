@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from epochal.contracts.conditions import BEGINNING, as_datetime, microseconds
-from epochal.declarations.context import Context, TimeDomain
-from epochal.declarations.timers import NO_EVENT_TIME
+from epochal.declarations.author_classes import NO_EVENT_TIME, Context, TimeDomain
 from epochal.errors import PipelineError, SchemaError
 from epochal.operators.process.timers import DOMAINS, EVENT, PROCESSING, Timer, Timers
 from epochal.tasks.operator import Subtask

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from epochal.errors import EpochAborted
 from epochal.operators.process.timers import Timer
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column
 from epochal.tasks.keys import CHUNK_ROWS, Chunk, KeyChunk
 from epochal.tasks.subtask_rows import KEY_GROUP

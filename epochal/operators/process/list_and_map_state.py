@@ -15,7 +15,7 @@ from epochal.contracts.state import StateView
 from epochal.declarations.state import LIST_INDEX, ListAccess, MapAccess
 from epochal.operators.process.keyed_state import Cursor, KeyedState
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.tasks.keys import KeyChunk, named_rows
 from epochal.tasks.state_values import Fields, SubKeys

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import check_input_names
-from epochal.declarations.partial import PartialProcess
+from epochal.declarations.schemas import carried_schema, check_input_names
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
+from epochal.declarations.unkeyed import PartialProcess
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import (
     check_order,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessPartialOperator(Operator):
-    """An author's :class:`~epochal.declarations.partial.PartialProcess`. ``has_requests``: requests are its first
+    """An author's :class:`~epochal.declarations.unkeyed.PartialProcess`. ``has_requests``: requests are its first
     input."""
 
     kind: ClassVar[str] = "process_partial"
@@ -124,7 +123,7 @@ class ProcessPartialPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class MergeAnswersOperator(Operator):
-    """The merge of answers of an author's :class:`~epochal.declarations.partial.PartialProcess`."""
+    """The merge of answers of an author's :class:`~epochal.declarations.unkeyed.PartialProcess`."""
 
     kind: ClassVar[str] = "merge_answers"
     name: str

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.state import StateView
-from epochal.declarations.partial import PartialProcess
 from epochal.declarations.sides import To
 from epochal.declarations.state import bind, declared_states
+from epochal.declarations.unkeyed import PartialProcess
 from epochal.errors import HandlesIncomplete, SchemaError
 from epochal.operators.process.author_object import author_object, read_only
 from epochal.operators.process.contexts import context_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epochal.declarations.feedback import HOP, HOP_COLUMN
 from epochal.declarations.keyed import BatchFunction, KeyedProcess, has_timers
-from epochal.declarations.keys import check_input_names, key_columns
+from epochal.declarations.schemas import check_input_names, key_columns
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.state import declared_states
 from epochal.declarations.unkeyed import UnkeyedProcess

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.conditions import BEGINNING, END
-from epochal.declarations.context import TimeDomain
+from epochal.declarations.author_classes import TimeDomain
 from epochal.errors import PipelineError
 from epochal.operators.process.due_keys import DOMAIN, DUE, KEY, NAME, ROW, TIME, TIMER_SCHEMA, DueKeys
 from epochal.operators.process.timers import DOMAINS, EVENT, PROCESSING, Timer, TimerWrites

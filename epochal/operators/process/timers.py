@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from epochal.contracts.conditions import END
-from epochal.declarations.context import TimeDomain
+from epochal.declarations.author_classes import TimeDomain
 
 EVENT, PROCESSING = 0, 1
 DOMAINS: Final[tuple[TimeDomain, TimeDomain]] = ("event", "processing")

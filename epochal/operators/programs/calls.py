@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from epochal.operators.programs.ports import ERROR, INDEX, INSTANCE, PORT, SEQUENCE, Ports
 from epochal.programs.dataflow import Dispatch, Edge
 from epochal.programs.rows import Arrival, Failed
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.tasks.keys import CHUNK_ROWS
 from epochal.tasks.subtask_rows import KEY_GROUP
 from epochal.tasks.values import column_of

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import key_columns
 from epochal.declarations.names import listed
+from epochal.declarations.schemas import carried_schema, key_columns
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.declared import nullable

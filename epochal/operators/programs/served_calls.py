@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.entries import Entry
+from epochal.declarations.entry import Entry
 from epochal.operators.entries.plan import EntryCalls, answer_frame, answer_table
 from epochal.operators.programs.calls import ENTRY, KEY, SERVED_KEPT, argument_name
 from epochal.operators.programs.fed_calls import hash_of

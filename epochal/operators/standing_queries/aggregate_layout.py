@@ -27,9 +27,9 @@ from epochal.contracts.conditions import as_datetime
 from epochal.operators.standing_queries.evaluation import Mask, Rows, arrow_type, remembered, whole_numbers
 from epochal.standing_queries.query import AVERAGED, COUNTED, GREATEST, LEAST, SUMMED, Aggregate, Query
 from epochal.standing_queries.types import FLOATS
-from epochal.state.decimals import decimal_of
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
+from epochal.state.type_names import decimal_of
 
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from epochal.standing_queries.expression import Expression
 from epochal.standing_queries.types import FLOATS, GREATEST_PRECISION, is_integer
 from epochal.state import types
-from epochal.state.decimals import decimal_of
+from epochal.state.type_names import decimal_of
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import Accepted, StreamKind, only_append, upsert
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import key_columns
 from epochal.declarations.names import require_columns
+from epochal.declarations.schemas import carried_schema, key_columns
 from epochal.declarations.spark_errors import at
-from epochal.declarations.windowing import WINDOW_COLUMNS, WINDOW_TIME
+from epochal.declarations.windows import WINDOW_COLUMNS, WINDOW_TIME
 from epochal.errors import PipelineError
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input

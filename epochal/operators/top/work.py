@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.operators.windows.work import WindowedWork
-from epochal.state.decimals import KeyText
 from epochal.state.lists import ELEMENT, LIST, elements, lengths
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import Integers, SliceKeys, delta_rows, gathered, in_order, key_numbers, numbered_keys
 from epochal.tasks.subtask_rows import KEY_GROUP

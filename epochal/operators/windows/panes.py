@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from epochal.declarations import event_time
 from epochal.declarations.expressions import Expression
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Windowing
-from epochal.declarations.windows import FixedGrid, GridWindows, SessionWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, FixedGrid, GridWindows, SessionWindows, Windowing
 from epochal.errors import PipelineError
 from epochal.operators.windows import sessions
 from epochal.operators.windows.session_work import SESSION_END, SessionAggregateWork

@@ -17,8 +17,8 @@ from epochal.aggregates.kept_merges import merges_of
 from epochal.aggregates.plan import Aggregation, AggregationPlan, plan_aggregation
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, APPEND, Accepted, StreamKind, upsert
 from epochal.declarations.expressions import Expression, column, sql, to_column
-from epochal.declarations.keys import key_columns
-from epochal.declarations.windowing import WINDOW_END, WINDOW_TIME, Windowing
+from epochal.declarations.schemas import key_columns
+from epochal.declarations.windows import WINDOW_END, WINDOW_TIME, Windowing
 from epochal.errors import EpochalError
 from epochal.operators.aggregate.plan import ROWS_THAT_STAY, check_aggregations, columns_of, costs
 from epochal.operators.contract import Operator, OperatorPlan

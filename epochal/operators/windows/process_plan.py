@@ -12,10 +12,9 @@ import pyarrow as pa
 from epochal.declarations import event_time
 from epochal.declarations.expressions import Expression
 from epochal.declarations.keyed import KeyedProcess
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.sides import declared_sides
-from epochal.declarations.windowing import WINDOW_COLUMNS
-from epochal.declarations.windows import GridWindows
+from epochal.declarations.windows import WINDOW_COLUMNS, GridWindows
 from epochal.errors import PipelineError
 from epochal.operators.declared import check_order, declared_output, side_outputs
 from epochal.operators.windows import panes

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import bind
-from epochal.declarations.windowing import WINDOW_COLUMNS
+from epochal.declarations.windows import WINDOW_COLUMNS
 from epochal.operators.process.author_object import read_only
 from epochal.operators.process.keyed_calls import KeyedCalls
 from epochal.operators.process.output_rows import OutputRows

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.operators.windows.grid_rows import ClosedWindows, NewRows, in_windows, pieces
 from epochal.operators.windows.session_work import SessionAggregateWork
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
-from epochal.state.decimals import KeyText
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.tasks.operator import Subtask
 from epochal.tasks.slices import delta_rows, key_numbers
 from epochal.tasks.subtask_rows import KEY_GROUP

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from epochal.contracts.conditions import BEGINNING, END
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
+from epochal.declarations.windows import WINDOW_END, WINDOW_START
 from epochal.operators.windows.open_windows import KeyBlocks, of_groups
 from epochal.operators.windows.sessions import Integers, Sessions, closed_until, closes_at, merged_sessions
 from epochal.operators.windows.work import Merging

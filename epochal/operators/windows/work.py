@@ -17,11 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, Emit
-from epochal.declarations.windows import GridWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, Emit, GridWindows
 from epochal.operators.windows.open_windows import KeyBlocks, OpenWindows, of_groups
-from epochal.state.decimals import KeyText
 from epochal.state.table import Column, StateTable
+from epochal.state.type_names import KeyText
 from epochal.state.watermarks import END
 from epochal.tasks.keys import key_shown
 from epochal.tasks.operator import Subtask

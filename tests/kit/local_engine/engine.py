@@ -13,18 +13,17 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.reconcile import Reconcile
 from epochal.declarations.sides import REJECTED
 from epochal.declarations.state import declared_states
-from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
+from epochal.engine.planner import PipelinePlan
 from epochal.engine.program import Program
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.operators.contract import Operator
 from epochal.operators.entries.plan import EntrySource
 from epochal.operators.loops.plan import LoopHead

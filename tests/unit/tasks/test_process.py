@@ -14,7 +14,8 @@ import pytest
 from epochal.backends.heap import HeapBackend
 from epochal.contracts.identity import TaskScope
 from epochal.contracts.state import StateTransaction
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.errors import HandlesIncomplete, SnapshotError
 from epochal.operators.process.work import ProcessWork

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import BatchFunction, BatchState, Context
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import BatchFunction, BatchState
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochalError, InvalidKey, SchemaError

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.conditions import BEGINNING, END, Due, microseconds
-from epochal.declarations.context import Context
+from epochal.declarations.author_classes import Context
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
