@@ -6,7 +6,7 @@ from typing import get_args
 
 from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError
-from epochal.pipeline.options import check_choice
+from epochal.pipeline.definitions import check_choice
 
 EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)
 

@@ -23,9 +23,11 @@ from epochal.pipeline.definitions import (
     SinkDefinition,
     SourceDefinition,
     TableDefinition,
+    check_choice,
+    check_options,
+    check_positive,
     refresh_interval,
 )
-from epochal.pipeline.options import check_choice, check_options, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:

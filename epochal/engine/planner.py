@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.source import Source
-from epochal.declarations.carried import carried_schema
+from epochal.declarations.schemas import carried_schema
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.loops.plan import head_columns
@@ -28,7 +28,7 @@ from epochal.pipeline.graph import (
     SourceNode,
     TransformNode,
 )
-from epochal.pipeline.meanings import with_definitions
+from epochal.pipeline.state_definitions import with_definitions
 from epochal.state.table import StateTable
 
 

@@ -33,11 +33,11 @@ from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRET
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
+from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.statements import Statements
-from epochal.pipeline.unread_columns import unread
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink

@@ -33,7 +33,7 @@ from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput
 from epochal.operators.standing_queries.plan import StandingQueriesOperator, StandingQueriesPlan
 from epochal.pipeline.description import GraphDescription
-from epochal.pipeline.entries import entries_of
+from epochal.pipeline.entry_verbs import entries_of
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
 from epochal.snapshots.in_flight import under_way

@@ -20,7 +20,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.declarations.entries import ENTRIES
+from epochal.declarations.entry import ENTRIES
 from epochal.declarations.names import closest, listed
 from epochal.declarations.spark_errors import at
 from epochal.errors import InvalidInput, SourceError

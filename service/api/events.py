@@ -11,9 +11,9 @@ from starlette.responses import StreamingResponse
 
 from epochal.errors import EventsExpired, TooManyRequests
 from epochal.service.api.access import requires
-from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.openapi import answers
 from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.events import EventEntry, EventFilter
 from epochal.service.domain.events import EventKind

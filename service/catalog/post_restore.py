@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochTerms, Failure, ManifestReference, ShownWatermarks
-from epochal.declarations.entries import ENTRIES, calls_through
+from epochal.declarations.entry import ENTRIES, calls_through
 from epochal.engine.epoch import State
 from epochal.errors import EpochalError
 from epochal.service.catalog.executions import GOING_ON, begin_execution
@@ -42,7 +42,8 @@ from epochal.service.domain.operations import Event
 from epochal.service.domain.secrets import UserToken
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.problems import problem_of
-from epochal.wire.tokens import Scope
+from epochal.wire.projects import DEFAULT_PROJECT
+from epochal.wire.tokens import Role
 
 LEAP = 1_000_000
 """Increment of attempt and event numbers, above all numbers that were assigned after the backup."""
@@ -160,7 +161,7 @@ class IncarnationRepository:
             Token(
                 id=token.id,
                 name="admin",
-                scope=Scope.ADMIN.value,
+                roles={DEFAULT_PROJECT: Role.ADMIN.value},
                 secret_sha256=token.sha256,
                 created_at=moment,
                 created_by=_BY,
@@ -250,7 +251,7 @@ def _terms(manifest: Manifest) -> EpochTerms:
     """The terms of a prepared epoch, as far as its manifest contains them."""
     return EpochTerms(
         changes=manifest.changes,
-        opened_for=() if manifest.conditions is None else manifest.conditions.opened_for,
+        opened_for=manifest.conditions.opened_for,
         watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
         calls_through=calls_through(manifest.slices.get(ENTRIES)),
     )

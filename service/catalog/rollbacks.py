@@ -30,6 +30,12 @@ MOVING = declare("rollback.moving", "the application has stopped, and is still o
 MOVED = declare("rollback.moved", "the application is on its new branch, in a transaction that is not committed")
 
 
+class NotConfirmed(Conflict):
+    """Sinks show epochs that the rollback leaves behind; look at its plan, and confirm it."""
+
+    slug = "rollback-not-confirmed"
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Committed epochs of one branch after ``after``, up to ``until`` (``None``: all)."""

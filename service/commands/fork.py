@@ -18,7 +18,7 @@ from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectReposi
 from epochal.service.catalog.sink_targets import SharedTargets, check_places
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
+from epochal.service.commands.applications import Lifecycle, announce_begun, start_operation
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.domain.ports import Builder
 from epochal.wire.applications import ApplicationAnswer, ForkApplication

@@ -14,7 +14,7 @@ from epochal.service.catalog.models import Epoch, Execution
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.applications import Lifecycle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.snapshots import TransactionAnswer, TransactionDecision, TransactionsAnswer

@@ -15,7 +15,7 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.projects import RUNNING, ProjectRepository
 from epochal.service.catalog.sink_targets import check_places
 from epochal.service.catalog.versions import VersionRepository, version_answer
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun
+from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.wire.configuration import (
     ApplicationConfiguration,

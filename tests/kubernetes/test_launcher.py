@@ -19,9 +19,9 @@ from epochal.service.runtime.launchers.kubernetes.launcher import KubernetesLaun
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.containers import Image
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
+from tests.kit.waiting import eventually
 from tests.kubernetes.projects import CONTROL, Project, make_project, scripted_python
-from tests.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
-WIDE_AGGREGATES = "tests/property/test_wide_aggregates.py -k code_is_generated"
+WIDE_AGGREGATES = "tests/spark/property/test_wide_aggregates.py -k code_is_generated"
 
 
 @mutant("engine: a sink commits before the manifest is decided", SIMULATION)

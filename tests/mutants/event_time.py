@@ -8,7 +8,7 @@ from tests.mutants.mutant import change, mutant
 
 TIMERS = "tests/unit/tasks/test_process_timers.py"
 WATERMARKS = "tests/unit/test_watermarks.py"
-CHAINS = "tests/property/test_event_time_chains.py"
+CHAINS = "tests/unit/property/test_event_time_chains.py"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tests.mutants.mutant import change, mutant
 
-STATE = "tests/contract/test_state_backends.py"
+STATE = "tests/spark/contract/test_state_backends.py"
 EXPIRY = "tests/unit/test_snapshots_expiry.py"
 
 
@@ -79,7 +79,7 @@ def _plus_without_minus() -> None:
     change(AggregateChangesWork, "run", wrong)
 
 
-UPGRADES = "tests/unit/test_accepted_upgrades.py"
+UPGRADES = "tests/spark/test_accepted_upgrades.py"
 ACCEPTANCE = "tests/service/test_acceptance.py"
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.mutants.mutant import change, mutant
 
 STATE = "tests/unit/tasks/test_time_to_live.py"
-AGGREGATE = "tests/unit/tasks/test_aggregate_ttl.py"
+AGGREGATE = "tests/spark/tasks/test_aggregate_ttl.py"
 UPGRADE = "tests/unit/test_ttl_changes.py"
 
 
@@ -121,18 +121,18 @@ def _expired_rows_return() -> None:
 def _deleted_keys_stay() -> None:
     from epochal.operators.aggregate.work import AggregateTtlWork
 
-    def wrong(beside: Any) -> Any:
+    def wrong(columns: Any) -> Any:
         def without_time(self: Any, *arguments: Any) -> Any:
-            found = beside(self, *arguments)
+            found = columns(self, *arguments)
             return found if self.deleted is None else (pa.nulls(len(found[0]), found[0].type),)
 
         return without_time
 
-    change(AggregateTtlWork, "beside", wrong)
+    change(AggregateTtlWork, "further_columns", wrong)
 
 
 @mutant("ttl: the row of a deleted key is not taken back", AGGREGATE)
 def _deleted_rows_stay() -> None:
     from epochal.operators.aggregate.work import AggregateTtlWork, AggregateWork
 
-    change(AggregateTtlWork, "there", lambda _: AggregateWork.there)
+    change(AggregateTtlWork, "visible", lambda _: AggregateWork.visible)

@@ -14,7 +14,7 @@ from typing import Any
 from epochal.contracts.catalog import DriverStatus
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants

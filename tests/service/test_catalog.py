@@ -30,8 +30,8 @@ from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.events import ControlEvent
 from epochal.snapshots.manifest import FileReference
-from tests.catalogs import new_sqlite_catalog
-from tests.contract.local_stores import small_disk
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.spark.contract.local_stores import small_disk
 
 ARTIFACT = "a" * 64
 FAILURE = Failure(type="author-error", message="division by zero", step="E2", traceback="line 3")

@@ -27,7 +27,7 @@ from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Kept
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.service.runtime.expiry import CatalogExpiry
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.cursors import SEAL
 
 if TYPE_CHECKING:

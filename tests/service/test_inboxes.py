@@ -25,8 +25,8 @@ from epochal.service.catalog.types import now
 from epochal.service.commands.calls import _Intake
 from epochal.service.domain.settings import Kept
 from epochal.service.runtime.expiry import CatalogExpiry
-from tests.catalogs import new_sqlite_catalog
-from tests.lives import failing_at
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.lives import failing_at
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

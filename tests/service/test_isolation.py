@@ -35,7 +35,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
 from epochal.testing.servers.process import ServerProcess, accepts, free_port
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 USER = "nobody"
 IS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")

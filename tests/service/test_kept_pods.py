@@ -34,9 +34,9 @@ from epochal.service.runtime.builder.pods import MadePod
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
 from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
-from tests.identity_provider import IdentityProvider, identity_provider
+from tests.kit.identity_provider import IdentityProvider, identity_provider
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
-from tests.waiting import eventually
 
 NAMESPACE, ACCOUNT = "team-a", "epochal-builder"
 CODE = b"from epochal import Pipeline\n"

@@ -25,8 +25,8 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
-from tests.catalogs import new_sqlite_catalog
-from tests.waiting import eventually
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 
 FIRST = Holder("first", "one", "boot", "1@1")
 SECOND = Holder("second", "two", "boot", "1@1")

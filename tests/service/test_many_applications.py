@@ -21,7 +21,7 @@ from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 FEW, MORE = 2, 30
 MOMENT = datetime.now(UTC) - timedelta(hours=1)

@@ -16,6 +16,7 @@ from epochal.errors import CatalogUnavailable, EpochalError, Fenced
 from epochal.service.catalog import engines
 from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
+from tests.kit.waiting import eventually
 
 # These run here on PostgreSQL, too.
 from tests.service.conftest import free_port
@@ -36,7 +37,6 @@ from tests.service.test_webhooks import (  # noqa: F401
     test_webhooks_are_listed_and_deleted_without_their_secrets,
     test_what_is_not_taken_is_delivered_again_and_redirects_are_not_followed,
 )
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -29,7 +29,7 @@ from epochal.service.runtime.replicas.replicas import INDEX, Replicas, allow_ope
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.store import SnapshotStore
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 from tests.service.lines import DELAYS, Line, held
 
 KEY = RowFormat(DELAYS).encode_key(("JFK", "LAX"))

@@ -14,8 +14,8 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.catalog.sqlite_write_queue import WriteTurns, turns_of
 from epochal.service.catalog.types import now
-from tests.catalogs import new_sqlite_catalog
-from tests.waiting import eventually
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 
 
 def test_a_heartbeat_does_not_wait_behind_a_flood_of_other_writes(tmp_path: Path) -> None:

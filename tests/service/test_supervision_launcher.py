@@ -25,7 +25,7 @@ from epochal.service.runtime.logs.files import LogFollower, last_lines, log_path
 from epochal.service.runtime.logs.rotation import rotate, rotated
 from epochal.service.runtime.machine import this_machine
 from epochal.testing.drivers import encoded
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 
 def orders(tmp_path: Path) -> DriverOrders:

@@ -27,8 +27,8 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
-from tests.catalogs import new_sqlite_catalog
-from tests.waiting import eventually
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0

@@ -34,7 +34,7 @@ from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.simulation.drivers import HEARTBEAT_SECONDS, Driver, Host, NodeLauncher
 from tests.simulation.faults import plan_faults
 from tests.simulation.scheduling import Actor, Scheduler

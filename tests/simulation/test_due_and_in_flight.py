@@ -31,7 +31,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.engine import LocalOperator, LocalPipeline, local_process
-from tests.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
+from tests.kit.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

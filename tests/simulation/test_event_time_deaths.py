@@ -23,7 +23,7 @@ from epochal.pipeline.definitions import SinkDefinition
 from epochal.snapshots import layout
 from epochal.standing_queries.binding import bound
 from epochal.tasks import steps as task_points
-from tests.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
+from tests.kit.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
 
 ROWS = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])
 COLUMNS = {"key": "string(id)", "at": "timestamp_seconds(id)", "n": "id"}

@@ -19,8 +19,8 @@ from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
 from epochal.tasks import steps as task_points
-from tests.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
-from tests.lives import Life, Row, Step, cut, examples, failing_at, steps
+from tests.kit.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
+from tests.kit.lives import Life, Row, Step, cut, examples, failing_at, steps
 
 CHANCE = random.Random(5)
 GRAPH: list[Edge] = [(vertex, vertex + 1) for vertex in range(1, 9)] + [

@@ -25,7 +25,7 @@ from epochal.errors import EpochAborted, OptionError
 from epochal.pipeline.graph import SinkNode
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.invariants import delivery_violations
-from tests.lives import Life, Step, examples, failing_at, steps
+from tests.kit.lives import Life, Step, examples, failing_at, steps
 
 COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
 

@@ -30,8 +30,8 @@ from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.reporting import Reporting, author_error
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.programs import EmptyEpochs, program_of
 from tests.kit.simulation.pipeline import SimulatedSource, SimulatedState, World
-from tests.programs import EmptyEpochs, program_of
 
 STEPS = ("E1", "E2", "E3", "E4", "E5", "E6", "E7")
 

@@ -27,9 +27,9 @@ from epochal.faults import FaultPoint, injected
 from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from tests.manifests import plain_manifest
-from tests.programs import current_program
-from tests.waiting import eventually
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import current_program
+from tests.kit.waiting import eventually
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 RUNNING = DriverStatus(phase="running")

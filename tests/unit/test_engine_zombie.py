@@ -14,7 +14,7 @@ from epochal.engine.position import PendingBases, Position
 from epochal.errors import CatalogUnavailable, Fenced, OutcomeUnknown
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from tests.programs import current_program
+from tests.kit.programs import current_program
 
 OTHER = ManifestReference(branch="main", epoch=1, path="main/manifests/0000000001-2-other.json", sha256="0" * 64)
 

@@ -22,7 +22,7 @@ from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.wire.tokens import Role
-from tests.charts import (
+from tests.kit.charts import (
     CHART,
     NAMESPACE,
     VALUES,
@@ -39,7 +39,7 @@ from tests.charts import (
     unrestricted,
     values_of,
 )
-from tests.end_to_end.blocks import blocks_of
+from tests.service.end_to_end.blocks import blocks_of
 from tools.chart_values import documented_values, table
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")

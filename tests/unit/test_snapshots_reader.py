@@ -37,7 +37,7 @@ from epochal.testing.state_world import (
     uncounted,
     unseen,
 )
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 

@@ -22,7 +22,7 @@ from epochal.snapshots.renaming import Renaming
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Finding, Report, Trouble, Verification
 from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 class Line:

@@ -24,11 +24,11 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing_queries.binding import bound
-from tests.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
-from tests.manifests import plain_manifest
-from tests.programs import program_of
-from tests.standing import COLUMNS, Grammar, rows
-from tests.standing_lives import (
+from tests.kit.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import program_of
+from tests.kit.standing import COLUMNS, Grammar, rows
+from tests.kit.standing_lives import (
     COUNT,
     END,
     Answer,
@@ -199,7 +199,7 @@ def test_a_window_with_too_many_groups_says_so() -> None:
         found = [(row["group"], row["values"], row["error"]) for row in alive.all_of("out")]
         assert found == [
             ('{"items":1}', '{"n":1}', None),
-            ("{}", None, "the window has more than 3 groups; group by less, or filter"),
+            ("{}", None, "the window has more than 3 groups; group by fewer columns, or filter"),
         ]
         assert len(alive.state("queries.open")) == 1
 

@@ -11,8 +11,7 @@ import pytest
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.ddl import parse_columns
 from epochal.declarations.state import ListState
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling
+from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling, windowing
 from epochal.errors import FileCorrupt, SchemaError
 from epochal.operators.top.plan import ranked
 from epochal.operators.windows.panes import pane_table, session_tables

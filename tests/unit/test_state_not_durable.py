@@ -25,7 +25,7 @@ from epochal.snapshots.references import References
 from epochal.snapshots.verification import Verification
 from epochal.state.evolution import compare
 from epochal.state.table import Column, StateTable
-from tests.lives import Life, Step, struct
+from tests.kit.lives import Life, Step, struct
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 NAMES = "abcdefg"

@@ -16,8 +16,7 @@ import pyarrow as pa
 from epochal.aggregates.kept_merges import merged
 from epochal.contracts.conditions import BEGINNING, END, microseconds
 from epochal.declarations.intervals import fixed_interval
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
-from epochal.declarations.windows import GridWindows, declared_windows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, GridWindows, declared_windows
 from epochal.errors import InvalidInput
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.json_form import key_from_json, to_json

@@ -23,10 +23,9 @@ from epochal.aggregates.mergeable import Simple
 from epochal.aggregates.plan import Aggregation, AggregationPlan, OutputColumn, Part
 from epochal.declarations.expressions import Expression
 from epochal.declarations.feedback import HOP
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.sides import LATE_OF_INPUT
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
-from epochal.declarations.windows import GridWindows, SessionWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, WINDOW_TIME, GridWindows, SessionWindows
 from epochal.engine.job import EpochPlan
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.joins.interval_plan import IntervalJoinPlan

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column

@@ -12,8 +12,7 @@ import pytest
 
 from epochal.contracts.conditions import BEGINNING, END, Watermarks
 from epochal.declarations.intervals import HOUR, MINUTE
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import session
+from epochal.declarations.windows import session, windowing
 from epochal.operators.windows.panes import session_tables
 from epochal.operators.windows.session_work import SESSION_END, SessionAggregateWork
 from epochal.operators.windows.sessions import late_before

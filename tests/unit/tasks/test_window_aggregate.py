@@ -12,8 +12,7 @@ import pytest
 
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import DAY, HOUR, MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
+from epochal.declarations.windows import GridWindows, Windowing, cumulative, sliding, tumbling, windowing
 from epochal.operators.windows.panes import pane_table
 from epochal.operators.windows.work import WINDOW, WindowAggregateWork
 from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps

@@ -13,8 +13,17 @@ import pytest
 from epochal import KeyedProcess
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, SessionWindows, Windows, cumulative, session, sliding, tumbling
+from epochal.declarations.windows import (
+    GridWindows,
+    SessionWindows,
+    Windowing,
+    Windows,
+    cumulative,
+    session,
+    sliding,
+    tumbling,
+    windowing,
+)
 from epochal.operators.windows import panes
 from epochal.operators.windows.grid_rows import COUNT, DIGEST, GridWindowRows, pieces
 from epochal.operators.windows.panes import pane_table, session_tables

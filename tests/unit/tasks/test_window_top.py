@@ -12,8 +12,16 @@ import pytest
 
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, SessionWindows, Windows, session, sliding, tumbling
+from epochal.declarations.windows import (
+    GridWindows,
+    SessionWindows,
+    Windowing,
+    Windows,
+    session,
+    sliding,
+    tumbling,
+    windowing,
+)
 from epochal.operators.top.plan import ROWS
 from epochal.operators.top.work import RANK, BestRows, WindowTopWork
 from epochal.operators.windows import panes
