@@ -112,7 +112,7 @@ def test_names_are_unique_and_well_formed() -> None:
     assert "Two operators are named 'x'" in refused(
         lambda p, s: [s.key_by("tail").aggregate("x", n="count(*)") for _ in range(2)]
     )
-    assert "two sinks named 'x'" in refused(lambda p, s: [s.write("x", console.sink()) for _ in range(2)])
+    assert "Two sinks are named 'x'" in refused(lambda p, s: [s.write("x", console.sink()) for _ in range(2)])
     for name in ("Big", "1st", "with space", "", "a" * 64):
         assert "cannot be the name of a sink" in refused(lambda p, s, name=name: s.write(name, console.sink()))  # type: ignore[misc]
 
