@@ -14,7 +14,7 @@ from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Limit, Url
 from epochal.cli.session import connected
 from epochal.client.models import AuditEntry, Token
-from epochal.wire.tokens import Role, Scope
+from epochal.wire.tokens import Role
 
 tokens_app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
 
@@ -26,18 +26,13 @@ def create(
         Role,
         typer.Option("--role", help="viewer < operator (starts, stops, rolls back) < author (submits code) < admin."),
     ] = Role.VIEWER,
-    scope: Annotated[
-        Scope | None,
-        typer.Option("--scope", help="Instead of a role: read (viewer), operate (author), admin.", hidden=True),
-    ] = None,
     days: Annotated[float | None, typer.Option("--days", min=0, help="Expires after so many days.")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Make a token. It is printed once; only its hash is kept."""
     with connected(url, as_json) as session:
-        granted = role if scope is None else scope.role
-        token = session.client.tokens.create(name, expires_at=_expiry(days), role=granted.value)
+        token = session.client.tokens.create(name, expires_at=_expiry(days), role=role.value)
         session.output.note(f"Keep this token of {name} ({_roles(token)}); it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
 
@@ -88,10 +83,10 @@ def delete(
 
 
 def _roles(token: Token) -> str:
-    """The role alone where there is one project; the scope, where the control plane knows no roles yet."""
+    """The role alone, if the token has a role in ``default`` only."""
     if set(token.roles) == {"default"}:
         return token.roles["default"]
-    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items())) or str(token.scope)
+    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items()))
 
 
 def _expiry(days: float | None) -> datetime | None:

@@ -18,8 +18,6 @@ from epochal.cli.application_view import (
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.session import connected
 from epochal.client import Application, Client, Execution
-from epochal.client.applications import ApplicationHandle
-from epochal.client.models import Load
 from epochal.errors import NotFound
 
 app = typer.Typer()
@@ -45,14 +43,14 @@ def show(name: Name, url: Url = None, as_json: Json = False) -> None:
         execution = _execution(session.client, application)
         tables, savepoints = handle.state_tables(), handle.savepoints.list()
         head = None if application.head is None else handle.epochs.get(application.head.epoch)
-        load = _load(handle)
+        load = handle.load()
         document = {
             **application.model_dump(mode="json"),
             "current_execution": None if execution is None else execution.model_dump(mode="json"),
             "state_tables": [table.model_dump(mode="json") for table in tables],
             "savepoints": [savepoint.model_dump(mode="json") for savepoint in savepoints],
             "event_time": None if head is None else head.model_dump(mode="json", include=EVENT_TIME),
-            "load": None if load is None else load.model_dump(mode="json"),
+            "load": load.model_dump(mode="json"),
         }
         page = application_page(application, execution, tables, savepoints, head, load=load)
         session.output.result(document, page)
@@ -177,11 +175,3 @@ def _execution(client: Client, application: Application) -> Execution | None:
 
 def _attempt(result: dict[str, Any] | None) -> str:
     return f"attempt {(result or {}).get('attempt', '?')}"
-
-
-def _load(handle: ApplicationHandle) -> Load | None:
-    """``None`` where the control plane is of an earlier version, and cannot say."""
-    try:
-        return handle.load()
-    except NotFound:
-        return None

@@ -180,7 +180,7 @@ class Applying:
     ) -> Operation | None:
         """Of the application as it was seen: whoever changes it meanwhile is not run over. ``None``: it is done."""
         applications, versions = self.session.client.applications, self.session.client.application(now.name).versions
-        seen, operation = now.revision or None, None
+        seen, operation = now.revision, None
         match verb:
             case "upgrade":
                 version = versions.create(

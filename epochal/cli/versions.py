@@ -82,7 +82,7 @@ def upgrade(
                 **_merged(session.client, name, values, configured),
                 **acceptance(accept_changed, accept_partial),
                 message=message,
-                if_match=if_match or seen or None,
+                if_match=if_match or seen,
             )
         if version.operation is None:
             text = f"{name} has version {version.number}; its next start uses it."

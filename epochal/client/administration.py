@@ -54,23 +54,19 @@ class Projects:
         self._transport.delete(path("projects", name))
 
 
-Scope = Literal["read", "operate", "admin"]
-
-
 class Tokens:
     """``client.tokens``"""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(
-        self, name: str, scope: Scope | None = None, expires_at: datetime | None = None, *, role: Role = "viewer"
-    ) -> NewToken:
-        """A new token with a role in the project ``default``. Its text is in this answer only; the control plane keeps
-        a hash. ``scope``: instead of a role, as before there were roles."""
-        body = {"name": name, "expires_at": None if expires_at is None else expires_at.isoformat()}
-        what = {"role": role} if scope is None else {"scope": scope}
-        return read(NewToken, self._transport.post("/v1/tokens", body | what))
+    def create(self, name: str, role: Role = "viewer", expires_at: datetime | None = None) -> NewToken:
+        """Create a token with a role in the project.
+
+        Only this answer contains the token's text; the control plane stores a hash.
+        """
+        body = {"name": name, "role": role, "expires_at": None if expires_at is None else expires_at.isoformat()}
+        return read(NewToken, self._transport.post("/v1/tokens", body))
 
     def list(self, limit: int | None = None) -> list[Token]:
         return self._transport.pages("/v1/tokens", Token, limit)

@@ -8,8 +8,8 @@ from functools import partial
 from epochal.declarations.entry import ANSWERS, DAY, ENTRIES, Entry, kept_for
 from epochal.declarations.names import alternatives
 from epochal.errors import PipelineError
-from epochal.operators.entries.plan import Answering, AnswersOperator, CallsOf, EntrySource, Taken
-from epochal.operators.programs.served_calls import AnswersOf, CallsOfAll
+from epochal.operators.entries.plan import Answering, AnswersOperator, EntryCalls, EntrySource, Taken
+from epochal.operators.programs.served_calls import ServedAnswers, ServedStream
 from epochal.pipeline import kinds
 from epochal.pipeline.graph import Builder, Graph, Node, NodeId, OperatorNode, SourceNode, TransformNode
 from epochal.pipeline.stream import Stream
@@ -18,7 +18,7 @@ from epochal.pipeline.stream import Stream
 def declare(builder: Builder, entry: Entry) -> Stream:
     """The stream of the calls of an entry."""
     source = source_of(builder, entry)
-    return Stream(builder, _transform(builder, f"entry({entry.name})", source, CallsOf(entry)))
+    return Stream(builder, _transform(builder, f"entry({entry.name})", source, EntryCalls(entry)))
 
 
 def source_of(builder: Builder, entry: Entry) -> NodeId:
@@ -61,7 +61,7 @@ def completed(builder: Builder) -> tuple[Node, ...]:
             )
     rows = [Stream(builder, node.id) for node in builder.nodes if _answering(node) is not None]
     answering = map(_answering, builder.nodes)
-    noted = {name for each in answering if isinstance(each, AnswersOf) for name in each.kept}
+    noted = {name for each in answering if isinstance(each, ServedAnswers) for name in each.kept}
     names = tuple(entry.name for entry in declared if entry.name not in noted)
     if names:
         taken = Taken(names, frozenset(names) - kept.keys())
@@ -81,7 +81,7 @@ def entries_of(graph: Graph) -> tuple[Entry, ...]:
 def check_entries(graph: Graph) -> None:
     """Raises ``PipelineError`` for an entry whose calls are not used."""
     for node in graph.nodes:
-        if isinstance(node, TransformNode) and isinstance(node.function, CallsOf) and node.id not in graph.needed:
+        if isinstance(node, TransformNode) and isinstance(node.function, EntryCalls) and node.id not in graph.needed:
             name = node.function.entry.name
             raise PipelineError(f"The calls of entry {name!r} are not used. Use them, or remove the entry.")
 
@@ -101,12 +101,12 @@ def _described(nodes: tuple[Node, ...]) -> Iterator[Node]:
 def _declared(nodes: Collection[Node]) -> list[Entry]:
     found, names = dict[str, Entry](), list[str]()
     for function in (node.function for node in nodes if isinstance(node, TransformNode)):
-        if isinstance(function, CallsOf):
+        if isinstance(function, EntryCalls):
             found[function.entry.name] = function.entry
             names.append(function.entry.name)
-        elif isinstance(function, CallsOfAll):  # calls of one stage of a program
+        elif isinstance(function, ServedStream):  # calls of one stage of a program
             found |= {each.entry.name: each.entry for each in function.entries}
-        elif isinstance(function, AnswersOf):
+        elif isinstance(function, ServedAnswers):
             names += function.kept
     return [found[name] for name in names]
 
@@ -117,10 +117,10 @@ def _kept(nodes: Collection[Node]) -> dict[str, str]:
     return {entry: ttl for function in found if function is not None for entry, ttl in function.kept.items()}
 
 
-def _answering(node: Node) -> Answering | AnswersOf | None:
+def _answering(node: Node) -> Answering | ServedAnswers | None:
     """The function that turns rows into answers, if the node has one."""
     function = node.function if isinstance(node, TransformNode) else None
-    return function if isinstance(function, Answering | AnswersOf) else None
+    return function if isinstance(function, Answering | ServedAnswers) else None
 
 
 def _source(nodes: Collection[Node]) -> NodeId | None:
@@ -131,5 +131,5 @@ def _is_source(node: Node) -> bool:
     return isinstance(node, SourceNode) and node.make is EntrySource
 
 
-def _transform(builder: Builder, label: str, input: NodeId, function: CallsOf | Taken | Answering) -> NodeId:
+def _transform(builder: Builder, label: str, input: NodeId, function: EntryCalls | Taken | Answering) -> NodeId:
     return builder.add(lambda id: TransformNode(id, label, (input,), function, kinds.kept))

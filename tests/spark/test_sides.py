@@ -145,7 +145,7 @@ def test_an_undeclared_side_is_refused_with_key_and_the_near_name(spark: SparkSe
 
     unknown = failure(Wrong)
     assert "Operator 'wrong', key (user='a')" in unknown
-    assert "gave a row to side 'alert', ('a', 'x', 1)" in unknown
+    assert "sent a row to side 'alert', ('a', 'x', 1)" in unknown
     assert "declares the sides alerts. Did you mean 'alerts'?" in unknown
     assert "('a', 'x', 1). Its side 'alerts' is declared as: user string, reason string." in failure(Wrong, to="alerts")
     assert 'add sides = {"alerts": "column type, .."} to it' in failure(Undeclared)

@@ -196,7 +196,7 @@ OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
     ({"request_id": StringType(), "value": StringType()}, "the stream has no column 'error'"),
     (
         {"request_id": StringType(), "value": StringType(), "error": StringType(), "key": StringType()},
-        "the stream has a column 'key' that an answer has not",
+        "the stream has a column 'key', which answers do not have",
     ),
 ]
 

@@ -74,7 +74,7 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
 
     found = failure(operator(Broken), [], AuthorError)
-    assert "making Broken" in found.message and "no such file" in found.message
+    assert "creating Broken" in found.message and "no such file" in found.message
 
 
 def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
@@ -98,7 +98,7 @@ GIVEN = {
     "range": ([("a", 1 << 70)], "output column 'total'"),
     "missing": ([{"plane": "a"}], "lacks total"),
     "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
-    "scalar": ([3], "gave 3, which is not an output row"),
+    "scalar": ([3], "yielded 3, which is not an output row"),
     "text": ("abc", "must yield its output rows"),
     "tuple": (("a", 1), "must yield its output rows"),
     "number": (7, "must yield its output rows"),
