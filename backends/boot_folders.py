@@ -1,7 +1,8 @@
-"""Folders for what was never synced to disk: it cannot be trusted after a crash of the system."""
+"""Local folders of state that is not synced to disk: valid until the next boot, named by their content."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from functools import cache
@@ -9,7 +10,10 @@ from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 from uuid import uuid4
 
+from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.key_codec import FORM
 
 
 def boot_folder(parent: Path) -> Path:
@@ -51,3 +55,17 @@ def throw_away(folder: Path) -> None:
     except OSError:
         aside = folder
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def cache_identity(store: SnapshotStore, scope: StateTaskScope) -> str:
+    """A short name, fit for a folder, of everything that a local store's content depends on but its mark."""
+    parts = [
+        f"keys of form {FORM}",
+        store.url,
+        scope.epoch.application,
+        scope.epoch.branch,
+        scope.owner,
+        str(scope.max_parallelism),
+    ]
+    parts += [table.model_dump_json() for table in scope.tables]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

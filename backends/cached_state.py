@@ -24,8 +24,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from epochal.backends.boot_folders import boot_folder
-from epochal.backends.identity import cache_identity
+from epochal.backends.boot_folders import boot_folder, cache_identity
 from epochal.backends.recent import remember
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope

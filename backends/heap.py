@@ -22,18 +22,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.backends.boot_folders import boot_folder
+from epochal.backends.boot_folders import boot_folder, cache_identity
 from epochal.backends.catch_up import can_hold
 from epochal.backends.delta import DeltaBackend, OpenView
-from epochal.backends.identity import cache_identity
 from epochal.backends.recent import columns_of
 from epochal.backends.runs import lists as runs_lists
-from epochal.backends.runs import shelf as runs_shelf
+from epochal.backends.runs import run_store as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
-from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry
-from epochal.backends.runs.rescaling import rescaled
+from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry, rescaled
 from epochal.backends.runs.run import Mask, Run
-from epochal.backends.runs.shelf import Shelf, folder_name, name_of
+from epochal.backends.runs.run_store import Shelf, folder_name, name_of
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope

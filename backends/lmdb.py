@@ -14,11 +14,10 @@ from threading import RLock
 
 import lmdb
 
-from epochal.backends.boot_folders import boot_folder
+from epochal.backends.boot_folders import boot_folder, cache_identity
 from epochal.backends.catch_up import steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
-from epochal.backends.identity import cache_identity
 from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read
 from epochal.backends.pruning import prunings
 from epochal.contracts.identity import EpochKey

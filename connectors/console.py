@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
+from epochal.connectors.sink_modes import EXACTLY_ONCE, check_delivery
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.stream_kind import EVERY_KIND

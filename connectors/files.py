@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.addresses import check_location
-from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, current, list_files, list_first
 from epochal.connectors.file_partitions import Partitioning
@@ -27,7 +26,7 @@ from epochal.connectors.file_reading import (
 )
 from epochal.connectors.file_records import Malformed, compression_of
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
-from epochal.connectors.sink_modes import Mode, described, taken_by_folder
+from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source

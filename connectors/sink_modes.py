@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.stream_kind import EVERY_KIND, Accepted, Kind, StreamKind
+from epochal.errors import OptionError
 from epochal.pipeline.definitions import check_choice
 
 Mode = Literal["append", "updates"]
@@ -70,3 +72,20 @@ def _keyed_fix(what: str, option: str, stream: StreamKind) -> str:
             f"'delete')\") and {what}(.., operation='change'); or {changed}."
         )
     return changed[0].upper() + changed[1:] + "."
+
+
+EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)
+
+
+def check_delivery(what: str, delivery: Delivery | None, can: tuple[Delivery, ...], why: str) -> None:
+    """``what`` is the connector, ``why`` the reason for which it cannot do the others. Raises ``OptionError``."""
+    if delivery is None:
+        return
+    check_choice(what, "delivery", delivery, get_args(Delivery))
+    if delivery not in can:
+        raise OptionError(f"{what} cannot deliver {delivery}: {why}. It can do {', '.join(can)}.")
+
+
+def described_delivery(delivery: Delivery | None) -> dict[str, str]:
+    """What a sink's description says of it."""
+    return {} if delivery is None else {"delivery": delivery}

@@ -11,7 +11,8 @@ E5     one transaction: 1 compare-and-set of the fence's epoch from the parent t
        then the log is removed
 =====  ======================================================================================================
 
-Delivered otherwise (:mod:`epochal.backends.dbms.direct`), rows are in the table after T3, and E5 moves the fence alone.
+Delivered otherwise (:mod:`epochal.backends.dbms.transaction`), rows are in the table after T3, and E5 moves only the
+fence.
 """
 
 from epochal.backends.dbms.address import DatabaseAddress

@@ -1,8 +1,12 @@
-"""Chunks of rows into the table, in an open transaction of whichever database."""
+"""Apply chunks of rows to the table of a sink, in an open transaction, and find a row that the database refuses.
+
+PostgreSQL receives rows by COPY and by one statement for many of them. To name the row that a constraint or a trigger
+refuses, the chunks are applied again in a transaction that is rolled back, and halved until one row is left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +14,13 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from epochal.backends.dbms import rows as row_rules
-from epochal.backends.dbms.address import DIALECTS
+from epochal.backends.dbms.address import DIALECTS, DatabaseAddress
+from epochal.backends.dbms.failures import is_database_error, is_refusal, reason
 from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.portable import PortableTable
+from epochal.backends.dbms.rows import described
 from epochal.backends.dbms.writing import ORDER, Writing
+from epochal.backends.text_columns import row_at
 
 
 def apply(connection: Connection, writing: Writing, chunks: Iterator[pa.Table]) -> None:
@@ -47,3 +54,45 @@ def compacted(rows: pa.Table, writing: Writing) -> pa.Table:
 
 def _is_postgresql(connection: Connection) -> bool:
     return DIALECTS[connection.dialect.name] == "postgresql"
+
+
+def refused_row(
+    connection: Connection, writing: Writing, chunks: Iterable[pa.Table], address: DatabaseAddress
+) -> str | None:
+    """The first refused row, and why, for a message; ``None`` when each row is taken, or something else fails."""
+    connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+    for chunk in chunks:
+        found = _first(connection, writing, chunk)
+        if found is not None:
+            position, error = found
+            row = row_at(chunk, position)
+            named = {name: row[name] for name in writing.table_keys} or row
+            return f"row {described(named)}: {reason(error, address)}" if is_refusal(error) else None
+    return None
+
+
+def _first(connection: Connection, writing: Writing, chunk: pa.Table) -> tuple[int, BaseException] | None:
+    """The position of the first row that is refused; the rows before it are applied."""
+    error = _refusal(connection, writing, chunk)
+    if error is None or chunk.num_rows == 1 or not is_refusal(error):
+        return None if error is None else (0, error)
+    half = chunk.num_rows // 2
+    found = _first(connection, writing, chunk.slice(0, half))
+    if found is not None:
+        return found
+    found = _first(connection, writing, chunk.slice(half))
+    return None if found is None else (half + found[0], found[1])
+
+
+def _refusal(connection: Connection, writing: Writing, chunk: pa.Table) -> BaseException | None:
+    savepoint: Any = connection.begin_nested()
+    try:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS pg_temp._epochal_rows")
+        apply(connection, writing, iter([chunk]))
+    except Exception as error:
+        if not is_database_error(error):
+            raise
+        savepoint.rollback()
+        return error
+    savepoint.commit()
+    return None

@@ -9,13 +9,11 @@ import sqlalchemy as sa
 
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
-from epochal.backends.dbms.applying import apply, compacted, waited
-from epochal.backends.dbms.direct import DirectTransaction
+from epochal.backends.dbms.applying import apply, compacted, refused_row, waited
 from epochal.backends.dbms.failures import Busy, commit_outcome, refusal
 from epochal.backends.dbms.fence import TABLE as FENCE_TABLE
 from epochal.backends.dbms.fence import Fence, check_not_repeated
-from epochal.backends.dbms.locating import refused_row
-from epochal.backends.dbms.transaction import DbmsTransaction
+from epochal.backends.dbms.transaction import DbmsTransaction, DirectTransaction
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
 from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import posixpath
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from epochal.backends.epoch_folders import StagedFile, new_names
 from epochal.backends.file_formats import WRITERS, Writer
-from epochal.backends.hdfs.client import WebHdfs, translated
-from epochal.backends.hdfs.upload import Upload
+from epochal.backends.hdfs.client import ANSWERS, WebHdfs, translated
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -98,3 +102,127 @@ class HdfsTransaction(SinkTransaction):
     def discard(self) -> None:
         if self._upload is not None:
             self._upload.discard()
+
+
+PIECE_BYTES = 1024 * 1024
+"""A file of at most so many bytes goes in one request with all of it."""
+PIECES_WAITING = 4
+_SENT_BYTES = 128 * 1024
+"""How much goes into the socket at once: the copies that are made on the way stay small enough to be cheap."""
+_LOOK_SECONDS = 0.2
+
+
+class Upload(io.RawIOBase):
+    """A file that a format's writer can write to. Nothing is at ``path`` before the first piece is full.
+
+    Whether the whole file arrived is not known from here, whatever the server answers: compare :attr:`length` with the
+    file's status.
+    """
+
+    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+        super().__init__()
+        self.length = 0
+        self._hdfs = hdfs
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._stream: _Stream | None = None
+        self._discarded = False
+
+    @property
+    def sha256(self) -> str:
+        """Of everything written before :meth:`finish`, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        if self._discarded:  # a format's writer may still end its file when it is collected
+            return len(piece)
+        self._digest.update(piece)
+        self.length += len(piece)
+        self._held.append(piece)
+        self._held_bytes += len(piece)
+        if self._held_bytes >= PIECE_BYTES:
+            if self._stream is None:
+                self._stream = _Stream(self._hdfs, self._path)
+            self._stream.send(self._take())
+        return len(piece)
+
+    def finish(self) -> None:
+        """Send what is held back, and wait for the server's answer. Raises what it refused or did not answer."""
+        if self._stream is None:
+            self._hdfs.create(self._path, b"".join(self._take()))
+        else:
+            self._stream.send(self._take())
+            self._stream.end()
+
+    def discard(self) -> None:
+        """Remove what was sent. Never raises: what cannot be removed now is found by the sweep."""
+        self._discarded = True
+        with suppress(*ANSWERS):
+            if self._stream is not None:
+                # To its end, not broken off: a file that is still being made could appear after it was deleted.
+                self._stream.end()
+        with suppress(*ANSWERS):
+            self._hdfs.delete(self._path)
+
+    def _take(self) -> list[bytes]:
+        pieces, self._held, self._held_bytes = self._held, [], 0
+        return pieces
+
+
+class _Stream:
+    """One request that is under way in a thread of its own, and takes its body piece by piece."""
+
+    def __init__(self, hdfs: WebHdfs, path: str) -> None:
+        self._waiting: queue.Queue[list[bytes] | None] = queue.Queue(PIECES_WAITING)
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(hdfs, path), name="epochal-hdfs-upload", daemon=True)
+        self._thread.start()
+
+    def send(self, pieces: list[bytes]) -> None:
+        """Hand over what comes next, waiting while enough waits. Raises what ended the request."""
+        self._put(pieces)
+
+    def end(self) -> None:
+        """Raises what ended the request, if it was not this. May be called again."""
+        if self._thread.is_alive():
+            self._put(None)
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _put(self, pieces: list[bytes] | None) -> None:
+        while self._thread.is_alive():
+            with suppress(queue.Full):
+                self._waiting.put(pieces, timeout=_LOOK_SECONDS)
+                return
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, hdfs: WebHdfs, path: str) -> None:
+        try:
+            hdfs.create(path, _cut(iter(self._waiting.get, None)))
+        except Exception as error:  # noqa: BLE001  raised where the next piece is sent
+            self._failure = error
+
+
+def _cut(blocks: Iterable[list[bytes]]) -> Iterator[bytes | memoryview]:
+    """The same bytes, in pieces of a good size: small ones joined, large ones cut without a copy."""
+    for pieces in blocks:
+        small: list[bytes] = []
+        for piece in pieces:
+            if len(piece) < _SENT_BYTES:
+                small.append(piece)
+                continue
+            if small:
+                yield b"".join(small)
+                small = []
+            view = memoryview(piece)
+            yield from (view[at : at + _SENT_BYTES] for at in range(0, len(view), _SENT_BYTES))
+        if small:
+            yield b"".join(small)

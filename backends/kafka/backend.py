@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from epochal.backends.kafka.committer import ShardCommitter, ShardPlace, ShardWork
 from epochal.backends.kafka.connection import Connection
-from epochal.backends.kafka.history import may_begin
 from epochal.backends.kafka.marker import ensure_topic, read_marker
 from epochal.backends.kafka.records import RecordShape
 from epochal.backends.kafka.topics import Topics
-from epochal.backends.kafka.transactions import DirectTransaction, LoggedTransaction, RecordCheck
+from epochal.backends.kafka.transactions import DirectTransaction, LoggedTransaction, RecordCheck, may_begin
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log, rows_of
 from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.handle import Handle

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 
+from epochal.backends.earlier_manifests import manifests_of
 from epochal.backends.kafka.connection import Connection, kafka_error
 from epochal.backends.kafka.producers import RecordProducer
 from epochal.backends.kafka.records import RECORD, RecordShape, key_text, sizes
@@ -19,8 +20,10 @@ from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.configuration import DELIVERY
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import TaskScope
-from epochal.errors import SinkError
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import EpochalError, SinkError
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
 
 _sizes_known: dict[tuple[str, str], int] = {}
 """By servers and topic, in each Python worker: how large a record may be."""
@@ -166,3 +169,23 @@ class DirectTransaction(SinkTransaction):
                 del _direct_producers[key]
         if producer is not None:
             producer.abandon()
+
+
+def may_begin(store: SnapshotStore, epoch: EpochScope, sink: str) -> bool:
+    """Whether nothing of the epochs before is left to a marker: the parent's manifest has no such sink, or its tasks
+    had written to the topic themselves. ``False`` when that cannot be found out."""
+    parent = epoch.parent
+    if parent is None:
+        return True
+    try:
+        manifests = manifests_of(store, parent)
+    except (EpochalError, ValueError):
+        return False
+    return bool(manifests) and all(_left_no_marker(manifest, sink) for manifest in manifests)
+
+
+def _left_no_marker(manifest: Manifest, sink: str) -> bool:
+    if sink not in manifest.sinks:
+        return True
+    handles = manifest.sinks[sink].handles
+    return bool(handles) and all(DELIVERY in handle.payload for handle in handles)

@@ -18,9 +18,8 @@ from epochal.backends.dbms.fence import check_not_repeated
 from epochal.backends.dbms.patience import patience
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.earlier_manifests import manifest_paths
+from epochal.backends.postgresql_two_phase.ledger import PREFIX, Ledger, TransactionName
 from epochal.backends.postgresql_two_phase.ledger import TABLE as LEDGER_TABLE
-from epochal.backends.postgresql_two_phase.ledger import Ledger
-from epochal.backends.postgresql_two_phase.names import PREFIX, TransactionName
 from epochal.backends.postgresql_two_phase.transaction import TwoPhaseTransaction
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.catalog import Succession

@@ -5,15 +5,16 @@ docs/sinks/postgresql-two-phase.md says what a database administrator sees of it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import sqlalchemy as sa
 from psycopg import Connection, sql
 
 from epochal.backends.dbms.fence import LONGEST_TARGET, Marker
 from epochal.backends.dbms.writing import Writing
-from epochal.backends.postgresql_two_phase.names import TransactionName
-from epochal.contracts.identity import EpochScope
+from epochal.contracts.identity import EpochScope, TaskScope
 
 TABLE = "_epochal_ledger"
 KEPT_EPOCHS = 1_000
@@ -77,3 +78,36 @@ class Ledger:
         """Remove the rows of epochs that nobody will ask about again."""
         statement = sql.SQL("DELETE FROM {} WHERE branch = %s AND sink = %s AND epoch < %s")
         connection.execute(statement.format(self._name), (epoch.branch, sink, epoch.epoch - KEPT_EPOCHS))
+
+
+PREFIX = "epochal"
+
+
+@dataclass(frozen=True)
+class TransactionName:
+    """``epochal:{branch}:{sink}:{epoch}:{attempt}:{subtask}:{unique}``, at most 199 bytes."""
+
+    branch: str
+    sink: str
+    epoch: int
+    attempt: int
+    subtask: int
+    unique: str
+
+    @classmethod
+    def new(cls, task: TaskScope) -> TransactionName:
+        epoch = task.epoch
+        return cls(epoch.branch, task.owner, epoch.epoch, epoch.attempt, task.subtask, uuid4().hex[:12])
+
+    @classmethod
+    def parse(cls, gid: str) -> TransactionName | None:
+        """``None`` when it is nobody's of ours."""
+        parts = gid.split(":")
+        if len(parts) != 7 or parts[0] != PREFIX or not all(part.isdigit() for part in parts[3:6]):
+            return None
+        return cls(parts[1], parts[2], int(parts[3]), int(parts[4]), int(parts[5]), parts[6])
+
+    @property
+    def gid(self) -> str:
+        parts = (PREFIX, self.branch, self.sink, self.epoch, self.attempt, self.subtask, self.unique)
+        return ":".join(map(str, parts))

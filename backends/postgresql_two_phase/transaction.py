@@ -16,8 +16,7 @@ from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.failures import translated
 from epochal.backends.dbms.patience import Patience, patience
 from epochal.backends.dbms.writing import ORDER
-from epochal.backends.postgresql_two_phase.ledger import Ledger
-from epochal.backends.postgresql_two_phase.names import TransactionName
+from epochal.backends.postgresql_two_phase.ledger import Ledger, TransactionName
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope

@@ -10,18 +10,19 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from threading import RLock
+from typing import Final
 from uuid import uuid4
 
 import numpy as np
 
-from epochal.backends.runs.levels import MOST, due
 from epochal.backends.runs.merging import merged
 from epochal.backends.runs.run import Mask, Run
-from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.backends.runs.run_store import Shelf, name_of
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
 
@@ -30,6 +31,11 @@ FILE_ROWS = 16_384
 _LISTS = 3
 _KEPT_EVERY = 8
 """Epochs: so often small runs beside large ones are put in files, that a new worker need not begin at the base."""
+
+FAN_IN: Final = 4
+"""So many runs of about one size become one."""
+MOST: Final = 24
+"""Runs: with more of them nobody waits for the background."""
 
 Runs = tuple[Run, ...]
 logger = logging.getLogger(__name__)
@@ -210,3 +216,64 @@ def forget() -> None:
 
 
 os.register_at_fork(after_in_child=forget)
+
+
+def due(rows: Sequence[int]) -> range | None:
+    """The positions of the runs to be merged, of those that have so many rows, newest first; ``None``: none are."""
+    count = len(rows)
+    if count > FAN_IN and sum(rows[:-1]) >= rows[-1]:
+        return range(count)
+    for first in range(count - FAN_IN + 1):
+        together = list(accumulate(rows[first:]))
+        stop = 1
+        while first + stop < count and rows[first + stop] <= together[stop - 1]:
+            stop += 1
+        if stop >= FAN_IN:
+            return range(first, first + stop)
+    return None
+
+
+def rescaled(
+    lists: Lists, groups: range, marks: Sequence[EpochKey | None], least: int, expiry: Expiry
+) -> tuple[Runs, int] | None:
+    """Runs of ``groups`` after a rescale, and the position of their epoch in ``marks``.
+
+    Returns the latest epoch, at position ``least`` or later, for which every previous subtask of these key groups has
+    its runs in files; ``None`` if there is none.
+    """
+    covering = [having for others in lists.shelf.others() if (having := _covering(others, groups))]
+    for place in range(len(marks) - 1, least - 1, -1):
+        mark = marks[place]
+        for shelves in covering:
+            if mark is not None and (found := _at(shelves, mark)) is not None:
+                return _side_by_side(lists, groups, found, expiry), place
+    return None
+
+
+def _covering(others: Sequence[tuple[range, Shelf]], groups: range) -> list[Shelf]:
+    """Those of one parallelism that had some of these key groups; none unless they had all of them."""
+    asked_for = set(groups)
+    having = [(theirs, shelf) for theirs, shelf in others if not asked_for.isdisjoint(theirs)]
+    return [shelf for _, shelf in having] if asked_for <= {group for theirs, _ in having for group in theirs} else []
+
+
+def _at(shelves: Sequence[Shelf], mark: EpochKey) -> list[list[Run]] | None:
+    found = []
+    for shelf in shelves:
+        if (runs := shelf.at(mark)) is None:
+            return None
+        found.append(runs)
+    return found
+
+
+def _side_by_side(lists: Lists, groups: range, others: Sequence[Sequence[Run]], expiry: Expiry) -> Runs:
+    runs = []
+    for age in range(max(map(len, others))):
+        alike = [theirs[-1 - age] for theirs in others if age < len(theirs)]
+        source = "|".join(["of other key groups", "" if age else expiry.name, *(str(run.name) for run in alike)])
+        mine = [run.of_groups(groups) for run in alike]
+        gone = None if age else [expiry.gone(run) for run in mine]
+        one = mine[0] if len(mine) == 1 else merged(mine, gone, lists.in_order)
+        if len(one):
+            runs.append(lists.add(one, source))
+    return tuple(reversed(runs))

@@ -10,8 +10,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery, described_delivery
-from epochal.connectors.sink_modes import Mode, described, taken_by_keys
+from epochal.connectors.sink_modes import (
+    EXACTLY_ONCE,
+    Mode,
+    check_delivery,
+    described,
+    described_delivery,
+    taken_by_keys,
+)
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError

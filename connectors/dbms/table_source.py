@@ -19,8 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, Table
 
 from epochal.backends.dbms.failures import translated
-from epochal.connectors.dbms.positions import Positions, Value
-from epochal.connectors.dbms.reading import Reading
+from epochal.connectors.dbms.reading import Positions, Reading, Value
 from epochal.contracts.source import Slice, SliceLimits, Source
 from epochal.declarations.names import closest
 from epochal.errors import EpochalError, SchemaError, SourceChanged, SourceError

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.connectors.file_reading import FORMATS, Format, Reader, checked_reader
 from epochal.connectors.file_records import Malformed
 from epochal.connectors.file_slices import Missing, Taking
-from epochal.connectors.sink_modes import Mode, described, taken_by_folder
+from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source

@@ -11,8 +11,7 @@ from epochal.backends.kafka.backend import KafkaBackend, KafkaSinkSettings
 from epochal.backends.kafka.connection import PRODUCER_OPTIONS, connection
 from epochal.backends.kafka.encoding import FORMATS, ColumnEncoder, Encoder, JsonEncoder
 from epochal.backends.kafka.records import RecordShape, names_of
-from epochal.connectors.deliveries import check_delivery, described_delivery
-from epochal.connectors.sink_modes import Mode, described, taken_by_keys
+from epochal.connectors.sink_modes import Mode, check_delivery, described, described_delivery, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError, SinkError

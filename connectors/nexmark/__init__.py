@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from epochal.connectors import console, files
-from epochal.connectors.nexmark import options as read
+from epochal.connectors.nexmark import source as read
 from epochal.connectors.nexmark.draws import SEEDS
 from epochal.connectors.nexmark.model import AUCTION, BID, PERSON, Model
 from epochal.connectors.nexmark.source import NexmarkSource
@@ -85,11 +85,11 @@ def source(
     if skew is not None and partitions == 1:
         raise OptionError("nexmark.source: skew is between partitions, and there is one. Give partitions=.. as well.")
     if paced not in (None, True, False):
-        raise OptionError(f"nexmark.source: paced is {paced!r}; it is True or False.")
+        raise OptionError(f"nexmark.source: paced is {paced!r}; it must be True or False.")
     model = Model(
         seed=read.whole("seed", seed, 0, SEEDS - 1),
         events_per_second=read.whole("events_per_second", events_per_second, 1, 10**9),
-        first_event_at=read.time("first_event_at", first_event_at),
+        first_event_at=read.event_time("first_event_at", first_event_at),
         partitions=read.whole("partitions", partitions, 1, 10_000),
         skew=0 if skew is None else read.length("skew", skew),
         late_share=late_share,

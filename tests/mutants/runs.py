@@ -56,19 +56,19 @@ def _deleted_keys_come_back() -> None:
 
 @mutant("runs: a rescale forgets what was deleted while older runs have it", HEAP)
 def _deleted_keys_come_back_with_a_rescale() -> None:
-    from epochal.backends.runs import rescaling
+    from epochal.backends.runs import lists
 
     def wrong(merged: Any) -> Any:
         return lambda runs, _, in_order: merged(runs, [np.zeros(len(run), bool) for run in runs], in_order)
 
-    change(rescaling, "merged", wrong)
+    change(lists, "merged", wrong)
 
 
 @mutant("runs: a rescale has the oldest runs of some subtasks above newer ones of theirs", HEAP)
 def _a_rescale_in_the_wrong_order() -> None:
-    from epochal.backends.runs import rescaling
+    from epochal.backends.runs import lists
 
-    change(rescaling, "_side_by_side", lambda right: lambda *arguments: right(*arguments)[::-1])
+    change(lists, "_side_by_side", lambda right: lambda *arguments: right(*arguments)[::-1])
 
 
 @mutant("runs: a range shows what was deleted", CONTRACT)
@@ -88,10 +88,10 @@ def _ranges_that_are_cut() -> None:
 @mutant("runs: branches share their lists", HEAP)
 def _lists_of_any_branch() -> None:
     from epochal.backends import heap
-    from epochal.backends.runs import shelf
+    from epochal.backends.runs import run_store
 
     change(heap, "cache_identity", lambda _: lambda store, scope: scope.tables[0].id)
-    change(shelf, "_list_name", lambda _: lambda mark: f"{mark.epoch:010}.json")
+    change(run_store, "_list_name", lambda _: lambda mark: f"{mark.epoch:010}.json")
 
 
 @mutant("runs: what a copy of a task wrote is taken for what the other did", HEAP)
@@ -107,6 +107,6 @@ def _runs_of_another_copy() -> None:
 
 @mutant("runs: files are believed unread", HEAP)
 def _unchecked_files() -> None:
-    from epochal.backends.runs import shelf
+    from epochal.backends.runs import run_store
 
-    change(shelf, "mapped", lambda mapped: lambda path: mapped(path, check=False))
+    change(run_store, "mapped", lambda mapped: lambda path: mapped(path, check=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.backends.runs.levels import FAN_IN, due
+from epochal.backends.runs.lists import FAN_IN, due
 
 
 @given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 10_000)), max_size=200))

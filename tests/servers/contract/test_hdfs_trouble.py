@@ -15,7 +15,7 @@ import pytest
 
 from epochal.backends.hdfs.client import WebHdfs
 from epochal.backends.hdfs.sink import HdfsBackend
-from epochal.backends.hdfs.upload import PIECE_BYTES
+from epochal.backends.hdfs.transaction import PIECE_BYTES
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OutcomeUnknown, SinkError, SinkUnavailable, StorageFull

@@ -15,9 +15,8 @@ import pytest
 from epochal.backends import boot_folders, heap, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.runs import lists as runs_lists
-from epochal.backends.runs.levels import FAN_IN
-from epochal.backends.runs.lists import Lists
-from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.backends.runs.lists import FAN_IN, Lists
+from epochal.backends.runs.run_store import Shelf, name_of
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError, StorageFull
 from epochal.snapshots.store import SnapshotStore

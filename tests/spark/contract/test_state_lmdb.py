@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epochal.backends import boot_folders, identity, lmdb, lmdb_environment
+from epochal.backends import boot_folders, lmdb, lmdb_environment
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.lmdb_environment import Environment
@@ -113,7 +113,7 @@ def test_a_cache_whose_keys_have_another_form_is_not_read(
     """What an earlier version of Epochal has left on a machine: the very rows, with keys of form 1."""
     files = harness.data_files
     with monkeypatch.context() as earlier:
-        earlier.setattr(identity, "FORM", 1)
+        earlier.setattr(boot_folders, "FORM", 1)
         world.check()
     assert len(harness.data_files) == 2 * len(files)
     harness.new_worker()
