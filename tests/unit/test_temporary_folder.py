@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from epochal.engine.session import temporary_folder
 
 
 class Writer(threading.Thread):
-    """A task that creates directories with a file each until it is stopped."""
+    """A task that creates directories with a file each until it is stopped or its folder is deleted."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -22,11 +23,12 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        while not self._ended.is_set():
-            (self._folder / "deltas" / str(number)).mkdir(parents=True, exist_ok=True)
-            (self._folder / "deltas" / str(number) / "file").touch()
-            self.begun.set()
-            number += 1
+        with suppress(FileNotFoundError):
+            while not self._ended.is_set():
+                (self._folder / str(number)).mkdir()
+                (self._folder / str(number) / "file").touch()
+                self.begun.set()
+                number += 1
 
     def end(self) -> None:
         self._ended.set()
