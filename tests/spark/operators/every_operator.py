@@ -364,7 +364,7 @@ def first_within(rows: Stream) -> Stream:
 
 @dataclass(frozen=True)
 class Halves:
-    """Of two consecutive numbers the first is a call, the second its answer."""
+    """The first of two consecutive numbers is a call, the second its answer."""
 
     def __call__(self, frame: Any) -> Any:
         odd, half = "number % 2 = 1", "cast(number div 2 AS string)"

@@ -312,7 +312,7 @@ class Batched(BatchFunction):
 def test_an_unsupported_ttl_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"ListState\(\): ttl is 'soon'"):
         ListState("n int", ttl="soon")
-    with pytest.raises(PipelineError, match="only keyed state has one"):
+    with pytest.raises(PipelineError, match="only keyed state can expire"):
         ListState("n int", scope="operator", ttl="1 hour")
     with pytest.raises(PipelineError, match="which process_batch"):
         stream().key_by("n").process_batch(Batched)
@@ -333,5 +333,5 @@ def test_expiry_by_event_time_requires_event_time() -> None:
         stream().key_by("n").process(Late)
     stream().with_watermark("at", "1 minute").key_by("n").process(Late)
     timed = stream().with_watermark("at", "1 minute")
-    with pytest.raises(PipelineError, match="beside a control stream there is no event time"):
+    with pytest.raises(PipelineError, match="a BroadcastProcess has no event time"):
         timed.connect(timed.where("n > 1"), broadcast=True, order_by="n").key_by("n").process(Steered)
