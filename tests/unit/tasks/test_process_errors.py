@@ -85,7 +85,9 @@ def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -
             getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
-    assert found.message.startswith("Operator 'operator', key (plane='a'): ctx.timer() ")
+    assert found.message.startswith(
+        "Operator 'operator', key (plane='a'): ctx.timer() is only available in a KeyedProcess"
+    )
     assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
 
 

@@ -319,10 +319,10 @@ def test_an_unsupported_ttl_is_refused() -> None:
     refused: list[Any] = [{"ttl_on": "event"}, {"refresh": "read"}]
     for wrong in refused:
         with pytest.raises(
-            PipelineError, match=r"it is one of '(processing_time|write)', '(event_time|read_and_write)'"
+            PipelineError, match=r"it must be one of '(processing_time|write)', '(event_time|read_and_write)'"
         ):
             ValueState("n int", ttl="1 hour", **wrong)
-    with pytest.raises(PipelineError, match="has none: add ttl="):
+    with pytest.raises(PipelineError, match=r"no time to live\. Add ttl="):
         ValueState("n int", refresh="read_and_write")
 
 
