@@ -1,6 +1,6 @@
-"""What a pod calls that a control plane keeps for work, with the token that the cluster has made for it.
+"""Calls of pods that a control plane keeps for work, with the token that the cluster issued for the pod.
 
-Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
+Only the control plane that keeps a pod serves it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 
 _LOOK_SECONDS = 0.1
 _WRITTEN_SECONDS = 2.0
-"""So often the catalog is asked whether a spare has become somebody's, beside when it has just been taken."""
+"""Interval at which the catalog is checked for an assigned spare, in addition to the check when one was just
+claimed."""
 
 PodName = Annotated[str, Path(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
@@ -50,7 +51,7 @@ async def read_work(
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
 ) -> Response:
-    """What the pod is to do. The answer is held until there is something, or until the time is over."""
+    """Return the pod's work. The answer waits until there is some, or until the timeout."""
     if ready:
         await run_in_threadpool(kept.says_ready, pod)
     until = time.monotonic() + seconds
@@ -72,12 +73,12 @@ async def read_attempt(
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
 ) -> TakenFor | Response:
-    """Whose driver the pod is now. The answer is held until it is one's, or until the time is over, where it is kept
-    here; everybody else knows only what has been written down."""
+    """Return the execution whose driver the pod has become. Where this control plane keeps the pod, the answer waits
+    for an assignment or the timeout; elsewhere only recorded assignments are visible."""
     drivers = drivers_of(connection)
     identity, kept = connection.state.pod, drivers.kept_pods
     if pod != identity.name:
-        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
+        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is a different one.")
     response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
     until, look = time.monotonic() + seconds, 0.0
     while True:
@@ -98,14 +99,14 @@ async def read_attempt(
 @for_pods
 @answers(LauncherUnavailable)
 async def is_wanted(pod: PodName, kept: Kept) -> None:
-    """Whether somebody still waits for the pod's answer."""
+    """Whether the pod's answer is still awaited."""
 
 
 @router.get("/artifacts/{sha256}", response_class=FileResponse)
 @for_pods
 @answers(LauncherUnavailable)
 async def read_artifact(pod: PodName, sha256: Sha256, kept: Kept) -> FileResponse:
-    """The bytes of code that is part of the pod's work."""
+    """Return code that is part of the pod's work."""
     path = await run_in_threadpool(kept.code, pod, sha256)
     return FileResponse(path, media_type="application/octet-stream")
 
@@ -114,7 +115,7 @@ async def read_artifact(pod: PodName, sha256: Sha256, kept: Kept) -> FileRespons
 @for_pods
 @answers(LauncherUnavailable)
 async def put_answer(pod: PodName, kept: Kept, request: Request) -> None:
-    """The first one counts. It is the word of a process in which an author's code has run."""
+    """Store the pod's answer; the first one counts. It comes from a process that has run an author's code."""
     draft = await run_in_threadpool(kept.draft, pod)
     try:
         with draft.open("wb") as file:
