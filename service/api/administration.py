@@ -1,3 +1,5 @@
+"""Projects, tokens, webhooks and the audit log."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, status

@@ -1,3 +1,5 @@
+"""``/v1/applications``: create, start, stop, restart, fork, roll back, delete; load."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, Body, Response, status

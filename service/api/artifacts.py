@@ -1,3 +1,5 @@
+"""``/v1/artifacts``: code that authors upload."""
+
 from __future__ import annotations
 
 from typing import Annotated

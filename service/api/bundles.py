@@ -1,3 +1,5 @@
+"""``/v1/applications/{name}/exports`` and ``/v1/imports``: bundles of snapshots."""
+
 from __future__ import annotations
 
 import re
@@ -103,7 +105,7 @@ def import_application(
     """Create an application from an uploaded bundle. If something must be mapped first, the answer is `mapping-needed`.
     Branches of the bundle that belong to another project get names of this project.
 
-    An import executes code, like submitting an artifact: import only bundles from people whom you trust.
+    An import executes code, like submitting an artifact: import only bundles from trusted sources.
     """
     if request.dry_run:
         response.status_code = status.HTTP_200_OK

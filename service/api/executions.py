@@ -1,3 +1,5 @@
+"""Executions of an application, its epochs, and open transactions of its sinks."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, status

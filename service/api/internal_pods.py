@@ -99,7 +99,7 @@ async def read_attempt(
 @for_pods
 @answers(LauncherUnavailable)
 async def is_wanted(pod: PodName, kept: Kept) -> None:
-    """Whether the pod's answer is still awaited."""
+    """Return whether the pod's answer is still awaited."""
 
 
 @router.get("/artifacts/{sha256}", response_class=FileResponse)

@@ -68,7 +68,7 @@ def _stream(rows: pa.Table, metadata: dict[str, str]) -> bytes:
 
 
 def takes_arrow(request: Request) -> bool:
-    """Whether the request's Accept header names this media type."""
+    """Return whether the request's Accept header names this media type."""
     accepted = ",".join(request.headers.getlist("accept")).split(",")
     return ARROW_STREAM in (each.partition(";")[0].strip().lower() for each in accepted)
 
@@ -96,7 +96,7 @@ def arrow(stream: bytes) -> Response:
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether the client has this value already (RFC 9110, weak comparison)."""
+    """Return whether the client has this value already (RFC 9110, weak comparison)."""
     if if_none_match is None:
         return False
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}

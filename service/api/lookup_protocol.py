@@ -35,7 +35,7 @@ class LookupProtocol(HttpProtocol):
     """One request of the received data may be answered here; further ones wait for their turn."""
     _answered = False
     _within = False
-    """Whether the parser is within a request that has not arrived completely."""
+    """Return whether the parser is within a request that has not arrived completely."""
     _begun = 0
     """Requests that have begun in the data received last."""
 
@@ -113,7 +113,7 @@ class LookupProtocol(HttpProtocol):
         return True
 
     def _is_its_turn(self) -> bool:
-        """Whether an answer can be sent now."""
+        """Return whether an answer can be sent now."""
         request: Any = self.cycle
         return not (
             (request is not None and not request.response_complete)
@@ -149,7 +149,7 @@ class LookupProtocol(HttpProtocol):
             self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", path, "1.1", 200)
 
     def _is_forwarded(self) -> bool:
-        """Whether a trusted proxy names the original client: only the app resolves it for the log."""
+        """Return whether a trusted proxy names the original client: only the app resolves it for the log."""
         if self.client is None or not self.proxies.trusts(self.client[0]):
             return False
         return any(name == FORWARDED_FOR for name, _ in self.headers)

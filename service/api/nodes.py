@@ -1,3 +1,5 @@
+"""Health and metrics of this process; the nodes of the catalog."""
+
 from __future__ import annotations
 
 from typing import Literal
