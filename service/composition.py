@@ -218,7 +218,7 @@ def threaded_supervisor(
     leadership: Leadership,
     can_answer: Callable[[], bool] = lambda: True,
 ) -> ThreadedSupervisor:
-    """Supervisor that runs in a thread and launches drivers with the configured launcher, as ``user``. ``hears``:
+    """Supervisor that runs in a thread and launches drivers with the configured launcher, as ``user``. ``can_answer``:
     whether drivers can be answered now."""
     kind: type[Launcher] = find(LAUNCHERS, settings.launcher)
     launcher = kind.of(settings)
