@@ -77,7 +77,6 @@ class TokenService:
             id=token.id,
             name=new_name(project, request.name),
             project=project,
-            # A control plane of an earlier version goes by the scope, and knows one project only.
             scope=(Scope.of(request.granted) if project == DEFAULT_PROJECT else Scope.READ).value,
             roles={project: request.granted.value},
             secret_sha256=token.sha256,

@@ -2,8 +2,8 @@
 
 A collection lists, marks, plans again and deletes (G1 to G5). It may end at any step and be repeated. G1 lists the
 store. G2 reads the retained snapshots from the catalog, and their manifests. G3 marks expired snapshots as collected,
-in one transaction that checks again: from then on they cannot be held. G4 plans with the current catalog. G5 deletes,
-manifests first. Snapshots that expired within the grace period are marked and deleted later: they may still be read.
+in one transaction that checks again: from then on they cannot be held. G4 plans with the current catalog
+and deletes, manifests first. Snapshots that expired within the grace period are marked and deleted later: they may still be read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CollectionService:
         if every_seconds is not None:
             self._every = timedelta(seconds=every_seconds)
             self._begun_at: datetime | None = None
-            housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_by_itself)
+            housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_periodically)
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
         """Plan a collection. Changes nothing."""
@@ -85,7 +85,7 @@ class CollectionService:
         self._roots(request.application)
         return self._worker.begin("verify", by, lambda session: (None, request))
 
-    def _collect_by_itself(self) -> bool:
+    def _collect_periodically(self) -> bool:
         """Begin a periodic collection, at a fixed interval after the last one of any control plane."""
         with self._database.reading() as session:
             at, last = database_now(session), OperationRepository(session).latest("collect")

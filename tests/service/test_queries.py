@@ -256,7 +256,7 @@ def test_the_command_line_says_from_which_epoch_and_window_on(
     epoch(plane, driver, ActiveQueries())
     driver.catalog.open_epoch(2, driver.head_key)
     asked = plane.post(PATH, query=COUNT)
-    assert asked["progress"] == "waiting for the epoch after 2, which is under way"
+    assert asked["progress"] == "waiting for the epoch after 2, which is running"
     driver.catalog.abort_epoch(2, Failure(type="test", message="It is over."))
     driver._next = 3
 

@@ -85,6 +85,6 @@ def test_who_is_refused_is_told_which_role_it_takes(plane: Plane) -> None:
     with plane.as_bearer(plane.token("operator", "night-shift")) as client:
         answer = client.delete("/v1/artifacts/" + "0" * 64)
     assert answer.json()["detail"] == (
-        "The token 'night-shift' has the role operator in the project 'default'; this needs author. Ask an "
-        "administrator for another token."
+        "The token 'night-shift' has the role operator in the project 'default'; this call requires the role author. "
+        "Ask an administrator for another token."
     )
