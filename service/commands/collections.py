@@ -3,7 +3,8 @@
 A collection lists, marks, plans again and deletes (G1 to G5). It may end at any step and be repeated. G1 lists the
 store. G2 reads the retained snapshots from the catalog, and their manifests. G3 marks expired snapshots as collected,
 in one transaction that checks again: from then on they cannot be held. G4 plans with the current catalog
-and deletes, manifests first. Snapshots that expired within the grace period are marked and deleted later: they may still be read.
+and deletes, manifests first. Snapshots that expired within the grace period are marked and deleted later: they may
+still be read.
 """
 
 from __future__ import annotations

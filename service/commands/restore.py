@@ -3,17 +3,17 @@
 =====  ================================================================================================
 step   what
 =====  ================================================================================================
-A1     the backup is whole; the catalog is empty; the store is nobody's, or the backed-up catalog's, and
-       nobody writes to it
-A2     the store is given to the new incarnation, with a note that a restore is under way: nothing
-       starts on it before the end
+A1     the backup is complete; the catalog is empty; the store has no owner, or belongs to the
+       backed-up catalog, and is not in use
+A2     the store is assigned to the new incarnation and marked as being restored: nothing starts on
+       it before the end
 A3     files that the store lacks are copied
-A4     one transaction: all rows, what makes them a new incarnation, and decided epochs that the store
-       holds and the backup does not know
-A5     the admin token is in its file; the note is taken back
+A4     one transaction: all rows, the changes for a new incarnation, and decided epochs that are in
+       the store but not in the backup
+A5     the admin token is written to its file; the mark is removed
 =====  ================================================================================================
 
-Ended anywhere, the same command goes on: before A4 with what is missing, after it with A5.
+After an interruption, the same command continues: before A4 with missing files, after it with A5.
 """
 
 from __future__ import annotations

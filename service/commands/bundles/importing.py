@@ -1,18 +1,17 @@
-"""What an import does, once it was asked for: the bundle's files into the store, then all of the catalog at once.
+"""Import of a bundle: its files are written to the store, then one transaction changes the catalog.
 
 =====  ===========================================================================================
 step   what
 =====  ===========================================================================================
-I1     a process of its own reads the bundle, each member checked; branches of another project get names
-       of the one that imports; what the store has is left alone
-I2     the bundle was whole, and the snapshot has all that it needs
-I3     one transaction: the code, branches and epochs as they were, the new application, its branch
-I4     the upload is removed
+I1     a separate process reads the bundle and checks each member; branches of another project get names
+       of the importing project; existing files of the store are not changed
+I2     the bundle is complete, and the snapshot has all its files
+I3     one transaction: code, branches and epochs, the new application, its branch
+I4     the upload is deleted
 =====  ===========================================================================================
 
-Killed anywhere, it is begun again, by whichever control plane; what a refused bundle has brought is removed. Until I3
-the catalog has nothing of it but the operation, which belongs to the new application from then on, and the names of
-files that nobody needs.
+After a crash, any control plane repeats the import; files of a refused bundle are removed. Until I3 the catalog
+contains only the operation, which belongs to the new application from then on, and the names of unused files.
 """
 
 from __future__ import annotations

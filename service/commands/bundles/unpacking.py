@@ -1,6 +1,6 @@
-"""Reading an uploaded bundle: in a process of its own, whose memory and time are limited, into a folder.
+"""Reading of an uploaded bundle into a folder, in a separate process with limited memory and time.
 
-Nothing of a bundle is parsed in the control plane before it was checked there. The folder holds ``header.json``,
+The control plane parses no part of a bundle that this process has not checked. The folder holds ``header.json``,
 ``epochs.jsonl``, ``members.jsonl`` and the members, each under its checksum.
 """
 
