@@ -109,7 +109,12 @@ PARAMETERS = [
     ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "there are at, epoch, isolation, key, "),
     ("GET", f"{STATE}/delays/scan?key=JFK", ["key"], "cursor, epoch, isolation, limit, "),
     ("GET", "/v1/applications/flights?epoch=1", ["epoch"], "this endpoint has no parameters"),
-    ("POST", "/v1/artifacts?filename=a.py&name=b", ["name"], "the endpoint has filename; send everything else in the body"),
+    (
+        "POST",
+        "/v1/artifacts?filename=a.py&name=b",
+        ["name"],
+        "the endpoint has filename; send everything else in the body",
+    ),
     ("POST", "/v1/applications/flights/stop?drain=true", ["drain"], "in the body"),
 ]
 """Requests, the parameters that are refused, and what is to be done."""
