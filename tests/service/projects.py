@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 
+SECRET = "of-b-alone"
+"""Part of every name, parameter and file of the project ``b``."""
+
+
 @dataclass(frozen=True)
 class Project:
     """One project, by HTTP as its own admin."""

@@ -113,7 +113,7 @@ PARAMETERS = [
         "POST",
         "/v1/artifacts?filename=a.py&name=b",
         ["name"],
-        "the endpoint has filename; send everything else in the body",
+        "the endpoint has filename; send everything",
     ),
     ("POST", "/v1/applications/flights/stop?drain=true", ["drain"], "in the body"),
 ]

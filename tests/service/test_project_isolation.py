@@ -24,13 +24,10 @@ from epochal.wire.projects import OF_PROJECTS
 from tests.kit.waiting import eventually
 from tests.service.bundles import exported, with_state
 from tests.service.lookups import DELAYS, StateDriver, route
-from tests.service.projects import Project, project
+from tests.service.projects import SECRET, Project, project
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-SECRET = "of-b-alone"
-"""Stands in every name, parameter and file of the project ``b``."""
 
 
 @pytest.fixture

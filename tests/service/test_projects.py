@@ -16,7 +16,7 @@ from epochal.cli.main import app
 from epochal.client import Client
 from epochal.errors import Conflict, OptionError, QuotaExceeded
 from epochal.service.catalog.models import Token, WebhookDelivery
-from tests.service.projects import Project, project
+from tests.service.projects import SECRET, Project, project
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -144,9 +144,7 @@ def test_tokens_are_valid_in_one_project(plane: Plane, a: Project, b: Project) -
         assert (stored.name, stored.scope) == ("a.ci", "read")
 
 
-def test_a_project_admin_is_no_admin_of_other_projects_or_the_installation(
-    plane: Plane, a: Project, b: Project
-) -> None:
+def test_project_admins_are_not_admins_of_other_projects(plane: Plane, a: Project, b: Project) -> None:
     calls = [("POST", ""), ("GET", "/b"), ("PUT", "/b"), ("DELETE", "/b"), ("PUT", "/a"), ("DELETE", "/a")]
     for method, path in calls:
         body = {"quotas": {}} if path else {"name": "mine"}
