@@ -121,7 +121,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"calls": [{"request_id": "a", "arguments": {"key": "x"}}] * 2},
         "invalid-arguments",
-        "Call 1, entry 'exchange': the request id 'a' comes twice",
+        "Call 1, entry 'exchange': duplicate request id 'a'",
     ),
     ({"calls": []}, "invalid-request", "calls"),
     ({"calls": [{"arguments": {"key": "x"}}] * 1001}, "invalid-request", "calls"),
