@@ -128,7 +128,7 @@ class KubernetesLauncher(Launcher):
 
     def keep_spares_while(self, leads: Callable[[], bool]) -> None:
         if self._spares is not None:
-            self._spares.leads = leads
+            self._spares.hold_while(leads)
 
     @property
     def spares(self) -> SpareFigures:
