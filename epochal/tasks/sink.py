@@ -10,20 +10,19 @@ from pyspark import TaskContext
 
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.tasks import points
+from epochal.tasks.arrow_tasks import prepare_worker
 from epochal.tasks.reporting import Reporting
-from epochal.tasks.steps import StepClock
-from epochal.tasks.worker import prepare_worker
+from epochal.tasks.steps import BEFORE_PRE_COMMIT, OPENED, PRE_COMMITTED, PROCESSED, StepClock
 
 SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("handle", pa.binary())])
 
 
 @dataclass(frozen=True)
 class SinkTask:
-    """Writes its partition's rows within one transaction of the sink's backend; gives one row of ``SINK_RESULT``.
+    """Writes the rows of its partition in one transaction of the sink's backend; yields one row of ``SINK_RESULT``.
 
-    A sink's subtasks are the partitions of its input, so ``partition`` is Spark's partition id within the job. Raises
-    the backend's errors, translated and marked by :class:`Reporting`; the transaction has then been discarded.
+    The subtasks of a sink are the partitions of its input: ``partition`` is Spark's partition id within the job. Raises
+    the backend's errors, translated and marked by :class:`Reporting`, after it has discarded the transaction.
     """
 
     sink: str
@@ -37,26 +36,26 @@ class SinkTask:
             clock = StepClock()
             transaction = self.backend.start(TaskScope(self.epoch, self.sink, subtask))
             try:
-                points.OPENED.hit(self.epoch.epoch)
+                OPENED.hit(self.epoch.epoch)
                 clock.ended("T1")
                 reporting.step = "T2"
                 for batch in batches:
                     transaction.write(batch)
-                points.PROCESSED.hit(self.epoch.epoch)
+                PROCESSED.hit(self.epoch.epoch)
                 clock.ended("T2")
                 reporting.step = "T3"
-                points.BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
+                BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
                 handle = transaction.pre_commit()
             except BaseException:
                 transaction.discard()
                 raise
-            points.PRE_COMMITTED.hit(self.epoch.epoch)
+            PRE_COMMITTED.hit(self.epoch.epoch)
             clock.ended("T3")
             row = {"sink": [self.sink], "partition": [subtask], "handle": [clock.answer(handle)]}
             yield pa.RecordBatch.from_pydict(row, schema=SINK_RESULT)
 
 
 def current_partition() -> int:
-    """The partition of the Spark task that this process is running; 0 outside Spark, as in tests."""
+    """The partition of the Spark task that this process runs; 0 outside Spark, as in tests."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()

@@ -20,6 +20,7 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.operations import Interrupted
 from epochal.service.runtime import operations
 from epochal.service.runtime.operations import OperationWorker
+from tests.kit.waiting import eventually
 from tests.service.operation_workers import (
     CATALOGS,
     Checked,
@@ -36,7 +37,6 @@ from tests.service.operation_workers import (
     operation,
     worker_of,
 )
-from tests.waiting import eventually
 
 
 @pytest.fixture(params=CATALOGS)

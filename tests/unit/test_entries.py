@@ -15,17 +15,16 @@ from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console
 from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import PipelineError, SchemaError, SourceError
-from epochal.operators.answers import Answering
-from epochal.operators.entries import EntrySource, calls_table
+from epochal.operators.entries.plan import Answering, EntrySource, calls_table
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
-from tests.documented import documented, shows
-from tests.lives import Life, struct
-from tests.lives import Step as Life_step
+from tests.kit.documented import documented, shows
+from tests.kit.lives import Life, struct
+from tests.kit.lives import Step as Life_step
 
 
 class Store(KeyedProcess):
@@ -197,7 +196,7 @@ OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
     ({"request_id": StringType(), "value": StringType()}, "the stream has no column 'error'"),
     (
         {"request_id": StringType(), "value": StringType(), "error": StringType(), "key": StringType()},
-        "the stream has a column 'key' that an answer has not",
+        "the stream has a column 'key', which answers do not have",
     ),
 ]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import QueryRefused
-from epochal.standing.binding import bound
-from epochal.standing.limits import DEFAULT
-from epochal.standing.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
-from tests.written import OF_STANDING_QUERIES
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import DEFAULT
+from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS
+from tests.kit.refused_queries import page, split_example
+from tests.kit.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"
 
@@ -100,7 +101,7 @@ def test_the_least_and_the_greatest_of_strings_are_refused_by_name() -> None:
     for aggregate in ("min(country)", "max(device)", "max(IF(items > 2, country, device))"):
         refused = refusal(f"SELECT {aggregate} AS x {WINDOW}")
         assert refused.reason == "aggregate-arguments"
-        assert f"{aggregate[:3]} does not take string. Of one argument: " in refused.message
+        assert f"{aggregate[:3]} does not take string. Aggregates take one argument: " in refused.message
 
 
 def test_the_author_bounds_windows() -> None:
@@ -113,4 +114,4 @@ def test_the_author_bounds_windows() -> None:
 
 
 def test_the_page_tells_every_refusal() -> None:
-    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.written"
+    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.kit.written"

@@ -12,8 +12,8 @@ from epochal.background.service import BackgroundService
 from epochal.errors import EnvironmentProblem, LauncherUnavailable
 from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manifest
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Phase, PodCondition, condition_of, refusal
-from epochal.service.domain.kubernetes.labels import BUILDER_PREFIX
-from epochal.service.domain.kubernetes.labels import BUILDERS as SELECTOR
+from epochal.service.domain.kubernetes.pod_identity import BUILDER_PREFIX
+from epochal.service.domain.kubernetes.pod_identity import BUILDERS as SELECTOR
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.kept_pods import KeptPods

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.faults import declare
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.processes import LocalProcess, let_others_go_first, memory_of_session
 from epochal.service.runtime.logs.files import last_lines
 from epochal.service.runtime.warm_pool import WarmLauncher

@@ -21,10 +21,9 @@ from epochal.aggregates.retraction import ROWS, TIMES, VALUE, LeastOrGreatest, S
 from epochal.declarations.expressions import column
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochAborted
-from epochal.operators.aggregate_changes import AggregateChangesWork
+from epochal.operators.aggregate.changes_work import AggregateChangesWork, Multiset, multiset_table
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.types import arrow_type
-from epochal.tasks.multisets import Multiset, multiset_table
 
 KEY = (Column(name="key", type="string"),)
 TYPES = {
@@ -168,7 +167,7 @@ def test_what_never_came_cannot_be_taken_back(make_operator: Any, removed: Seque
     driven.run([("k", "a")], [])
     with pytest.raises(EpochAborted) as raised:
         driven.operator.attempt([partial("k", [], list(removed))])
-    assert "taken back" in failure_of(raised.value).message
+    assert "retracted" in failure_of(raised.value).message
 
 
 def test_a_sum_that_leaves_its_type_names_operator_and_column(make_operator: Any) -> None:

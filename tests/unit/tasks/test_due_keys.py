@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import EpochAborted
+from epochal.operators.process.due_keys import TIMER_SCHEMA, DueKeys, due_keys
+from epochal.operators.process.timers import EVENT, PROCESSING
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column
-from epochal.tasks.chunks import Chunk, whole_keys
-from epochal.tasks.due_keys import TIMER_SCHEMA, DueKeys, due_keys
-from epochal.tasks.keys import KeyChunk
-from epochal.tasks.timers import EVENT, PROCESSING
+from epochal.tasks.keys import Chunk, KeyChunk, whole_keys
 
 KEY = (Column(name="plane", type="string"), Column(name="n", type="int"))
 KEY_SCHEMA = pa.schema([column.to_arrow() for column in KEY])
@@ -64,7 +63,7 @@ def test_timers_of_very_many_keys_come_in_chunks() -> None:
 def test_rows_out_of_the_order_of_their_groups_are_a_defect() -> None:
     keys: list[Key] = [("a", number) for number in range(20)]
     table = rows_table(keys).sort_by("n")
-    with pytest.raises(EpochAborted, match="order of their key groups"):
+    with pytest.raises(EpochAborted, match="not sorted by key group"):
         list(due_keys(whole_keys(iter(table.to_batches()), ("plane", "n"), 4), chunk_keys, KEY, []))
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.errors import PipelineError
-from epochal.operators.latest_join import LatestJoinOperator
+from epochal.operators.joins.version_plan import LatestJoinOperator
 from tests.unit.tasks.joined import make_join, planned
 
 LEFT = pa.schema([("id", pa.string()), ("a", pa.int32())])
@@ -71,5 +71,5 @@ def test_what_versions_cannot_be_ordered_by_is_refused() -> None:
     nested = pa.schema([*RIGHT, pa.field("many", pa.list_(pa.int32()))])
     with pytest.raises(PipelineError, match="cannot be sorted"):
         planned(operator("inner", "many"), LEFT, nested)
-    with pytest.raises(PipelineError, match="names no column"):
+    with pytest.raises(PipelineError, match="is not a column of the versions"):
         planned(operator("inner", "id"), LEFT, RIGHT)

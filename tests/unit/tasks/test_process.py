@@ -14,10 +14,11 @@ import pytest
 from epochal.backends.heap import HeapBackend
 from epochal.contracts.identity import TaskScope
 from epochal.contracts.state import StateTransaction
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.errors import HandlesIncomplete, SnapshotError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="plane", type="string"),)
@@ -223,7 +224,7 @@ def test_rows_without_their_mark_are_refused(operator: Any) -> None:
 
 def test_a_mark_that_comes_twice_is_refused(operator: Any) -> None:
     total = operator(Total)
-    with pytest.raises(HandlesIncomplete, match="called twice"):
+    with pytest.raises(HandlesIncomplete, match="received the mark of subtask"):
         list(total.task()(iter(total.table([]).to_batches() * 2)))
 
 

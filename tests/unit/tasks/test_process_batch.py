@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import BatchFunction, BatchState, Context
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import BatchFunction, BatchState
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochalError, InvalidKey, SchemaError
-from epochal.operators.process_batch import ProcessBatchWork
+from epochal.operators.process.batch_work import ProcessBatchWork
 from epochal.state.table import Column
 
 KEY = (Column(name="route", type="string"),)
@@ -135,10 +136,10 @@ WRONG: dict[str, tuple[Callable[[pa.Table, BatchState], Any], type[EpochalError]
         "returned column 'total' as string",
     ),
     "put columns": (lambda batch, state: state.put(batch), SchemaError, "put takes a pyarrow.Table with the columns"),
-    "put no table": (lambda batch, state: state.put(3), SchemaError, "it was given a int"),
+    "put no table": (lambda batch, state: state.put(3), SchemaError, "it received a int"),
     "get columns": (lambda batch, state: state.get(batch), SchemaError, "get takes a pyarrow.Table"),
-    "key twice": (lambda batch, state: state.delete(routes("a", "a")), InvalidKey, "given a key twice"),
-    "null twice": (lambda batch, state: state.delete(routes(None, None)), InvalidKey, "given a key twice"),
+    "key twice": (lambda batch, state: state.delete(routes("a", "a")), InvalidKey, "received a key twice"),
+    "null twice": (lambda batch, state: state.delete(routes(None, None)), InvalidKey, "received a key twice"),
     "another's key": (
         lambda batch, state: state.put(
             pa.table({"route": [f"r{number}" for number in range(20)], "total": list(range(20))})

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, PipelineError, SchemaError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="plane", type="string"),)
@@ -73,7 +74,7 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
 
     found = failure(operator(Broken), [], AuthorError)
-    assert "making Broken" in found.message and "no such file" in found.message
+    assert "creating Broken" in found.message and "no such file" in found.message
 
 
 def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
@@ -95,7 +96,7 @@ GIVEN = {
     "range": ([("a", 1 << 70)], "output column 'total'"),
     "missing": ([{"plane": "a"}], "lacks total"),
     "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
-    "scalar": ([3], "gave 3, which is not an output row"),
+    "scalar": ([3], "yielded 3, which is not an output row"),
     "text": ("abc", "must yield its output rows"),
     "tuple": (("a", 1), "must yield its output rows"),
     "number": (7, "must yield its output rows"),
