@@ -32,7 +32,7 @@ from epochal.service.runtime.warm_pool import (
     decide,
     wanted_keys,
 )
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 TIMES = PoolTimes(quiet=0, busy=0, pause=0, answer=30)
 
