@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from benchmarks.result import Result, at_most, number
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots import row_groups, store
 from epochal.snapshots import scan as scans
@@ -88,6 +89,7 @@ class Line:
             tables=(TABLE,),
             deltas=tuple(deltas),
             bases=self._bases,
+            conditions=EpochConditions(clock=Clock(epoch_time=0)),
             created_at=datetime.now(UTC),
         )
         self._bases = ()

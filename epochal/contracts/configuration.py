@@ -84,11 +84,6 @@ class Autoscaling(BaseModel):
         return self
 
 
-LATER = ("guarantee", "autoscaling", "clock_tolerance_seconds")
-"""Settings that control planes and drivers of an earlier version do not know. They refuse an application for what they
-do not know, and are to run all others beside those of this version."""
-
-
 class Configuration(BaseModel):
     """An application's configuration. Every field has a default; unknown fields are refused."""
 
@@ -142,10 +137,8 @@ class Configuration(BaseModel):
     )
 
     def stored(self) -> dict[str, Any]:
-        """As it is kept. What settings of :data:`LATER` say by default is left out: it is what is so without them."""
-        settings = self.model_dump(mode="json")
-        fields = type(self).model_fields
-        return {name: it for name, it in settings.items() if name not in LATER or it != fields[name].default}
+        """JSON form that the catalog stores, with the default of every setting that is not given."""
+        return self.model_dump(mode="json")
 
     @property
     def epochs_ahead_of_commits(self) -> int:

@@ -312,7 +312,7 @@ class Coordinator:
         terms = EpochTerms(
             version=self._program.orders.version,
             changes=manifest.changes,
-            opened_for=_opened_for(manifest),
+            opened_for=manifest.conditions.opened_for,
             watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
             next_due=_shown(self._next_due_after(manifest)),
             calls_through=calls_through(manifest.slices.get(ENTRIES)),
@@ -348,7 +348,3 @@ def _shown(due: NextDue | None) -> ShownDue | None:
     if due is None:
         return None
     return ShownDue(at=as_datetime(due.at), operator=due.operator, clock=due.clock, until=as_datetime(due.until))
-
-
-def _opened_for(manifest: Manifest) -> tuple[Trigger, ...]:
-    return () if manifest.conditions is None else manifest.conditions.opened_for

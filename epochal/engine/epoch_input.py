@@ -31,7 +31,7 @@ def in_rounds(
 def conditions_at_rest(parent: Manifest) -> EpochConditions:
     """Conditions of an epoch in which no operator runs: nothing could fire, so that neither watermarks nor epoch time
     advance. No driver has compared the clock of the process that writes such an epoch."""
-    queries = None if parent.conditions is None else parent.conditions.queries
+    queries = parent.conditions.queries
     return EpochConditions(
         clock=parent.clock, queries=None if queries is None else queries.model_copy(update={"removed": ()})
     )

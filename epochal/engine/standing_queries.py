@@ -96,7 +96,7 @@ class StandingQueries:
 
     def chosen(self, key: EpochKey, parent: Manifest | None, conditions: EpochConditions, program: Program) -> Chosen:
         """Those of the epoch ``key``, with whose other conditions queries expire. Pure but for what it reads."""
-        before = None if parent is None or parent.conditions is None else parent.conditions.queries
+        before = None if parent is None else parent.conditions.queries
         if before is None and not self._waiting:
             return Chosen(conditions)
         data = b"" if before is None else self._bytes(parent)
@@ -237,7 +237,7 @@ class _Changing:
 
 
 def _through(parent: Manifest | None) -> int:
-    queries = None if parent is None or parent.conditions is None else parent.conditions.queries
+    queries = None if parent is None else parent.conditions.queries
     return 0 if queries is None else queries.through
 
 

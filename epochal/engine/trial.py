@@ -139,9 +139,8 @@ class _Trial:
         ended = frozenset(time.declared if replayed.drained else at_end.intersection(time.declared))
         opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
         conditions = in_rounds(conditions_after(time.graph, self.parent, opening), sources, self.parent, slices)
-        before = replayed.conditions or conditions
-        queries = None if replayed.conditions is None else replayed.conditions.queries
-        conditions = conditions.model_copy(update={"queries": queries})
+        before = replayed.conditions
+        conditions = conditions.model_copy(update={"queries": before.queries})
         return conditions.opened(*before.opened_for, commands=before.commands)
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:

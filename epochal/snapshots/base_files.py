@@ -69,13 +69,11 @@ def encoded_base(
     first_group: int,
     last_group: int,
     rows: pa.Table,
-    format: int = FORMAT,
-    plain_integers: bool = False,
 ) -> EncodedBase:
     """Rows, sorted by (key group, key), as a file. The same rows give the same bytes, as long as the same libraries
-    write them. ``plain_integers``: as bases were until integers were differences."""
+    write them."""
     about: dict[str, object] = {
-        "format": format,
+        "format": FORMAT,
         "table": table.id,
         "branch": at.branch,
         "epoch": at.epoch,
@@ -85,10 +83,10 @@ def encoded_base(
     rows = rows.select(base_schema(table).names)
     if not any(rows.column(name).null_count for name in table.key_schema.names):
         rows = rows.cast(required_keys(table, rows.schema))
-    groups = _key_groups(rows, first_group, last_group) if format > 1 else []
+    groups = _key_groups(rows, first_group, last_group)
     if groups and rows.nbytes >= LEAST_CHUNK_BYTES * rows.num_columns * len(groups):
-        return _by_key_group(table, rows, groups, about, plain_integers)
-    return EncodedBase(memoryview(encode_parquet(table, rows, about, plain_integers)), None)
+        return _by_key_group(table, rows, groups, about)
+    return EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
 
 
 def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
@@ -102,11 +100,10 @@ def _by_key_group(
     rows: pa.Table,
     groups: list[tuple[int, int, int]],
     about: dict[str, object],
-    plain_integers: bool,
 ) -> EncodedBase:
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
-    options = _options(table, rows.schema, plain_integers)
+    options = _options(table, rows.schema)
     with pq.ParquetWriter(target, rows.schema.remove_metadata(), **options) as writer:
         for group, first, end in groups:
             begin = target.tell()
@@ -116,14 +113,14 @@ def _by_key_group(
     return _with_index(target)
 
 
-def _options(table: StateTable, schema: pa.Schema, plain_integers: bool) -> dict[str, Any]:
+def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
     """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
     others = [name for name in schema.names if name != "_kg"]
     return {
         "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
         "compression_level": dict.fromkeys(others, 1),
         "use_dictionary": ["_kg"],
-        "column_encoding": None if plain_integers else integer_encodings(schema),
+        "column_encoding": integer_encodings(schema),
         "write_statistics": ["_kg", *table.time_schema.names],
         "write_page_checksum": True,
     }
@@ -155,14 +152,13 @@ def _with_index(target: io.BytesIO) -> EncodedBase:
 
 @dataclass(frozen=True)
 class _KeyGroup:
-    """Where a key group lies in a file, which row groups are its, and one checksum: the other is ``None``."""
+    """Where a key group lies in a file, which row groups are its, and its checksum."""
 
     group: int
     offset: int
     bytes: int
     row_groups: range
-    crc32: int | None
-    sha256: str | None
+    crc32: int
 
     @property
     def end(self) -> int:
@@ -170,10 +166,7 @@ class _KeyGroup:
 
     def is_damaged(self, file: memoryview) -> bool:
         """Whether ``file``, the whole of it, does not have the key group's bytes in their place."""
-        content = file[self.offset : self.end]
-        if self.sha256 is not None:
-            return hashlib.sha256(content).hexdigest() != self.sha256
-        return zlib.crc32(content) != self.crc32
+        return zlib.crc32(file[self.offset : self.end]) != self.crc32
 
 
 @dataclass(frozen=True)
@@ -249,8 +242,7 @@ def _decoded(data: bytes) -> _Index:
                 offset,
                 each["bytes"],
                 range(first, first + each["row_groups"]),
-                each.get("crc32"),
-                each.get("sha256"),
+                each["crc32"],
             )
             for each, offset, first in zip(about, offsets, firsts, strict=False)
         ),

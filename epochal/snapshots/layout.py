@@ -217,15 +217,13 @@ def place_of(path: str) -> Place | None:
     return None
 
 
-FORMAT = 2
-OLDEST_FORMAT = 1
+FORMAT = 1
 NAME = "format"
 
 
 def newer_format(what: str, format: int) -> NewerFormat:
     """The error for ``what`` ("manifest main/manifests/1.json"), which has a format that is not known here."""
-    known = " and ".join(str(number) for number in range(OLDEST_FORMAT, FORMAT + 1))
-    return NewerFormat(f"{what} has format {format}; this version of Epochal reads {known}: upgrade Epochal.")
+    return NewerFormat(f"{what} has format {format}; this version of Epochal reads {FORMAT}: upgrade Epochal.")
 
 
 def check_format(what: str, about: Any) -> None:

@@ -200,7 +200,7 @@ class HarnessEngine:
         """Let the next epoch run as if the last one had observed this time in every declaration."""
         position, graph = self.coordinator.position, self.current.plan.time.graph
         snapshot, time = position.snapshot, microseconds(watermark)
-        if snapshot is None or snapshot.conditions is None:
+        if snapshot is None:
             raise InvalidInput("There is no snapshot whose watermarks could advance.")
         latest = {
             declaration.name: dict.fromkeys(snapshot.clock.partitions[declaration.name], time + declaration.delay)

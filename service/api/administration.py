@@ -12,7 +12,7 @@ from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.wire.administration import AuditAnswer, CreateWebhook, NewWebhookAnswer, WebhookAnswer
+from epochal.wire.administration import CreateWebhook, NewWebhookAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, ProjectName
 from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, TokenAnswer

@@ -22,7 +22,7 @@ from epochal.service.commands.bundles.mapping import MappingNeeded
 from epochal.service.commands.bundles.uploads import BundleTooLarge
 from epochal.snapshots.bundle_format import BundleError
 from epochal.wire.bodies import Page
-from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.wire.bundles import CreateExport, CreateImport, ImportApplication, ImportPlan, UploadAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.tokens import Role
 
@@ -73,7 +73,7 @@ def list_imports(page: Paging, control: Control, project: InProject) -> Page[Imp
 
 @import_router.get("/{id}")
 @requires(Role.AUTHOR)
-def get_import(id: str, control: Control, project: InProject) -> ImportAnswer:
+def get_import(id: str, control: Control, project: InProject) -> UploadAnswer:
     return control.imports.get(id, project)
 
 

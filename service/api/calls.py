@@ -19,13 +19,12 @@ from epochal.service.domain.entry_calls import TakenCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.calls import FoundAnswers
 from epochal.wire.bodies import Page
-from epochal.wire.entries import (
+from epochal.wire.calls import (
     DEFAULT_WAIT_SECONDS,
     AnswerSeconds,
     CallAnswer,
     CallAnswers,
     CallRequest,
-    EntryAnswer,
     RequestId,
 )
 from epochal.wire.projects import FullName, application_path

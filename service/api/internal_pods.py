@@ -14,11 +14,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, Response
 
+from epochal.backends.kafka.connection import connection
 from epochal.errors import LauncherUnavailable, Unauthenticated
 from epochal.service.api.access import for_pods
 from epochal.service.api.gate import drivers_of
 from epochal.service.api.openapi import answers
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDeskClient
 from epochal.wire.bodies import Sha256
 from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
 
@@ -32,13 +33,11 @@ claimed."""
 PodName = Annotated[str, Path(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
-async def _kept(pod: PodName, connection: HTTPConnection) -> KeptPods:
-    kept = drivers_of(connection).kept_pods
-    await run_in_threadpool(kept.check, pod, connection.state.pod)
-    return kept
+def _desk(connection: HTTPConnection) -> PodDeskClient:
+    return drivers_of(connection).pod_desk
 
 
-Kept = Annotated[KeptPods, Depends(_kept)]
+Desk = Annotated[PodDeskClient, Depends(_desk)]
 
 
 @router.get("/work", response_class=Response, responses={200: {"content": {"application/json": {}}}, 204: {}})
@@ -46,7 +45,7 @@ Kept = Annotated[KeptPods, Depends(_kept)]
 @answers(LauncherUnavailable)
 async def read_work(
     pod: PodName,
-    kept: Kept,
+    desk: Desk,
     connection: HTTPConnection,
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
@@ -68,6 +67,7 @@ async def read_work(
 @answers(LauncherUnavailable)
 async def read_attempt(
     pod: PodName,
+    desk: Desk,
     connection: HTTPConnection,
     response: Response,
     ready: Annotated[bool, Query()] = False,
@@ -76,23 +76,21 @@ async def read_attempt(
     """Return the execution whose driver the pod has become. Where this control plane keeps the pod, the answer waits
     for an assignment or the timeout; elsewhere only recorded assignments are visible."""
     drivers = drivers_of(connection)
-    identity, kept = connection.state.pod, drivers.kept_pods
+    identity = connection.state.pod
     if pod != identity.name:
         raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is a different one.")
     response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
-    until, look = time.monotonic() + seconds, 0.0
+    until = time.monotonic() + seconds
     while True:
-        if time.monotonic() >= look or await run_in_threadpool(kept.is_taken, pod):
-            look = time.monotonic() + _WRITTEN_SECONDS
-            name = await drivers.run(drivers.attempt_of, identity)
-            if name is not None:
-                return TakenFor(execution=name.execution, attempt=name.attempt)
-        await run_in_threadpool(kept.check, pod, identity)
-        if ready:
-            await run_in_threadpool(kept.says_ready, pod)
+        name = await drivers.run(drivers.attempt_of, identity)
+        if name is not None:
+            return TakenFor(execution=name.execution, attempt=name.attempt)
+        left = max(0.0, until - time.monotonic())
+        is_taken = await desk.is_taken(pod, identity, ready, min(left, _CATALOG_SECONDS))
         if time.monotonic() >= until:
             return Response(status_code=status.HTTP_204_NO_CONTENT, headers=dict(response.headers))
-        await asyncio.sleep(_LOOK_SECONDS)
+        if is_taken:
+            await asyncio.sleep(_RECORDED_SECONDS)
 
 
 @router.get("/wanted", status_code=status.HTTP_204_NO_CONTENT)
@@ -121,6 +119,6 @@ async def put_answer(pod: PodName, kept: Kept, request: Request) -> None:
         with draft.open("wb") as file:
             async for part in request.stream():
                 await run_in_threadpool(file.write, part)
-        await run_in_threadpool(kept.take, pod, draft)
+        await desk.answer(pod, connection.state.pod, draft)
     finally:
         draft.unlink(missing_ok=True)

@@ -27,11 +27,10 @@ from epochal.wire.snapshots import (
     CreateSavepoint,
     CreateTag,
     EpochPage,
-    MessageAnswer,
-    PinAnswer,
     SavepointAnswer,
     SnapshotAnswer,
-    TagAnswer,
+    SnapshotMessageAnswer,
+    SnapshotPinAnswer,
     WriteMessage,
 )
 from epochal.wire.tokens import Role
@@ -137,7 +136,9 @@ def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
 @annotation_router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
-def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller) -> PinAnswer:
+def pin_snapshot(
+    name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller
+) -> SnapshotPinAnswer:
     """Keep the snapshot until it is unpinned."""
     return control.annotations.pin(name, epoch, request, caller.name)
 
@@ -194,7 +195,7 @@ def write_message(
 @annotation_router.get("/snapshots/{epoch}/message")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_message(name: str, epoch: EpochNumber, node: Node) -> MessageAnswer:
+def get_message(name: str, epoch: EpochNumber, node: Node) -> SnapshotMessageAnswer:
     return node.registered.message(name, epoch)
 
 

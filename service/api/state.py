@@ -42,14 +42,12 @@ from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
 from epochal.wire.state import (
     MOST_KEYS,
-    BatchLookup,
-    Column,
     LookupRequest,
-    PointLookup,
     Scan,
+    StateColumn,
     StateKind,
     StateScope,
-    StateTableView,
+    StateTableAnswer,
     ValueColumn,
 )
 from epochal.wire.tokens import Role
@@ -72,7 +70,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Role.VIEWER)
 @answers(NotYetCommitted, *FILES)
-async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableView]:
+async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableAnswer]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
     rest = [status for status in statuses if after is None or status.table.id > after[0]]
@@ -202,15 +200,15 @@ def _path_key(request: Request, key: str) -> str:
     return _SLASH.split(raw.decode("latin-1"), _SLASHES_BEFORE_KEY)[-1]
 
 
-def _view(status: TableStatus) -> StateTableView:
+def _view(status: TableStatus) -> StateTableAnswer:
     table, at = status.table, status.at
-    return StateTableView(
+    return StateTableAnswer(
         table=table.id,
         operator=table.operator,
         kind=StateKind(table.kind),
         scope=StateScope(table.scope),
-        key=[Column(**dict(column)) for column in table.key],
-        sub_key=[Column(**dict(column)) for column in table.entry_key],
+        key=[StateColumn(**dict(column)) for column in table.key],
+        sub_key=[StateColumn(**dict(column)) for column in table.entry_key],
         value=[
             *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
             *(

@@ -10,7 +10,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import answers
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruneAnswer, Verify
+from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, Verify
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])

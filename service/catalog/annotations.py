@@ -1,3 +1,5 @@
+"""Pins, tags and messages of snapshots."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -11,7 +13,7 @@ from epochal.service.catalog.models import Application, SnapshotMessage, Snapsho
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.wire.snapshots import Annotations, MessageAnswer, PinAnswer, TagAnswer
+from epochal.wire.snapshots import Annotations, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 
 _AT_ONCE = 400
 
@@ -21,10 +23,10 @@ class AnnotationRepository:
         self._session = session
 
     def of(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Annotations]:
-        """What was said of these snapshots; those of which nothing was said are left out."""
-        pins: dict[EpochKey, PinAnswer] = {}
-        tags: dict[EpochKey, list[TagAnswer]] = {}
-        messages: dict[EpochKey, MessageAnswer] = {}
+        """Annotations by snapshot; snapshots without annotations are left out."""
+        pins: dict[EpochKey, SnapshotPinAnswer] = {}
+        tags: dict[EpochKey, list[SnapshotTagAnswer]] = {}
+        messages: dict[EpochKey, SnapshotMessageAnswer] = {}
         pairs = [(key.branch, key.epoch) for key in keys]
         for start in range(0, len(pairs), _AT_ONCE):
             some = pairs[start : start + _AT_ONCE]
@@ -43,7 +45,7 @@ class AnnotationRepository:
         return self._session.get(SnapshotPin, (key.branch, key.epoch))
 
     def add_pin(self, application: Application, key: EpochKey, message: str | None, by: str) -> SnapshotPin:
-        """Pinned anew by another application, it is that one's: the one that pinned last holds it."""
+        """A pin belongs to the application that pinned the snapshot last."""
         row = SnapshotPin(
             branch=key.branch,
             epoch=key.epoch,
@@ -80,12 +82,12 @@ class AnnotationRepository:
         self._session.delete(row)
 
     def tags(self, application: Application, page: PageRequest) -> Part:
-        """By name."""
+        """Ordered by name."""
         query = select(SnapshotTag).where(SnapshotTag.application == application.id)
         return paginate(self._session, query, page, [SnapshotTag.name])
 
     def pins(self, application: Application, page: PageRequest) -> Part:
-        """By branch and epoch."""
+        """Ordered by branch and epoch."""
         query = select(SnapshotPin).where(SnapshotPin.application == application.id)
         return paginate(self._session, query, page, [SnapshotPin.branch, SnapshotPin.epoch])
 
@@ -93,14 +95,14 @@ class AnnotationRepository:
         return self._session.scalars(select(table).where(tuple_(table.branch, table.epoch).in_(pairs)))
 
 
-def pin_answer(row: SnapshotPin) -> PinAnswer:
-    return PinAnswer(
+def pin_answer(row: SnapshotPin) -> SnapshotPinAnswer:
+    return SnapshotPinAnswer(
         branch=row.branch, epoch=row.epoch, message=row.message, created_at=row.created_at, created_by=row.created_by
     )
 
 
-def tag_answer(row: SnapshotTag) -> TagAnswer:
-    return TagAnswer(
+def tag_answer(row: SnapshotTag) -> SnapshotTagAnswer:
+    return SnapshotTagAnswer(
         name=row.name,
         branch=row.branch,
         epoch=row.epoch,
@@ -110,13 +112,13 @@ def tag_answer(row: SnapshotTag) -> TagAnswer:
     )
 
 
-def message_answer(row: SnapshotMessage) -> MessageAnswer:
-    return MessageAnswer(
+def message_answer(row: SnapshotMessage) -> SnapshotMessageAnswer:
+    return SnapshotMessageAnswer(
         branch=row.branch, epoch=row.epoch, message=row.message, created_at=row.created_at, created_by=row.created_by
     )
 
 
-def _by_name(tags: list[TagAnswer]) -> tuple[TagAnswer, ...]:
+def _by_name(tags: list[SnapshotTagAnswer]) -> tuple[SnapshotTagAnswer, ...]:
     return tuple(sorted(tags, key=lambda tag: tag.name))
 
 

@@ -21,7 +21,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.administration import CreateWebhook, NewWebhookAnswer
 from epochal.wire.projects import DEFAULT_PROJECT, ChangeProject, CreateProject, ProjectAnswer, new_name
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, Scope
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken
 
 
 class ProjectService:
@@ -116,7 +116,6 @@ class TokenService:
                 id=token.id,
                 name=old.name,
                 project=old.project,
-                scope=old.scope,
                 roles=old.roles,
                 secret_sha256=token.sha256,
                 created_at=now(),

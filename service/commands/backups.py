@@ -38,7 +38,7 @@ from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruneAnswer
+from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruningAnswer
 
 B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup, no file is yet")
 B2_COPIED = declare("B2.file-copied", "one file is in the backup, others are not")
@@ -73,7 +73,7 @@ class BackupService:
         check_location("prune", request.place)
         return self._worker.begin("prune", by, lambda session: (None, request))
 
-    def _prune(self, claim: Claim, request: Prune) -> PruneAnswer:
+    def _prune(self, claim: Claim, request: Prune) -> PruningAnswer:
         pruning = self._pruning(request, claim.progress)
         prune(Backups(request.place), pruning, claim.progress)
         return _pruned(pruning)
@@ -180,8 +180,8 @@ class BackupService:
         Backups(request.to).discard(claim.id)
 
 
-def _pruned(pruning: Pruning) -> PruneAnswer:
-    return PruneAnswer(
+def _pruned(pruning: Pruning) -> PruningAnswer:
+    return PruningAnswer(
         kept=[_named(index) for index in pruning.kept],
         removed=[_named(index) for index in pruning.removed],
         deleted=AmountAnswer(files=len(pruning.files), bytes=pruning.bytes),

@@ -24,9 +24,7 @@ from epochal.wire.snapshots import (
     CreatePin,
     CreateSavepoint,
     CreateTag,
-    MessageAnswer,
-    PinAnswer,
-    TagAnswer,
+    SnapshotTagAnswer,
     WriteMessage,
 )
 
@@ -53,7 +51,7 @@ class AnnotationService:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             repository.remove(row)
 
-    def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> TagAnswer:
+    def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> SnapshotTagAnswer:
         """Raises ``NameTaken`` unless the tag may move, ``SnapshotExpired``."""
         with self._database.writing() as session:
             row, repository = ApplicationRepository(session).named(application), AnnotationRepository(session)

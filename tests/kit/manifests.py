@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from epochal.contracts.conditions import Clock, EpochConditions, microseconds
 from epochal.snapshots.manifest import Manifest
 
 
@@ -21,4 +22,7 @@ def plain_manifest(epoch: int, **fields: Any) -> Manifest:
         "max_parallelism": 8,
         "created_at": datetime.now(UTC),
     }
-    return Manifest(epoch=epoch, **{**usual, **fields})
+    created_at = fields.get("created_at", usual["created_at"])
+    usual["conditions"] = EpochConditions(clock=Clock(epoch_time=microseconds(created_at)))
+    given = {name: value for name, value in fields.items() if name != "conditions" or value is not None}
+    return Manifest(epoch=epoch, **{**usual, **given})

@@ -217,7 +217,7 @@ class Driver:
         conditions: EpochConditions | None = None,
         changes: tuple[Change, ...] = (),
     ) -> ManifestReference:
-        if conditions is None and opened_for:
+        if conditions is None:
             conditions = EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for)
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()

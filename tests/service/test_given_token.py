@@ -68,7 +68,7 @@ def test_a_given_token_is_good_and_no_other_is_made(settings: Settings, secret: 
         one = settings.model_copy(update=shared | {"data": tmp_path / name})
         with serving(one), http_client(one, secret.read_text().strip()) as client:
             (token,) = client.get("/v1/tokens").json()["items"]
-            assert (token["name"], token["scope"]) == ("admin", "admin")
+            assert (token["name"], token["roles"]) == ("admin", {"default": "admin"})
             assert one.token_file == secret and not one.admin_token_file.exists()
 
 
@@ -95,10 +95,10 @@ def test_a_given_token_that_cannot_be_used_is_refused(database: Database, secret
     seed_given_token(database, secret)
     id = secret.read_text().split("_")[1]
     secret.chmod(0o644)
-    with pytest.raises(EnvironmentProblem, match=r"can be read by every user; .*defaultMode: 0440"):
+    with pytest.raises(EnvironmentProblem, match=r"is readable by every user; .*defaultMode: 0440"):
         seed_given_token(database, secret)
     secret.chmod(0o600)
-    for content, said in (("admin", "does not hold a token: ept_"), (UserToken.make(id).text, "another secret")):
+    for content, said in (("admin", "does not contain a token: ept_"), (UserToken.make(id).text, "another secret")):
         secret.write_text(content)
         with pytest.raises(EnvironmentProblem, match=said):
             seed_given_token(database, secret)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from epochal.snapshots.base_files import (
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import KeyGroupRange, write_base
 from epochal.snapshots.delta import ROW_GROUP, read_delta, rows_of_groups, sort_changes, write_delta
-from epochal.snapshots.manifest import BaseFile, FilePart, FileReference
+from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.merging import base_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
@@ -44,7 +43,6 @@ from epochal.state.table import Column, StateKind, StateTable
 from tests.kit import ranged_files
 
 Backend = type[HeapBackend | LmdbBackend]
-SHA256_BASE = Path(__file__).parents[1] / "formats" / "base-by-key-group-sha256.parquet"
 GROUPS, RANGES, ROWS = 128, 4, 100_000
 AT = EpochKey("main", 1)
 TOTALS = StateTable(
@@ -291,13 +289,9 @@ def test_key_groups_without_rows_have_no_row_group_and_large_ones_several(tmp_pa
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 10_000, 40_000, 60_000])
-def test_a_base_of_small_key_groups_is_written_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
-) -> None:
+def test_a_base_of_small_key_groups_is_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> None:
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 4 << 10)
     rows = _between(state(count), 0, 31)
-    before, now = (encoded_base(TOTALS, AT, 0, 31, rows, format) for format in (1, 2))
-    assert len(now.data) <= 1.15 * len(before.data)
     store = SnapshotStore(str(tmp_path))
     base = write_base(store, TOTALS, AT, KeyGroupRange(0, 31), rows)
     assert (base.index is None) == (count < 60_000)
@@ -325,44 +319,6 @@ def test_a_damaged_key_group_is_named_by_the_one_who_reads_it(tmp_path: Path, ba
             engine.start(scope_of(chain, subtask, 8))
         for part in (base.file.path, "state 'totals' at main/1", f"key group {group} does not have"):
             assert part in raised.value.message
-
-
-@pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
-def test_the_first_bases_by_key_group_are_read_with_their_own_checksums(tmp_path: Path, backend: Backend) -> None:
-    """As 7939ec0 wrote them: 64 rows in four key groups, ``FOOTER_SHARE`` being 1."""
-    content = SHA256_BASE.read_bytes()
-    store = SnapshotStore(str(tmp_path / "store"))
-    store.write("main/bases/totals.parquet", content)
-    base = BaseFile(
-        table=TOTALS.id,
-        at=AT,
-        first_group=0,
-        last_group=GROUPS - 1,
-        file=FileReference(
-            path="main/bases/totals.parquet",
-            sha256=hashlib.sha256(content).hexdigest(),
-            bytes=len(content),
-            rows=64,
-        ),
-        format=2,
-        index=FilePart(
-            offset=2408, bytes=1076, sha256="6507bfb40fba25168e56eeb31a68911400dd23c12946518ada7b8c438c8ca61a"
-        ),
-    )
-    rows = pq.read_table(SHA256_BASE).cast(base_schema(TOTALS))
-    assert rows.num_rows == 64
-    assert read_base(store, TOTALS, base).equals(rows)
-    for groups in ([0], [1, 3], [0, 1, 2, 3], [9]):
-        found = read_groups(store, TOTALS, base, np.array(groups, np.int32))
-        assert found.equals(rows.filter(pa.array(np.isin(rows["_kg"].to_numpy(), groups))))
-    for subtask in range(3):
-        backend("totals", store, str(tmp_path / "cache")).start(scope_of(Chain(AT, (base,), ()), subtask, 3)).discard()
-    assert damaged_groups(content, base) == []
-    damage(store, base, lambda _: 10)
-    assert damaged_groups(store.read(base.file.path), base) == [0]
-    with pytest.raises(FileCorrupt, match="key group 0 does not have"):
-        read_groups(store, TOTALS, base, np.array([0], np.int32))
-    assert read_groups(store, TOTALS, base, np.array([1], np.int32)).num_rows > 0
 
 
 def test_a_damaged_index_is_named_and_a_file_cut_short_too(tmp_path: Path) -> None:
@@ -419,6 +375,5 @@ def test_a_null_key_is_kept_and_its_absence_costs_nothing(tmp_path: Path) -> Non
 def test_the_same_rows_give_the_same_bytes_however_they_lie_in_memory() -> None:
     rows = _between(state(), 0, 31)
     scattered = pa.concat_tables([rows.slice(0, 700), rows.slice(700)]).take(pa.array(np.arange(rows.num_rows)))
-    for format in (1, 2):
-        one, other = (encoded_base(TOTALS, AT, 0, 31, each, format) for each in (rows, scattered))
-        assert (bytes(one.data), one.index) == (bytes(other.data), other.index)
+    one, other = (encoded_base(TOTALS, AT, 0, 31, each) for each in (rows, scattered))
+    assert (bytes(one.data), one.index) == (bytes(other.data), other.index)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import Directive, VersionOrder
-from epochal.contracts.configuration import LATER, Autoscaling, Configuration
+from epochal.contracts.configuration import Autoscaling, Configuration
 from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
@@ -92,9 +92,8 @@ def test_an_application_keeps_its_state_backend_when_the_default_becomes_another
     assert merged_configuration(before, {"parallelism": 3}).state_backend == "lmdb"
 
 
-def test_what_is_kept_names_a_later_setting_only_where_it_is_used() -> None:
-    """So that a control plane of the version before, which would refuse the name, runs all other applications."""
-    assert not set(LATER) & set(Configuration().stored())
+def test_the_stored_form_has_every_setting_and_is_read_back() -> None:
+    assert set(Configuration().stored()) == set(Configuration.model_fields)
     assert Configuration.model_validate(Configuration().stored()) == Configuration()
     used = Configuration(guarantee="at_least_once", autoscaling=Autoscaling(least=1, greatest=4))
     assert Configuration.model_validate(used.stored()) == used

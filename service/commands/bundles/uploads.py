@@ -26,7 +26,7 @@ from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
-from epochal.wire.bundles import CreateImport, ImportAnswer
+from epochal.wire.bundles import CreateImport, UploadAnswer
 
 KEPT = timedelta(days=7)
 """Retention time of an upload without progress."""
@@ -98,7 +98,7 @@ class Uploads:
         with self._database.reading() as session:
             return _answer(UploadRepository(session, KEPT).get(id, project))
 
-    def all(self, project: str) -> list[ImportAnswer]:
+    def all(self, project: str) -> list[UploadAnswer]:
         """Oldest first. Raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
@@ -168,7 +168,7 @@ class Uploads:
             if not is_used(id):
                 self.remove(id)
 
-    def _put_together(self, upload: ImportAnswer, path: Path) -> None:
+    def _put_together(self, upload: UploadAnswer, path: Path) -> None:
         draft = path.with_name(f".{path.name}.{new_id()}")
         parts = self._files.parts("upload", upload.id)
         try:
@@ -200,8 +200,8 @@ def _has(path: Path, upload: ImportAnswer) -> bool:
     return digest.hexdigest() == upload.sha256
 
 
-def _answer(row: Upload) -> ImportAnswer:
-    return ImportAnswer(
+def _answer(row: Upload) -> UploadAnswer:
+    return UploadAnswer(
         id=row.id,
         sha256=row.sha256,
         bytes=row.bytes,

@@ -58,7 +58,7 @@ class Commands:
 
     def wrong(self, manifest: Manifest) -> list[str]:
         """What is wrong with the queries of the next epoch, and with what was told of its commands."""
-        queries = None if manifest.conditions is None else manifest.conditions.queries
+        queries = manifest.conditions.queries
         now = 0 if queries is None else queries.through
         if now < self.through:
             return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure, ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
@@ -108,6 +109,7 @@ class FakeDriver:
             max_parallelism=GROUPS,
             tables=(TOTALS,),
             deltas=(self._delta(number),),
+            conditions=EpochConditions(clock=Clock(epoch_time=0)),
             created_at=datetime.now(UTC),
         )
         reference = self._store.write_manifest(manifest)

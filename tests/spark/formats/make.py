@@ -1,12 +1,12 @@
-"""Makes what `test_formats.py` reads for ever: a small store, and a bundle of its newest snapshot.
+"""Writes the fixture of `test_formats.py`: a small store, and a bundle of its newest snapshot.
 
     python -m tests.spark.formats.make FOLDER
 
-`1/` was made by the last commit that wrote format 1 (f42975a); it must never be made anew. When the format changes
-again, run this with the last commit that writes the old one, and keep the result beside the others.
+`stored/` was written with format 1. Until 0.1.0 is released the fixture is written again when the format changes;
+after it, a new folder is added and the previous one stays.
 
-A chain of aggregate, value, list and map state with deletes: deltas, bases over them, deltas after those, and a fork.
-``state.json`` says in plain JSON which snapshots there are, and which rows each of them holds.
+The store has aggregate, value, list and map state with deletes: deltas, bases over them, later deltas, and a fork.
+``state.json`` lists the snapshots and the rows of each.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ TABLES = (DELAYS, LAST, RECENT, AIRPORTS)
 Change = tuple[StateTable, Key, Values]
 _BEGINNING = datetime(2013, 1, 1, tzinfo=UTC)
 _CODE = b'# {"sinks": {"out": "files:{out}"}}'
-"""As the stand-in builder of the control plane's tests reads it."""
+"""The stand-in builder of the service tests reads this line."""
 
 
 def main(folder: Path) -> None:
@@ -92,13 +92,13 @@ def main(folder: Path) -> None:
     fork.epoch(*_changes(5, (DELAYS, AIRPORTS)))
     fork.epoch()
     snapshots = [*trunk.epochs, *fork.epochs]
-    lines = [json.dumps(_said(trunk, each), default=str) for each in snapshots]
+    lines = [json.dumps(_described(trunk, each), default=str) for each in snapshots]
     (folder / STATE).write_text("[" + ",\n".join(lines) + "]\n")
     _write_bundle(folder, store, trunk.epochs[-1])
 
 
 def rows_as_json(rows: dict[Key, dict[str, Any]]) -> list[Any]:
-    """Keys and values as plain JSON, in an order of its own."""
+    """Keys and values as JSON, sorted."""
     plain = [[list(key), list(values.values())] for key, values in rows.items()]
     listed: list[Any] = json.loads(json.dumps(plain, default=str))
     return sorted(listed, key=json.dumps)
@@ -109,7 +109,7 @@ def _changes(number: int, tables: Collection[StateTable]) -> list[Change]:
 
 
 def _all_changes(number: int) -> Iterator[Change]:
-    """Every epoch puts anew some of what was there, adds, and deletes some of the epochs before."""
+    """Every epoch replaces some rows, adds some, and deletes some of earlier epochs."""
     for place in range(number % 2, 20, number):
         day = date(2013, 1, 1) + timedelta(days=place % 3)
         values = {"flights": number, "worst": place / 4, "mean_sum": place * number, "mean_count": number}
@@ -130,7 +130,7 @@ def _all_changes(number: int) -> Iterator[Change]:
         yield AIRPORTS, (tail, f"A{number % 3}"), None if gone and number > 2 else {"times": number}
 
 
-def _said(branch: Branch, snapshot: ManifestReference) -> dict[str, Any]:
+def _described(branch: Branch, snapshot: ManifestReference) -> dict[str, Any]:
     tables = branch.models[snapshot.key]
     return {
         "snapshot": snapshot.model_dump(mode="json"),
