@@ -59,14 +59,14 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Resp
 @requires(Role.AUTHOR)
 @repeatable
 @answers(BundleTooLarge, StorageFull)
-def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> ImportAnswer:
+def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> UploadAnswer:
     """Begin the upload of a bundle. If the same token has begun this upload before, the upload is resumed."""
     return control.imports.create(request, project, caller.name)
 
 
 @import_router.get("")
 @requires(Role.AUTHOR)
-def list_imports(page: Paging, control: Control, project: InProject) -> Page[ImportAnswer]:
+def list_imports(page: Paging, control: Control, project: InProject) -> Page[UploadAnswer]:
     """List unfinished uploads, oldest first. Imported bundles are not listed."""
     return control.imports.page(page, project)
 
@@ -83,7 +83,7 @@ def get_import(id: str, control: Control, project: InProject) -> UploadAnswer:
 @answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control, project: InProject
-) -> ImportAnswer:
+) -> UploadAnswer:
     """Upload the next part of a bundle. `offset` must be the end of the previous part."""
     return await run_in_threadpool(control.imports.append, id, project, offset, await request.body())
 

@@ -25,6 +25,7 @@ from epochal.wire.calls import (
     CallAnswer,
     CallAnswers,
     CallRequest,
+    EntryDescription,
     RequestId,
 )
 from epochal.wire.projects import FullName, application_path
@@ -50,7 +51,7 @@ Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 
 @router.get("")
 @requires(Role.VIEWER)
-def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryAnswer]:
+def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDescription]:
     """List the entries of the running version, or of the version that a start would run, by name."""
     after = page.after(str)
     found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]

@@ -1,6 +1,6 @@
-"""Calls of pods that a control plane keeps for work, with the token that the cluster issued for the pod.
+"""Calls of pods that a control plane holds for work, with the token that the cluster issued for the pod.
 
-Only the control plane that keeps a pod serves it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
+Only the control plane that holds a pod serves it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, Response
 
-from epochal.backends.kafka.connection import connection
 from epochal.errors import LauncherUnavailable, Unauthenticated
 from epochal.service.api.access import for_pods
 from epochal.service.api.gate import drivers_of
@@ -25,10 +24,10 @@ from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, Taken
 
 router = APIRouter(prefix="/internal/v1/pods/{pod}", tags=["internal"])
 
-_LOOK_SECONDS = 0.1
-_WRITTEN_SECONDS = 2.0
-"""Interval at which the catalog is checked for an assigned spare, in addition to the check when one was just
-claimed."""
+_CATALOG_SECONDS = 2.0
+"""Interval between look-ups of a warm driver's attempt in the catalog."""
+_RECORDED_SECONDS = 0.1
+"""The same interval once the pod was taken, which is recorded a moment later."""
 
 PodName = Annotated[str, Path(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
@@ -50,15 +49,10 @@ async def read_work(
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
 ) -> Response:
-    """Return the pod's work. The answer waits until there is some, or until the timeout."""
-    if ready:
-        await run_in_threadpool(kept.says_ready, pod)
-    until = time.monotonic() + seconds
-    while (work := await run_in_threadpool(kept.work, pod)) is None:
-        if time.monotonic() >= until:
-            await _kept(pod, connection)
-            return Response(status_code=status.HTTP_204_NO_CONTENT)
-        await asyncio.sleep(_LOOK_SECONDS)
+    """The work of the pod. The answer is delayed until there is work, or until the time is over."""
+    work = await desk.work(pod, connection.state.pod, ready, seconds)
+    if work is None:
+        return Response(status_code=status.HTTP_204_NO_CONTENT)
     return Response(work, media_type="application/json")
 
 
@@ -73,12 +67,12 @@ async def read_attempt(
     ready: Annotated[bool, Query()] = False,
     seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS)] = 0.0,
 ) -> TakenFor | Response:
-    """Return the execution whose driver the pod has become. Where this control plane keeps the pod, the answer waits
-    for an assignment or the timeout; elsewhere only recorded assignments are visible."""
+    """The attempt whose driver the pod has become. Where the pod is held, the answer is delayed until it has become
+    one, or until the time is over. Other control planes answer with what the catalog has recorded."""
     drivers = drivers_of(connection)
     identity = connection.state.pod
     if pod != identity.name:
-        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is a different one.")
+        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
     response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
     until = time.monotonic() + seconds
     while True:
@@ -96,25 +90,28 @@ async def read_attempt(
 @router.get("/wanted", status_code=status.HTTP_204_NO_CONTENT)
 @for_pods
 @answers(LauncherUnavailable)
-async def is_wanted(pod: PodName, kept: Kept) -> None:
-    """Return whether the pod's answer is still awaited."""
+async def is_wanted(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
+    """Return whether the control plane still waits for the pod's answer."""
+    await desk.check(pod, connection.state.pod)
 
 
 @router.get("/artifacts/{sha256}", response_class=FileResponse)
 @for_pods
 @answers(LauncherUnavailable)
-async def read_artifact(pod: PodName, sha256: Sha256, kept: Kept) -> FileResponse:
-    """Return code that is part of the pod's work."""
-    path = await run_in_threadpool(kept.code, pod, sha256)
+async def read_artifact(pod: PodName, sha256: Sha256, desk: Desk, connection: HTTPConnection) -> FileResponse:
+    """The bytes of code that is part of the pod's work."""
+    await desk.check(pod, connection.state.pod)
+    path = await run_in_threadpool(desk.code, pod, sha256)
     return FileResponse(path, media_type="application/octet-stream")
 
 
 @router.put("/answer", status_code=status.HTTP_204_NO_CONTENT)
 @for_pods
 @answers(LauncherUnavailable)
-async def put_answer(pod: PodName, kept: Kept, request: Request) -> None:
-    """Store the pod's answer; the first one counts. It comes from a process that has run an author's code."""
-    draft = await run_in_threadpool(kept.draft, pod)
+async def put_answer(pod: PodName, desk: Desk, connection: HTTPConnection, request: Request) -> None:
+    """The first answer counts. It comes from a process in which an author's code has run."""
+    await desk.check(pod, connection.state.pod)
+    draft = await run_in_threadpool(desk.draft, pod)
     try:
         with draft.open("wb") as file:
             async for part in request.stream():

@@ -31,6 +31,7 @@ from epochal.wire.snapshots import (
     SnapshotAnswer,
     SnapshotMessageAnswer,
     SnapshotPinAnswer,
+    SnapshotTagAnswer,
     WriteMessage,
 )
 from epochal.wire.tokens import Role
@@ -120,7 +121,7 @@ def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
 @annotation_router.get("/pins")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
+def list_pins(name: str, page: Paging, node: Node) -> Page[SnapshotPinAnswer]:
     """List pins by branch and epoch."""
     return node.registered.pins(name, page)
 
@@ -128,7 +129,7 @@ def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
 @annotation_router.get("/tags")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
+def list_tags(name: str, page: Paging, node: Node) -> Page[SnapshotTagAnswer]:
     """List tags by name."""
     return node.registered.tags(name, page)
 
@@ -146,7 +147,7 @@ def pin_snapshot(
 @annotation_router.get("/snapshots/{epoch}/pin")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_pin(name: str, epoch: EpochNumber, node: Node) -> PinAnswer:
+def get_pin(name: str, epoch: EpochNumber, node: Node) -> SnapshotPinAnswer:
     """Author, time and reason of the pin."""
     return node.registered.pin(name, epoch)
 
@@ -162,7 +163,9 @@ def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
 @annotation_router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
-def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller) -> TagAnswer:
+def tag_snapshot(
+    name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller
+) -> SnapshotTagAnswer:
     """Attach a tag, a name for the snapshot. Tags do not prevent expiry."""
     return control.annotations.tag(name, epoch, request, caller.name)
 
@@ -170,7 +173,7 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 @annotation_router.get("/snapshots/{epoch}/tags")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[TagAnswer]:
+def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[SnapshotTagAnswer]:
     """List the snapshot's tags by name, all in one page."""
     return node.registered.tags_of(name, epoch)
 
@@ -187,7 +190,7 @@ def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) ->
 @answers(*SNAPSHOT, NameTaken)
 def write_message(
     name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
-) -> MessageAnswer:
+) -> SnapshotMessageAnswer:
     """Set the message of the snapshot; replaces the previous message."""
     return control.annotations.write(name, epoch, request, caller.name)
 

@@ -46,8 +46,10 @@ from epochal.wire.state import (
     Scan,
     StateColumn,
     StateKind,
+    StateLookup,
     StateScope,
     StateTableAnswer,
+    StateValue,
     ValueColumn,
 )
 from epochal.wire.tokens import Role
@@ -81,7 +83,7 @@ async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTa
 @router.get(
     POINT_ROUTE,
     summary="Look up one key",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value matches If-None-Match."}},
 )
 @requires(Role.VIEWER)
@@ -113,7 +115,7 @@ async def point(
 @router.get(
     "/v1/applications/{name}/state/{table}/keys",
     summary="Look up one key given as a query parameter",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value matches If-None-Match."}},
 )
 @requires(Role.VIEWER)
@@ -144,7 +146,7 @@ async def _point(
 @router.post(
     "/v1/applications/{name}/state/{table}/lookup",
     summary="Look up several keys in one epoch",
-    response_model=BatchLookup,
+    response_model=StateLookup,
     responses=ARROW_ANSWER,
     openapi_extra={
         "requestBody": {

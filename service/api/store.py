@@ -10,7 +10,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import answers
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, Verify
+from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruningAnswer, Verify
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
@@ -52,7 +52,7 @@ def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswe
 @requires(Role.ADMIN)
 @reads_only
 @answers(Conflict, NotFound, OptionError)
-def plan_pruning(request: Prune, control: Control) -> PruneAnswer:
+def plan_pruning(request: Prune, control: Control) -> PruningAnswer:
     """Show which backups would be deleted now, and the space that this frees. Changes nothing."""
     return control.backups.plan_pruning(request)
 

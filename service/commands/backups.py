@@ -62,7 +62,7 @@ class BackupService:
         check_apart(self._store.url, SnapshotStore(request.to).url)
         return self._worker.begin("backup", by, lambda session: (None, request))
 
-    def plan_pruning(self, request: Prune) -> PruneAnswer:
+    def plan_pruning(self, request: Prune) -> PruningAnswer:
         """Raises ``NotFound``, ``OptionError`` as :meth:`create`, and ``Conflict`` if no remaining backup is
         complete."""
         check_location("prune", request.place)

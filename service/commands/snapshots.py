@@ -24,6 +24,8 @@ from epochal.wire.snapshots import (
     CreatePin,
     CreateSavepoint,
     CreateTag,
+    SnapshotMessageAnswer,
+    SnapshotPinAnswer,
     SnapshotTagAnswer,
     WriteMessage,
 )
@@ -35,7 +37,7 @@ class AnnotationService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> PinAnswer:
+    def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> SnapshotPinAnswer:
         """Raises ``SnapshotExpired``: files of expired snapshots may be deleted."""
         with self._database.writing() as session:
             row = ApplicationRepository(session).named(application)
@@ -73,7 +75,7 @@ class AnnotationService:
                 raise NotFound(f"Epoch {epoch} of application {application!r} has no tag {name!r}.")
             repository.remove(row)
 
-    def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> MessageAnswer:
+    def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> SnapshotMessageAnswer:
         """Set the message, also of an expired snapshot, which stays in the lineage."""
         with self._database.writing() as session:
             key = SnapshotRepository(session).decided(application, epoch)

@@ -19,7 +19,7 @@ class AdministrationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, page: PageRequest, project: str) -> Page[AuditAnswer]:
+    def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
         """Newest first. Like all of these, raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)

@@ -104,9 +104,9 @@ PARAMETERS = [
         "GET",
         f"{KEYS}JFK,LAX?epcoh=1",
         ["epcoh"],
-        "there are at, epoch, isolation, min_epoch, savepoint, tag, wait_seconds",
+        "the endpoint has at, epoch, isolation, min_epoch, savepoint, tag, wait_seconds",
     ),
-    ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "there are at, epoch, isolation, key, "),
+    ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "the endpoint has at, epoch, isolation, key, "),
     ("GET", f"{STATE}/delays/scan?key=JFK", ["key"], "cursor, epoch, isolation, limit, "),
     ("GET", "/v1/applications/flights?epoch=1", ["epoch"], "this endpoint has no parameters"),
     (

@@ -236,6 +236,6 @@ def limits_of(settings: Settings) -> BundleLimits:
     return BundleLimits(artifact=limits.artifact_bytes, all=limits.bundle_unpacked_bytes)
 
 
-def _place(upload: ImportAnswer) -> tuple[datetime, str]:
+def _place(upload: UploadAnswer) -> tuple[datetime, str]:
     """Position in the list."""
     return upload.created_at, upload.id

@@ -79,7 +79,7 @@ class Uploads:
         self._files = files
         self._disk = DiskSpace(settings)
 
-    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+    def create(self, request: CreateImport, project: str, by: str) -> UploadAnswer:
         """Begin an upload, or resume the caller's upload of the same bundle in the project.
 
         Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` without space for all of it.
@@ -93,7 +93,7 @@ class Uploads:
             ProjectRepository(session).hold(project)
             return _answer(row)
 
-    def get(self, id: str, project: str | None = None) -> ImportAnswer:
+    def get(self, id: str, project: str | None = None) -> UploadAnswer:
         """Raises ``NotFound``, also for uploads of other projects if ``project`` is given."""
         with self._database.reading() as session:
             return _answer(UploadRepository(session, KEPT).get(id, project))
@@ -104,7 +104,7 @@ class Uploads:
             ProjectRepository(session).check_there(project)
             return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]
 
-    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+    def append(self, id: str, project: str, offset: int, data: bytes) -> UploadAnswer:
         """Raises ``NotFound``, ``Conflict`` unless ``offset`` is the end of the previous part, and ``InvalidInput``
         beyond the end."""
         with self._database.reading() as session:
@@ -128,7 +128,7 @@ class Uploads:
             self._files.delete(path)  # the same part was sent concurrently, or the upload was deleted
             raise
 
-    def whole(self, id: str, project: str | None = None) -> tuple[ImportAnswer, Path]:
+    def whole(self, id: str, project: str | None = None) -> tuple[UploadAnswer, Path]:
         """Assemble and check the bundle on this machine. Raises ``Conflict`` if parts are missing; a damaged upload
         is deleted."""
         upload = self.get(id, project)
@@ -188,7 +188,7 @@ def _check_next(row: Upload, offset: int, size: int) -> None:
         raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part exceeds them.")
 
 
-def _has(path: Path, upload: ImportAnswer) -> bool:
+def _has(path: Path, upload: UploadAnswer) -> bool:
     """Return whether the file is the complete bundle."""
     digest = hashlib.sha256()
     try:
