@@ -18,7 +18,7 @@ from epochal.errors import CatalogVersion, Conflict
 from epochal.service.catalog.checks import check_usable
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
-from epochal.service.catalog.migration import is_current, knows_revision, upgrade
+from epochal.service.catalog.migration import is_current, is_known_revision, upgrade
 from epochal.service.catalog.models import (
     Application,
     Artifact,
@@ -99,10 +99,10 @@ class BackupRepository:
         """Tables in the order in which their rows have to be read. Epochs whose snapshots are not in the backup are
         dumped as collected."""
         for table in tables():
-            rows = rows(self._session, table)
+            dumped = rows(self._session, table)
             if table is Epoch.__table__:
-                rows = as_collected(rows, kept, moment)
-            yield DumpedTable(table.name, kinds_of(table), rows)
+                dumped = as_collected(dumped, kept, moment)
+            yield DumpedTable(table.name, kinds_of(table), dumped)
 
 
 LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload))
@@ -222,7 +222,7 @@ def _decoded(kind: ColumnKind, value: Any) -> Any:
 def check_loadable(database: Database, index: Index) -> None:
     """Raises ``CatalogVersion`` for a backup of a later version, ``Conflict`` for a database that contains a catalog,
     ``EnvironmentProblem`` for one that cannot contain one."""
-    if not knows_revision(index.revision):
+    if not is_known_revision(index.revision):
         raise CatalogVersion(
             f"Backup {index.id} was made by Epochal {index.version}, whose catalog (revision {index.revision}) "
             "this version does not know. Restore it with that version, or a later one."
