@@ -55,11 +55,11 @@ def evaluate(
 ) -> dict[NodeId, DataFrame]:
     """The DataFrame of each node that an operator, a sink or a loop needs; for sinks and tails of loops, the input.
 
-    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input. ``side`` returns a side output
-    of a previous node, ``loop`` the head of a loop. ``frames`` is filled and returned. ``carrying``: the nodes whose
-    frames have the column ``source.PARTITION`` (see ``pipeline.event_time``). ``statements``: known chains of verbs are
-    evaluated as one statement, so that only the last verb of a chain has a frame. ``needed``: evaluate only these nodes.
-    Raises ``PipelineError`` that names the transform that fails.
+    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input. ``side`` returns a side
+    output of a previous node, ``loop`` the head of a loop. ``frames`` is filled and returned. ``carrying``: the nodes
+    whose frames have the column ``source.PARTITION`` (see ``pipeline.event_time``). ``statements``: known chains of
+    verbs are evaluated as one statement, so that only the last verb of a chain has a frame. ``needed``: evaluate only
+    these nodes. Raises ``PipelineError`` that names the transform that fails.
     """
     frames = {} if frames is None else frames
 
