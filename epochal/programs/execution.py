@@ -1,8 +1,8 @@
-"""Task elements as functions over rows: what an operator of a state element does with the rows that come to it.
+"""Execution of task elements: the processing of the rows of a stage at one instance.
 
-All accesses of an operator are made in the order of calls: rows of all its inputs are sorted by ``(sequence, index)``.
-So each element of state sees the calls one after the other, and as calls go through operators in an order that suits
-all of them, the result is that of the calls run one after the other.
+An operator makes all accesses in the order of calls: rows of all inputs are sorted by ``(sequence, index)``. So each
+element of state is accessed by one call after the other. Because all calls visit operators in the same order, the
+result is that of a sequential run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from epochal.programs.value_types import INTEGERS, Optional, ValueType
 
 
 class Executable:
-    """The compiled task elements of a dataflow. ``program``: the class; its methods that are no entries are called."""
+    """The compiled task elements of a dataflow. ``program``: the class, whose other methods are called."""
 
     def __init__(self, dataflow: Dataflow, program: type[Any]) -> None:
         self.dataflow = replace(dataflow, tasks=tuple(replace(task, function=None) for task in dataflow.tasks))
@@ -40,7 +40,7 @@ class Executable:
         }
 
     def call(self, entry: str, sequence: int, arguments: dict[str, Any]) -> Departure | Answer:
-        """The row of a call, or its answer when the arguments are not of the entry's types."""
+        """The row of a call, or its answer if the arguments have invalid types."""
         of = self.dataflow.entries[entry]
         declared_entry = declared(self._program).entries[entry]
         (edge,) = (each for each in self.dataflow.into(of.target) if each.source is None)
@@ -55,8 +55,8 @@ class Executable:
     def run(
         self, stage: Stage, arrivals: Iterable[Arrival], state: State | None, instances: int = 1
     ) -> list[Departure | Answer]:
-        """All rows of an epoch that come to one instance of a stage. ``state``: what the instance has of the state
-        element, changed by this; ``instances``: how many send what is gathered."""
+        """Process all rows of an epoch at one instance of a stage. ``state``: the state of the instance, which is
+        changed; ``instances``: the number of instances that send rows to gather."""
         rows, results = sorted(arrivals, key=attrgetter("sequence", "index", "instance")), Results()
         if self.gathers(stage):
             self.gather(rows, state, results, instances)
@@ -70,7 +70,7 @@ class Executable:
         return results.all
 
     def gather(self, rows: Iterable[Arrival], state: State | None, outlet: Outlet, instances: int) -> None:
-        """As :meth:`run`, of a stage where rows of several instances come together; ``rows`` are in order."""
+        """Like :meth:`run`, for a stage that gathers rows of several instances. ``rows`` are ordered."""
         work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
         for sequence, together in groupby(rows, key=attrgetter("sequence")):
             work.gather(sequence, list(together), instances)
@@ -82,15 +82,15 @@ class Executable:
         state: State | None,
         outlet: Outlet,
     ) -> None:
-        """As :meth:`run`, of a stage that gathers nothing. ``kinds``: edges, with the methods that fan-outs write by;
-        ``rows``: which of these kinds each is of, its sequence and its values, in order."""
+        """Like :meth:`run`, for a stage without gathering. ``kinds``: edges, with the methods of fan-outs; ``rows``:
+        the number of the kind, the sequence and the values of each row, ordered."""
         work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
         handlers = [work.handler(edge, method) for edge, method in kinds]
         for kind, sequence, values in rows:
             handlers[kind](sequence, values)
 
     def gathers(self, stage: Stage) -> bool:
-        """Whether rows of several instances come together there."""
+        """Return whether the stage gathers rows of several instances."""
         return any(edge.dispatch is Dispatch.GATHER for edge in self._edges_into(stage))
 
     def _edges_into(self, stage: Stage) -> list[Edge]:
