@@ -108,13 +108,15 @@ def _constant(text: str) -> Any:
 
 
 Handler = Callable[[int, Sequence[Any]], None]
-"""What to do with a row of an edge: the number of its call, and its values."""
+"""Processes a row of an edge, given the number of its call and its values."""
 _Converter = Callable[[Any], Any]
 
 
 class StageRows:
-    """``functions``: of task elements, by number; ``program``: what they call methods of; ``outlet`` takes what leaves
-    them."""
+    """The processing of rows at one instance of a stage; values that are equal for all rows are computed once.
+
+    ``functions``: the task elements, by number; ``program``: the object whose methods they call; ``outlet``: their
+    output."""
 
     def __init__(
         self, dataflow: Dataflow, functions: Mapping[int, Any], program: Any, state: State | None, outlet: Outlet
@@ -125,7 +127,7 @@ class StageRows:
         self._gathering: dict[int, Handler] = {}
 
     def handler(self, edge: Edge, method: str | None = None) -> Handler:
-        """What to do with a row of an edge, and of a fan-out by this method."""
+        """The handler of rows of an edge, or of a fan-out by this method."""
         if method is not None:
             return self._writing(edge, method)
         run = self._running(edge)
@@ -150,12 +152,12 @@ class StageRows:
         return call
 
     def gather(self, sequence: int, rows: Sequence[Arrival], instances: int) -> None:
-        """The rows that all instances have of a call. Where one has failed, that is the answer."""
+        """Process the rows of a call from all instances. If an instance has failed, its error is the answer."""
         edge = self._dataflow.edges[rows[0].edge]
         failed = next((row.values for row in rows if isinstance(row.values, Failed)), None)
         if failed is not None:
             self._outlet.answering(edge)(sequence, failed)
-        elif len(rows) == instances:  # otherwise an instance has failed elsewhere
+        elif len(rows) == instances:  # otherwise an instance has failed
             converters = _converters([field.type for field in edge.fields], back=True)
             each = [_converted(row.sent, converters) for row in rows]
             several = self._dataflow.tasks[edge.target].gathered
@@ -195,7 +197,7 @@ class StageRows:
         return self._outlet.sending(edge), _converters([field.type for field in edge.fields])
 
     def _failing(self, edge: Edge) -> Callable[[int, Failed], None]:
-        """A call that fails is answered so; where instances meet of which one may fail while others go on, there."""
+        """Answer a failed call; if the call has a barrier later, the barrier answers it."""
         if edge.dispatch is Dispatch.ALL:
             after = self._dataflow.out_of(edge.target)
             barrier = next((each for each in after if each.dispatch is Dispatch.GATHER), None)
@@ -213,8 +215,8 @@ class StageRows:
 
 
 class _FanOut:
-    """What the code of a fan-out calls: a row for each write. ``sequence``: of the call; ``index``: how many rows it
-    has."""
+    """The function that the code of a fan-out calls: it outputs a row for each write. ``sequence``: of the call;
+    ``index``: the number of its rows."""
 
     def __init__(self, dataflow: Dataflow, outlet: Outlet) -> None:
         self.sequence = self.index = 0
@@ -233,8 +235,8 @@ class _FanOut:
 
 
 class _Method:
-    """A method that a fan-out writes by. What is wrong with its arguments is found where Python would find it: it is
-    called on state that nobody sees."""
+    """A method of a fan-out. It is called on temporary state, so that invalid arguments fail at the same statement as
+    in Python."""
 
     def __init__(self, dataflow: Dataflow, edge: Edge, method: str) -> None:
         target = dataflow.tasks[edge.target]
@@ -247,12 +249,12 @@ class _Method:
         self._converters = _converters(self._types)
         self._defaults = getattr(element.kind, method).__defaults__ or ()
         self._fit: set[tuple[type, ...]] = set()
-        """The types of arguments that are right whatever their values are, but for integers of more than 64 bits."""
+        """The types whose values are all valid arguments, except for integers of more than 64 bits."""
         self._any_value = access.any_value
         self.key = self._names.index(access.key[element.by or ""])
 
     def row(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[Any]:
-        """The arguments of a write, as they stand in rows. Raises what the method would raise."""
+        """The arguments of a write, in the form of rows. Raises the errors of the method."""
         kinds = tuple(map(type, positional))
         if named or kinds not in self._fit or (int in kinds and not _within(positional)):
             return self._checked(kinds, positional, named)
@@ -282,7 +284,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _arguments(edge: Edge, sent: Sequence[Any]) -> Sequence[Any] | Failed:
-    """The arguments of a call; what is wrong with them is what it answers."""
+    """The arguments of a call; an error becomes the answer."""
     try:
         return [
             field.type.conform(None if value is None else field.type.from_row(value), field.name)
@@ -293,7 +295,7 @@ def _arguments(edge: Edge, sent: Sequence[Any]) -> Sequence[Any] | Failed:
 
 
 def _is_plain(type: ValueType) -> bool:
-    """Whether its values stand in rows as they are."""
+    """Return whether values of the type are unchanged in rows."""
     if isinstance(type, Optional):
         return _is_plain(type.inner)
     return type.to_row.__func__ is ValueType.to_row and type.from_row.__func__ is ValueType.from_row  # type: ignore[attr-defined]
@@ -308,7 +310,7 @@ def _takes_none(type: ValueType) -> bool:
 
 
 def _converters(types: Sequence[ValueType], back: bool = False) -> list[_Converter | None] | None:
-    """To what stands in rows, or back from it; ``None`` for what stays as it is, and where all does."""
+    """Converters to or from the form of rows; ``None`` for unchanged values, and if all are unchanged."""
     found: list[_Converter | None] = [
         None if _is_plain(type) else (type.from_row if back else type.to_row) for type in types
     ]
