@@ -441,7 +441,7 @@ def test_rows_that_do_not_fit_a_source_are_refused(spark: SparkSession) -> None:
     with Harness(pipeline, spark) as test:
         with pytest.raises(InvalidInput, match=r"A row of source 'events' has an unknown column 'usr'.*'user'"):
             test.epoch(events=[{"usr": "ann"}])
-        with pytest.raises(InvalidInput, match="The rows given to source 'events' do not fit"):
+        with pytest.raises(InvalidInput, match="The rows of source 'events' do not match"):
             test.epoch(events=[("ann", None, "one")])
         with pytest.raises(InvalidInput, match="no source 'rows'"):
             test.epoch(rows=[])
