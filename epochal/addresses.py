@@ -1,4 +1,4 @@
-"""Network addresses: how hosts are spelled, which addresses a spelling denotes, and which ones connectors refuse.
+"""Network addresses: spellings of hosts, the addresses that they denote, and the addresses that connectors refuse.
 
 A resolver, an HTTP library and a network accept many spellings of one address. Checks compare addresses, never texts:
 :func:`spellings` maps a host to what a resolver reads, :func:`addresses_of` parses it, and :func:`with_embedded` adds
@@ -105,7 +105,7 @@ def _parsed(name: str) -> Iterator[Address]:
         return
     with suppress(OSError, ValueError):
         yield IPv4Address(socket.inet_aton(name))
-    # Zeros in front mean octal to inet_aton, and nothing to other parsers.
+    # Leading zeros mean octal for inet_aton; other parsers ignore them.
     parts = name.split(".")
     with suppress(ValueError):
         yield IPv4Address(".".join(part.lstrip("0") or "0" for part in parts))
@@ -136,23 +136,22 @@ def _embedded_after(prefix: int, bits: int) -> int:
 
 
 def is_link_or_metadata(address: Address) -> bool:
-    """Whether the address, or one that it embeds, is link-local or a cloud's metadata service."""
+    """Return whether the address, or an embedded one, is link-local or a metadata service of a cloud."""
     return any(each.is_link_local or each in METADATA for each in with_embedded(address))
 
 
 def check_server(what: str, host: str) -> None:
     """Raises ``OptionError``, beginning with ``what`` (``kafka.source``), for a host that is a link-local address or a
-    metadata service, in any spelling. Names are not resolved: the network has to block what they lead to."""
+    metadata service, in any spelling. Names are not resolved: the network must block the addresses of names."""
     try:
         refused = any(map(is_link_or_metadata, addresses_of(host))) or bool(METADATA_NAMES & {*spellings(host)})
     except ValueError as error:
-        raise OptionError(
-            f"{what}: {host!r} is not a valid host: {error}. Give a host name or an IP address."
-        ) from None
+        raise OptionError(f"{what}: {host!r} is not a valid host: {error}. Use a host name or an IP address.") from None
     if refused:
         raise OptionError(
-            f"{what}: {host!r} is an address of the machine's own link, which clouds use for metadata services with "
-            "credentials. Give the server's host name, or the address at which other machines reach it."
+            f"{what}: {host!r} is a link-local address or a metadata service, which can return credentials of the "
+            "machine. "
+            "Use the host name of the server, or the address at which other machines reach it."
         )
 
 
@@ -191,7 +190,7 @@ def check_location(what: str, location: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
+    """Return whether a host name or address always denotes this machine."""
     if host == "localhost":
         return True
     try:

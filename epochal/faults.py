@@ -1,12 +1,12 @@
-"""Fault points: every numbered step of the protocol, as a public value that tests can make fail.
+"""Fault points: every numbered step of the protocol, as a public value at which tests can inject faults.
 
-A module declares its points where it hits them; :func:`declared` lists all, and a test fails when a numbered step has
-none. In production a hit costs one dictionary look-up. A process learns what to do at a point from the environment
-variable ``EPOCHAL_FAULTS`` (JSON, see :class:`Fault`), so that drivers, Python workers and control planes that a test
-starts can be killed at an exact step; within one process :func:`injected` does the same without the environment.
+A module declares its points next to the code that hits them. :func:`declared` lists all, and a test fails if a numbered
+step has none. In production a hit costs one check of a global variable. A process reads its faults from the environment
+variable ``EPOCHAL_FAULTS`` (JSON, see :class:`Fault`), so that a test can kill drivers, Python workers and control
+planes at an exact step. Within one process, :func:`injected` does the same without the environment.
 
-``EPOCHAL_FAULTS`` is read only where ``EPOCHAL_FAULT_INJECTION`` is ``1``, which the test kit sets. Without this switch
-a control plane does not hand faults on to its drivers, and no process obeys them.
+``EPOCHAL_FAULTS`` is only read if ``EPOCHAL_FAULT_INJECTION`` is ``1``, which the test kit sets. Otherwise a control
+plane does not pass faults to its drivers, and processes ignore them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SWITCH = "EPOCHAL_FAULT_INJECTION"
 
 @dataclass(frozen=True)
 class FaultPoint:
-    """A place in the protocol. ``name`` starts with the step's number: ``E4.manifest-written``."""
+    """A point in the protocol. ``name`` starts with the number of the step: ``E4.manifest-written``."""
 
     name: str
     description: str
@@ -37,7 +37,7 @@ class FaultPoint:
         return self.name.partition(".")[0]
 
     def hit(self, epoch: int | None = None) -> None:
-        """Called where the step is. Does nothing unless a fault is planned here."""
+        """Called at the step. Has no effect unless a fault is planned here."""
         if _handler is not None:
             _handler(self, epoch)
         elif _planned:
@@ -48,11 +48,11 @@ class FaultPoint:
 
 @dataclass(frozen=True)
 class Fault:
-    """What shall happen at a point.
+    """A planned fault at a point.
 
     ``action``: ``kill`` (SIGKILL this process), ``stop`` (SIGSTOP), ``raise`` (RuntimeError), ``full-disk`` (OSError
-    ENOSPC), ``delay`` (sleep ``seconds``). ``epoch`` limits it to one epoch. ``once`` is a path: created when the fault
-    fires, and while it exists the fault does not fire again, in any process.
+    ENOSPC), ``delay`` (sleep ``seconds``). ``epoch`` limits it to one epoch. ``once`` is a path: the file is
+    created when the fault fires, and while it exists the fault does not fire again, in any process.
     """
 
     point: str
@@ -72,7 +72,7 @@ class Fault:
                 return
         if self.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-            os._exit(128 + signal.SIGKILL)  # the first process of a container cannot kill itself
+            os._exit(128 + signal.SIGKILL)  # SIGKILL has no effect for the first process of a container
         elif self.action == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self.action == "full-disk":
@@ -95,7 +95,7 @@ def _read_environment() -> tuple[Fault, ...]:
 
 
 def switched_on(environment: Mapping[str, str]) -> bool:
-    """Whether faults may be injected into processes of this environment."""
+    """Return whether faults can be injected into processes of this environment."""
     return environment.get(SWITCH) == "1"
 
 
@@ -103,16 +103,13 @@ _planned: tuple[Fault, ...] = _read_environment()
 
 
 def plan(faults: Sequence[Fault]) -> None:
-    """What shall happen in this process from now on: for one that was forked, and has its parent's plan.
-
-    Whoever calls this means it: no switch is needed.
-    """
+    """Replace the planned faults of this process, for example after a fork. This needs no switch."""
     global _planned
     _planned = tuple(faults)
 
 
 def plan_from_environment() -> None:
-    """Read ``EPOCHAL_FAULTS`` again: for a process that was forked, and has an environment of its own."""
+    """Read ``EPOCHAL_FAULTS`` again, for a forked process with its own environment."""
     plan(_read_environment())
 
 
@@ -125,13 +122,13 @@ def declare(name: str, description: str) -> FaultPoint:
 
 
 def declared() -> dict[str, FaultPoint]:
-    """All points of the modules imported so far, by name."""
+    """All points of the imported modules, by name."""
     return dict(sorted(_declared.items()))
 
 
 @contextmanager
 def injected(handler: Callable[[FaultPoint, int | None], Any]) -> Iterator[None]:
-    """Within the block, ``handler(point, epoch)`` is called at every hit in this process; it may raise."""
+    """Within the block, call ``handler(point, epoch)`` at every hit in this process. It can raise."""
     global _handler
     before, _handler = _handler, handler
     try:
@@ -142,7 +139,7 @@ def injected(handler: Callable[[FaultPoint, int | None], Any]) -> Iterator[None]
 
 @dataclass
 class Recorder:
-    """A handler that remembers which points were hit: ``with injected(recorder): ..``."""
+    """A handler that records hits: ``with injected(recorder): ..``."""
 
     hits: list[tuple[str, int | None]] = field(default_factory=list)
 

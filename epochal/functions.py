@@ -1,12 +1,12 @@
-"""The functions of ``pyspark.sql.functions``, for building pipelines where no Spark session runs::
+"""The functions of ``pyspark.sql.functions``, for building pipelines without a Spark session::
 
     from epochal import functions as F
 
     flights.where(F.col("delay") > 0).key_by("origin").aggregate("delays", flights=F.count("*"), worst=F.max("delay"))
 
-Every name and argument is Spark's; see its documentation. Aggregates take two more where Spark leaves something open:
-``first`` and ``last`` an ``order_by``, those that collect values a ``limit``. A call is recorded, and replayed when the
-pipeline runs. In a function given to ``transform`` these are Spark's own functions, so that one import serves both.
+Names and arguments are those of Spark; see its documentation. Some aggregates have an additional argument: ``order_by``
+for ``first`` and ``last``, ``limit`` for aggregates that collect values. Calls are recorded and replayed when the
+pipeline runs. Inside a function of ``transform`` these are Spark's own functions, so that one import is sufficient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How log records are written: as text for people, or as JSON, one object in a line, for what collects logs.
+"""Formats of log records: text for users, or JSON, one object per line, for log collectors.
 
-What a record is about (application, execution, attempt, epoch, request) is known where work begins, not where something
-is said of it: :func:`about` notes it for all that is logged within a block, in this thread or task.
+The context of a record (application, execution, attempt, epoch, request) is known where work begins. :func:`about` adds
+it to all records within a block, in this thread or task.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ FIELDS: Final = (
     "path",
     "status",
 )
-"""What a record may say beside its message: by :func:`about`, or by ``extra`` of one call."""
+"""Fields that a record can have besides its message: from :func:`about`, or from ``extra`` of a call."""
 
 _ACCESS = "uvicorn.access"
 _about: ContextVar[Mapping[str, Any]] = ContextVar("epochal_logs_about", default=MappingProxyType({}))
 
 
 def log_format(environment: Mapping[str, str] = os.environ) -> LogFormat:
-    """As ``EPOCHAL_LOG_FORMAT`` says; text where it is not set. Raises ``OptionError``."""
+    """The format of ``EPOCHAL_LOG_FORMAT``; the default is text. Raises ``OptionError``."""
     found = environment.get(FORMAT_VARIABLE) or "text"
     if found not in ("text", "json"):
-        raise OptionError(f"{FORMAT_VARIABLE} is {found!r}; it can be 'text' or 'json'.")
+        raise OptionError(f"{FORMAT_VARIABLE} is {found!r}; it must be 'text' or 'json'.")
     return "json" if found == "json" else "text"
 
 
 def configure(format: LogFormat, level: int, stream: TextIO = sys.stderr, **always: Any) -> None:
-    """The root logger writes in this format, and nowhere else. ``always``: fields of every record as JSON."""
+    """Configure the root logger with this format and stream only. ``always``: fields of every JSON record."""
     formatter = TextFormatter() if format == "text" else JsonFormatter(always)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
@@ -64,7 +64,7 @@ def configure(format: LogFormat, level: int, stream: TextIO = sys.stderr, **alwa
 
 @contextmanager
 def about(**fields: Any) -> Iterator[None]:
-    """Records of this block have these fields, beside those of the blocks around it."""
+    """Add fields to the records of this block, in addition to the fields of enclosing blocks."""
     token = _about.set({**_about.get(), **fields})
     try:
         yield
@@ -73,7 +73,7 @@ def about(**fields: Any) -> Iterator[None]:
 
 
 class TextFormatter(logging.Formatter):
-    """A record of several lines has all but the first indented: what others wrote cannot pass for a record."""
+    """Text records. Further lines of a record are indented, so that foreign text cannot imitate a record."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
@@ -106,12 +106,12 @@ class JsonFormatter(logging.Formatter):
             entry |= _access(record.args)
         if record.exc_info is not None and record.exc_info[0] is not None:
             entry["exception"] = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
-        # What is escaped here was so by ``dumps``, or is written as JSON writes it.
+        # ``dumps`` has escaped control characters already; the rest is escaped in the form of JSON.
         return visible(json.dumps(entry, ensure_ascii=False, default=str, separators=(",", ":")))
 
 
 def _access(args: object) -> dict[str, Any]:
-    """The parts of uvicorn's line on a request."""
+    """The fields of a record of uvicorn about a request."""
     if not isinstance(args, tuple) or len(args) != 5:
         return {}
     client, method, path, _, status = args

@@ -1,10 +1,10 @@
-"""Secrets by reference: a pipeline names where a password is, never the password.
+"""Secrets by reference: a pipeline contains the location of a password, never the password.
 
-A reference is ``env:NAME`` (an environment variable) or ``file:/path`` (a mounted file, its last line break left out).
-It is looked up in the process that connects: the driver, and the executors where a source's tasks read.
+A reference is ``env:NAME`` (an environment variable) or ``file:/path`` (a mounted file, without its last line break).
+It is resolved in the process that connects: the driver, and the executors that run tasks of a source.
 
-What is a secret all the same gets into texts of others: a server's message has a password in it, a caller has put a
-token into a path. :func:`redact` is the one rule for what people see: logs, failures, problems, the audit log.
+Other text can contain secrets too: the message of a server a password, a request path a token. :func:`redact` is
+applied to all text that users see: logs, failures, problems, the audit log.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from epochal.errors import OptionError
 
 HIDDEN = "***"
 VARIABLES = "EPOCHAL_SECRET_"
+"""Prefix of the environment variables that a control plane passes to its drivers."""
 _OF_PROJECT = re.compile(r"EPOCHAL_PROJECT_[A-Z0-9_]+_SECRET_")
-"""How variables of a control plane begin that are secrets of a project's drivers."""
-"""With which names of environment variables begin that a control plane hands on to its drivers."""
+"""Prefix of the environment variables of a control plane with secrets of the drivers of a project."""
 _SHORTEST = 4
-"""What is shorter is found in any text, and is no secret."""
+"""Minimum length of values to redact: shorter values occur in any text."""
 _TOKENS = re.compile(r"ep[td]_[0-9a-f]{32}[._][\w.-]{40,}|whsec_[\w-]{16,}")
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 _revealed: set[str] = set()
-"""What this process has looked up."""
+"""The secrets that this process has resolved."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A reference to a secret. Its text is the reference, so that it may stand in logs, manifests and lineage."""
+    """A reference to a secret. Its text is the reference, so that logs, manifests and lineage can contain it."""
 
     reference: str
 
     def __post_init__(self) -> None:
         kind, separator, name = self.reference.partition(":")
         if kind not in ("env", "file") or not separator or not name:
-            # What was given may be the secret itself: it is not repeated.
-            raise OptionError("A secret is named by where it is, env:NAME or file:/path; what was given is neither.")
+            # The argument can be the secret itself, so the message does not repeat it.
+            raise OptionError("A secret must be a reference of the form env:NAME or file:/path.")
 
     def reveal(self) -> str:
-        """The secret itself. Raises ``OptionError`` naming the reference when there is none."""
+        """Resolve the secret. Raises ``OptionError`` with the reference if it does not exist."""
         found = self._find()
         _revealed.add(found)
         return found
@@ -54,9 +54,9 @@ class Secret:
         if kind == "env":
             if name not in os.environ:
                 raise OptionError(
-                    f"Secret {self.reference}: there is no environment variable {name} in this process. "
-                    "Set it where the driver and the executors start; a control plane hands on to its drivers what is "
-                    "named EPOCHAL_SECRET_..."
+                    f"Secret {self.reference}: the environment variable {name} is not set in this process. "
+                    "Set it for the driver and the executors. A control plane passes variables named "
+                    "EPOCHAL_SECRET_.. to its drivers."
                 )
             return os.environ[name]
         try:
@@ -71,22 +71,22 @@ class Secret:
 
 
 def secret(reference: str) -> Secret:
-    """A secret by reference, for a connector's option. Raises ``OptionError`` for anything but a reference."""
+    """A secret by reference, for an option of a connector. Raises ``OptionError`` for other text."""
     return Secret(reference)
 
 
 def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with every secret looked up. To be called where a client is made, and kept nowhere."""
+    """The options with resolved secrets. Call it where a client is created, and do not store the result."""
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
 
 
 def redacted(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as people may see them."""
+    """The options without secrets, for users."""
     return {name: str(value) if isinstance(value, Secret) else value for name, value in options.items()}
 
 
 def without_secrets(text: str, options: Mapping[str, Any]) -> str:
-    """A message of somebody else's (a server, a driver) with every secret of these options blanked."""
+    """A message of other software (a server, a driver) without the secrets of these options."""
     for value in options.values():
         if isinstance(value, Secret):
             try:
@@ -99,8 +99,8 @@ def without_secrets(text: str, options: Mapping[str, Any]) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` as people may see it: without tokens, passwords in URLs, the values of ``EPOCHAL_SECRET_..`` variables,
-    and whatever this process has looked up. To be called wherever text of others leaves a process."""
+    """``text`` without tokens, passwords in URLs, the values of ``EPOCHAL_SECRET_..`` variables, and the secrets that
+    this process has resolved. Call it wherever text of other software leaves a process."""
     if "_" in text:
         text = _TOKENS.sub(HIDDEN, text)
     if "://" in text:

@@ -1,7 +1,7 @@
-"""Text of others, shown so that it cannot pass for something else.
+"""Escaping of control characters in foreign text.
 
-A path or a message may have characters in it that no one sees but a terminal or an editor obeys: line breaks, with
-which a log gets lines that nobody wrote; escape sequences; marks that turn the direction of the text after them.
+A path or a message can contain invisible characters that terminals and editors interpret: line breaks, which forge
+lines of a log, escape sequences, and marks that change the direction of text.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _IN_A_LINE = re.compile(f"[\t\n{_OBEYED}]")
 
 
 def visible(text: str) -> str:
-    """One line: every character that is obeyed, and not shown, as ``\\uXXXX``."""
+    """Escape a text as one line: control characters become ``\\uXXXX``."""
     return _IN_A_LINE.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:
-    """As :func:`visible`, of a text that may have several lines and tabs."""
+    """Like :func:`visible`, for a text with several lines and tabs."""
     return _IN_LINES.sub(_escape, text)
 
 

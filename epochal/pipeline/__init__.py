@@ -1,1 +1,1 @@
-"""What authors import: `Pipeline`, streams, states, aggregates; the graph; artifacts, parameters; analysis."""
+"""The authoring API: pipelines, streams and their verbs; the graph, and its analysis."""

@@ -1,9 +1,8 @@
-"""Analysis: everything that can be found wrong with a pipeline without running it.
+"""Analysis: all checks of a pipeline that are possible without running it.
 
-:func:`analyse` is the only place with such checks. ``epochal check``, ``epochal run``, the submission of a version and
-the test harness all call it before anything runs, so that each of them refuses what the others refuse. The graph is
-evaluated with Spark over empty inputs, by the walk that the engine takes as well, so that what passes here has the same
-columns there.
+``epochal check``, ``epochal run``, the submission of a version and the test harness call :func:`analyse` before
+anything runs, so that all of them refuse the same pipelines. The graph is evaluated with Spark over empty inputs, by
+the same walk as in the engine, so that columns are the same in both.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ _USUAL: Final = Configuration()
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a valid pipeline is made of. ``columns`` has the output of each node that is used: name -> Spark type.
+    """The result for a valid pipeline. ``columns``: the output of each used node, name -> Spark type.
 
-    ``plans``: of the operators, by node; ``sinks``: the columns of each sink; ``calls_epoch_time``: whether
-    ``epoch_time()`` has to be defined before an epoch's frames are made.
+    ``plans``: the plans of the operators, by node; ``sinks``: the columns of each sink; ``calls_epoch_time``: whether
+    ``epoch_time()`` must be defined before the frames of an epoch are created.
     """
 
     graph: Graph
@@ -87,9 +86,9 @@ def analyse(
 ) -> Analysis:
     """Check a graph. Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: where, what, fix.
 
-    ``connected``: sources are asked for input, and sinks whether their targets take the rows. Without it, sources are
-    only asked for their columns, and sinks whether they can write these types: for a caller that asks them itself, and
-    for tests. ``elsewhere``: the pipeline will run in another process, with a working directory of its own.
+    ``connected``: plan input of the sources, and check the targets of the sinks. Without it, only the columns of the
+    sources and the types of the sinks are checked: for callers that connect themselves, and for tests. ``elsewhere``:
+    the pipeline will run in another process, with a different working directory.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -105,7 +104,7 @@ def analyse(
             schema = connector.schema(spark)
             if connected:
                 connector.restore(None, ())
-                connector.plan(SliceLimits(max_records=1))  # takes nothing; raises where the place does not answer
+                connector.plan(SliceLimits(max_records=1))  # reads nothing; raises if the source is unreachable
             return as_stream(spark.createDataFrame([], schema))
 
     def table(node: StaticNode) -> DataFrame:
@@ -148,7 +147,7 @@ def analyse(
 
 
 def check_graph(graph: Graph) -> None:
-    """The part of :func:`analyse` that needs no Spark, for callers that have not started it yet."""
+    """The checks of :func:`analyse` that need no Spark session."""
     _check_targets(graph)
     check_kinds(graph)
 
@@ -160,7 +159,7 @@ def _has_internal_rows(node: Node) -> bool:
 
 
 def _check_inputs(graph: Graph, frames: dict[NodeId, DataFrame]) -> None:
-    """Of all that operators read, directly or not, and of what they compute themselves."""
+    """Check the determinism of all verbs before operators, and of the expressions of operators."""
     above = graph.ancestors(id for node in graph.operators for id in node.inputs)
     for node in graph.nodes:
         if isinstance(node, TransformNode) and node.id in above:
@@ -181,7 +180,7 @@ def check_paths(graph: Graph) -> None:
 
 
 def relative_paths(graph: Graph) -> Iterator[str]:
-    """A sentence for each path of files that a process with another working directory would not find."""
+    """A message for each relative path, which a process with another working directory would not find."""
     for node in graph.nodes:
         if not isinstance(node, SourceNode | StaticNode | SinkNode) or node.description["kind"] != "files":
             continue
@@ -189,24 +188,24 @@ def relative_paths(graph: Graph) -> Iterator[str]:
         if not is_absolute(path):
             where = place(graph, node.id)
             yield (
-                f"{where[0].upper()}{where[1:]}: the path {path!r} is relative, and a driver runs in a folder of its "
-                "own. Give an absolute path, or a URL."
+                f"{where[0].upper()}{where[1:]}: the path {path!r} is relative, but a driver runs in a different "
+                "directory. Use an absolute path, or a URL."
             )
 
 
 def check_cached_state(tables: Iterable[StateTable], backend: str) -> None:
-    """Raises ``PipelineError`` where a state table is not durable and the state backend keeps only durable ones."""
+    """Raises ``PipelineError`` for a non-durable state table if the state backend only supports durable state."""
     backend_class: type[StateBackend] = find(STATE_BACKENDS, backend)
     for table in tables:
         if not table.durable and not backend_class.has_cached_state:
             raise PipelineError(
-                f"State {table.id!r} has durable=False, which the state backend {backend!r} cannot do. Leave it "
-                "out, or choose another state_backend."
+                f"State {table.id!r} has durable=False, which the state backend {backend!r} does not support. "
+                "Remove it, or choose another state_backend."
             )
 
 
 def _check_targets(graph: Graph) -> None:
-    """Two sinks into one place would see each other's output as foreign."""
+    """Check that no two sinks write to the same target: each would treat the output of the other as foreign."""
     owners: dict[str, str] = {}
     for node in graph.sinks:
         target = node.backend().target
@@ -214,8 +213,8 @@ def _check_targets(graph: Graph) -> None:
             continue
         if target in owners:
             raise PipelineError(
-                f"Sinks {owners[target]!r} and {node.name!r} write to the same target, {target}. Name two targets, "
-                "or unite the streams and write them once."
+                f"Sinks {owners[target]!r} and {node.name!r} write to the same target, {target}. Use two targets, "
+                "or combine the streams with union() and write them once."
             )
         owners[target] = node.name
 

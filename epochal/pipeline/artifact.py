@@ -1,13 +1,13 @@
-"""Artifacts: a pipeline's code as it is submitted, a Python file or a zip archive.
+"""Artifacts: the submitted code of a pipeline, a Python file or a zip archive, and its parameters.
 
-The entry is the file itself, or ``pipeline.py`` at the top of the archive. It defines ``build(parameters) -> Pipeline``
-(see :mod:`epochal.pipeline.artifact`), or an object ``pipeline``; with both, ``build`` counts; with neither, a class
-with ``@program`` is an application whose entries are served. Other modules of an
-archive are imported relatively: ``from .lookups import airlines``.
+The main module is the file, or ``pipeline.py`` at the top of the archive. It defines ``build(parameters) -> Pipeline``,
+whose parameter is a pydantic model, or an object ``pipeline``. If both exist, ``build`` is used. Without both, a class
+with ``@program`` is an application whose entries are served. Other modules of an archive are imported relatively:
+``from .lookups import airlines``.
 
-The code is loaded under a package name of its own, made from the sha256 of the artifact's bytes, so that two versions
-never meet; and it is pickled by value (:meth:`Artifact.ship`), so that executors need no copy of the files. Loading
-*is* running the author's code: only do so in a process that may run it.
+The code is loaded as a package whose name is derived from the sha256 of the artifact, so that versions are separate. It
+is pickled by value (:meth:`Artifact.ship`), so that executors need no copy of the files. Loading *runs* the author's
+code: do it only in a process that is allowed to run it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ ENTRY = "pipeline.py"
 
 @dataclass(frozen=True)
 class Artifact:
-    """Loaded code. ``sha256`` is of the artifact's bytes: the code version."""
+    """Loaded code. ``sha256``: the hash of the artifact, which identifies the code version."""
 
     path: Path
     sha256: str
     module: ModuleType
     folder: Path
-    """Where the code is: frames of a traceback below it are the author's."""
+    """The location of the code. Traceback frames below it are the author's."""
     parameters: type[BaseModel] | None
-    """The model of the parameters, ``None`` when the pipeline takes none."""
+    """The model of the parameters; ``None`` if the pipeline takes none."""
 
     @property
     def package(self) -> str:
@@ -68,14 +68,14 @@ class Artifact:
             return self._checked(self.module.pipeline, "`pipeline`")
         with _author_code(self.folder, self.path.name, self.package):
             result = build() if parsed is None else build(parsed)
-        return self._checked(result, "what build() returns")
+        return self._checked(result, "the result of build()")
 
     def graph(self, parameters: Parameters | None = None) -> Graph:
-        """The graph of the pipeline. Raises as :meth:`pipeline`."""
+        """The graph of the pipeline. Raises the errors of :meth:`pipeline`."""
         return self.pipeline(parameters).graph()
 
     def ship(self) -> None:
-        """From now on Spark sends this code itself to executors. Imports pyspark."""
+        """Make Spark send this code to executors. Imports pyspark."""
         from pyspark import cloudpickle
 
         cloudpickle.register_pickle_by_value(sys.modules[self.package])  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ class Artifact:
 
 
 def load_graph(path: Path | str, parameters: Parameters | None = None) -> Graph:
-    """The graph of the artifact at ``path``, its code ready for executors. Raises as :func:`load` and ``graph()``."""
+    """Load an artifact, ship its code and return its graph. Raises the errors of :func:`load` and ``graph()``."""
     artifact = load(path)
     artifact.ship()
     return artifact.graph(parameters)
@@ -95,7 +95,7 @@ def load_graph(path: Path | str, parameters: Parameters | None = None) -> Graph:
 
 @dataclass(frozen=True)
 class Code:
-    """Code that was run, and where it is; ``sha256`` is of the file's bytes."""
+    """A loaded module and its location. ``sha256``: the hash of the file."""
 
     path: Path
     sha256: str
@@ -104,19 +104,19 @@ class Code:
 
 
 def load(path: Path | str) -> Artifact:
-    """Load an artifact's code. Raises ``ArtifactError`` naming file, line and the author's own exception."""
+    """Load an artifact. Raises ``ArtifactError`` with file, line and the author's exception."""
     code = load_code(path)
     parameters = _find_entry_point(code.module, code.path.name)
     return Artifact(code.path, code.sha256, code.module, code.folder, parameters)
 
 
 def load_code(path: Path | str) -> Code:
-    """Load a file or an archive, whatever it defines. Raises as :func:`load`."""
+    """Load a file or an archive without a check of its contents. Raises the errors of :func:`load`."""
     path = Path(path)
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
-        raise ArtifactError(f"There is no file {path}. Give the path of a .py file or a .zip archive.") from None
+        raise ArtifactError(f"{path} does not exist. Use the path of a .py file or a .zip archive.") from None
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror or error}.") from error
     if path.suffix == ".py":
@@ -138,8 +138,8 @@ def _find_entry_point(module: ModuleType, name: str) -> type[BaseModel] | None:
             return None
         if programs:
             raise ArtifactError(
-                f"{name} has {len(programs)} programs, {listed(each.__name__ for each in programs)}, and no pipeline: "
-                "add `def build() -> Pipeline:` that says how they are called."
+                f"{name} has {len(programs)} programs, {listed(each.__name__ for each in programs)}, and no pipeline. "
+                "Add `def build() -> Pipeline:` that defines how they are called."
             )
         raise ArtifactError(
             f"{name} defines no pipeline. Add `pipeline = Pipeline(..)`, "
@@ -154,7 +154,7 @@ def _find_entry_point(module: ModuleType, name: str) -> type[BaseModel] | None:
 
 
 def _load_module(package: str, entry: Path, search: Path | None, name: str) -> ModuleType:
-    """Run the entry as ``{package}.pipeline``; ``search`` is where its relative imports are looked for."""
+    """Run the main module as ``{package}.pipeline``. ``search``: the directory of its relative imports."""
     _forget(package)
     parent = ModuleType(package)
     parent.__path__ = [] if search is None else [str(search)]
@@ -189,13 +189,13 @@ def _entry_of(folder: Path, name: str) -> Path:
     if (folder / ENTRY).is_file():
         return folder / ENTRY
     deeper = sorted(path.relative_to(folder) for path in folder.rglob(ENTRY))
-    hint = f" There is {deeper[0]}: archive the contents of {deeper[0].parent}/, not the folder." if deeper else ""
+    hint = f" It has {deeper[0]}: archive the contents of {deeper[0].parent}/, not the folder." if deeper else ""
     raise ArtifactError(f"{name} has no {ENTRY} at its top.{hint}")
 
 
 @contextmanager
 def _author_code(folder: Path, name: str, package: str) -> Iterator[None]:
-    """Around the author's code: what it raises becomes a sentence or two that say where, in the author's own lines."""
+    """Runs the author's code: translates its exceptions to ``ArtifactError`` with the line in the author's code."""
     try:
         yield
     except SyntaxError as error:
@@ -209,11 +209,11 @@ def _author_code(folder: Path, name: str, package: str) -> Iterator[None]:
         raise ArtifactError(what + _hint(error, package, folder)) from error
     except SystemExit as error:
         where = _last_line(error, folder) or name
-        raise ArtifactError(f"{where}: the code ends the process. Remove the call.") from error
+        raise ArtifactError(f"{where}: the code exits the process. Remove the call.") from error
 
 
 def _last_line(error: BaseException, folder: Path) -> str:
-    """``pipeline.py, line 7, in build``: the innermost frame of the author's."""
+    """The innermost frame in the author's code: ``pipeline.py, line 7, in build``."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path == folder or folder in path.parents:
@@ -226,46 +226,44 @@ def _hint(error: Exception, package: str, folder: Path) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if frames and "/pyspark/" in frames[-1].filename and isinstance(error, (AssertionError, RuntimeError)):
         return (
-            " pyspark.sql.functions needs a running Spark session, and a pipeline is built without one: write "
+            " pyspark.sql.functions requires a running Spark session, but a pipeline is built without one. Use "
             "`from epochal import functions as F`, which has the same functions."
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         missing = error.name.removeprefix(f"{package}.")
         if (folder / f"{missing}.py").is_file() or (folder / missing).is_dir():
-            return f". It is in the archive: import it relatively, `from .{missing} import ..`"
+            return f". The archive contains it: import it relatively, `from .{missing} import ..`"
         if missing != error.name:
-            return f". Relative imports find modules of a .zip archive: submit {missing}.py and the pipeline as one."
+            return f". Relative imports require a .zip archive: submit {missing}.py and the pipeline in one archive."
     return ""
 
 
 def parameters_model(build: Callable[..., Any]) -> type[BaseModel] | None:
-    """The model that ``build`` takes; ``None`` when it takes nothing. Raises ``ArtifactError`` with the fix."""
+    """The model of the parameter of ``build``; ``None`` without a parameter. Raises ``ArtifactError`` with the fix."""
     declared = list(inspect.signature(build).parameters.values())
     if not declared:
         return None
     fix = "Write `def build(parameters: Parameters) -> Pipeline:`, with a pydantic model `class Parameters(BaseModel)`."
     if len(declared) > 1:
-        raise ArtifactError(f"build() takes {len(declared)} arguments; it can take one, its parameters. {fix}")
+        raise ArtifactError(f"build() takes {len(declared)} arguments; it can take at most one, its parameters. {fix}")
     try:
         annotation = typing.get_type_hints(build).get(declared[0].name)
     except (NameError, TypeError) as error:
-        raise ArtifactError(f"The annotations of build() cannot be read: {error}. {fix}") from error
+        raise ArtifactError(f"The annotations of build() cannot be evaluated: {error}. {fix}") from error
     if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        raise ArtifactError(f"build() does not say what its parameters are. {fix}")
+        raise ArtifactError(f"build() does not declare the type of its parameters. {fix}")
     return annotation
 
 
 def parse_parameters(model: type[BaseModel] | None, values: Mapping[str, Any]) -> BaseModel | None:
-    """Check ``values`` against the model. Raises ``ParameterError`` naming every wrong field, without its value."""
+    """Validate ``values`` by the model. Raises ``ParameterError`` that names all invalid fields, without values."""
     if model is None:
         if values:
-            raise ParameterError(
-                f"The pipeline takes no parameters, but got {listed(map(repr, values))}. Leave it out."
-            )
+            raise ParameterError(f"The pipeline takes no parameters, but got {listed(map(repr, values))}. Remove them.")
         return None
     names = _names(model)
     wrong = [
-        f"{name}: there is no such parameter.{closest(name, names) or f' There are {listed(names)}.'}"
+        f"{name}: unknown parameter.{closest(name, names) or f' Parameters: {listed(names)}.'}"
         for name in values
         if name not in names and model.model_config.get("extra") != "allow"
     ]
@@ -279,7 +277,7 @@ def parse_parameters(model: type[BaseModel] | None, values: Mapping[str, Any]) -
             if problem["type"] != "extra_forbidden"
         ]
     if wrong:
-        raise ParameterError("The parameters do not fit. " + " ".join(wrong))
+        raise ParameterError("Invalid parameters. " + " ".join(wrong))
     return parsed
 
 

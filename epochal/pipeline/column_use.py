@@ -1,6 +1,6 @@
-"""Which columns each stateless verb needs of its streams, by those that are needed of what it gives. Without Spark.
+"""Column pruning: the columns that verbs need, and the columns of sources that are never read. No Spark is needed.
 
-What is not understood needs all: a column too many costs time, one too few would fail every epoch.
+Unknown expressions need all columns: a superfluous column costs time, a missing one would fail every epoch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def filtered(condition: Expression) -> ColumnsOf:
 
 
 def selected(columns: Sequence[Expression]) -> ColumnsOf:
-    """Of columns that are handed on as they are, those that are needed."""
+    """The needs of a selection: columns that it passes on are needed only if they are read."""
 
     def of(needed: Columns) -> Columns:
         if any(map(is_star, columns)):
@@ -73,7 +73,7 @@ def joined(columns: Sequence[str]) -> ColumnsOf:
 
 
 def unchanged(needed: Columns) -> Columns:
-    """Of what gives the columns that it reads."""
+    """The needs of a verb that passes its columns on."""
     return needed
 
 
@@ -83,7 +83,7 @@ def _is_needed(column: Expression, needed: frozenset[str]) -> bool:
 
 
 def unread(graph: Graph, columns: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    """By source, of its ``columns`` those that nothing reads. One of them is left at least, so that rows are rows."""
+    """By source, the ``columns`` that are never read. At least one column of each source remains."""
     needed = _needed(graph)
     found = {}
     for node in graph.sources:
@@ -95,7 +95,7 @@ def unread(graph: Graph, columns: Mapping[str, Iterable[str]]) -> dict[str, froz
 
 
 def _needed(graph: Graph) -> dict[NodeId, Columns]:
-    """Of each node's rows the columns that its readers need."""
+    """By node, the columns that its readers need."""
     needed: dict[NodeId, Columns] = {node.id: NO_COLUMNS for node in graph.nodes}
     for node in reversed(graph.nodes):
         if node.id in graph.needed:
@@ -105,7 +105,7 @@ def _needed(graph: Graph) -> dict[NodeId, Columns]:
 
 
 def _reads(graph: Graph, node: Node, needed: Columns) -> Iterator[tuple[NodeId, Columns]]:
-    """What a node reads of which, when ``needed`` are the columns that are needed of its own rows."""
+    """The columns that a node reads, by input. ``needed``: the columns that are needed of its output."""
     match node:
         case SourceNode() | StaticNode() | FeedbackNode():
             pass
@@ -120,7 +120,7 @@ def _reads(graph: Graph, node: Node, needed: Columns) -> Iterator[tuple[NodeId, 
                 time = () if input.event_time is None else (input.event_time,)
                 yield id, together(node.operator.computes_of(number), folded([*input.keys, *input.order_by, *time]))
         case SideNode():
-            if node.by_engine:  # rows of what that node reads, as they are
+            if node.by_engine:  # unchanged rows of the inputs of that node
                 for id in inputs(graph.node(node.input)):
                     yield id, None
         case SinkNode() | CloseNode():

@@ -1,4 +1,4 @@
-"""A graph as plain data for people and for the catalog, without secrets. No Spark is needed."""
+"""Descriptions of graphs as plain data, without secrets, for users and the catalog. They need no Spark."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Value(BaseModel):
 
 
 class NodeDescription(_Value):
-    """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink``, an operator's kind, such as
-    ``aggregate``, or, of the two ends of a loop, which have one name, ``feedback`` and ``close``. ``columns`` (name ->
-    Spark type) are known after an analysis only, and not of rows that are a program's own. ``stream``: the kind of
-    stream that it gives; ``null`` for tables and sinks, and in versions from before there were kinds."""
+    """``type``: ``source``, ``static``, ``transform``, ``watermark``, ``side``, ``sink``, the kind of an operator, such
+    as ``aggregate``, or ``feedback`` and ``close`` for the two ends of a loop, which have one name. ``columns`` (name
+    -> Spark type): only after analysis, and not for internal rows of programs. ``stream``: the kind of the output
+    stream; ``null`` for tables and sinks."""
 
     id: int
     name: str
@@ -48,10 +48,10 @@ class NodeDescription(_Value):
 
 
 class GraphDescription(_Value):
-    """``sinks``: name -> target, as ``SinkBackend.target``. ``tables`` is ``None`` before an analysis.
+    """``sinks``: name -> target, as ``SinkBackend.target``. ``tables``: ``None`` before analysis.
 
-    ``warnings``: what is valid and probably not meant, or costs more than it looks, with what to do. ``notes``: which
-    operators' states grow with the keys that come.
+    ``warnings``: valid declarations that are probably mistakes or unexpectedly expensive, with the fix. ``notes``: the
+    operators whose state grows with the number of keys.
     """
 
     name: str
@@ -68,7 +68,7 @@ class GraphDescription(_Value):
 
 
 def describe(graph: Graph) -> GraphDescription:
-    """What can be said of a graph without Spark: names, kinds, edges, and where the sinks write."""
+    """Describe a graph without Spark: names, kinds, edges, and the targets of sinks."""
     kinds = kinds_of(graph)
     return GraphDescription(
         name=graph.name,
@@ -143,14 +143,14 @@ def _details(node: Node) -> dict[str, Any]:
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:
-    """Of each operator whose state grows with the keys that come, one text: what grows, and what would bound it."""
+    """One text for each operator whose state grows with the number of keys: what grows, and how to bound it."""
     grows = ((node, node.operator.grows) for node in graph.operators)
     return tuple(f"Operator {node.name!r} {text}" for node, text in grows if text is not None)
 
 
 def warnings_of(graph: Graph) -> tuple[str, ...]:
-    """One text for each: where, what, and what to do."""
-    # A control plane reads descriptions, and has no graphs: it loads no operators for them.
+    """Warnings with place, problem and fix."""
+    # A control plane reads descriptions but has no graphs, and must not load operators.
     from epochal.pipeline.loops import unread_dead_letters
 
     of_operators = (text for node in graph.operators for text in (*node.operator.warnings(), *_unread(graph, node)))
@@ -159,8 +159,8 @@ def warnings_of(graph: Graph) -> tuple[str, ...]:
 
 def _left_out(loop: str) -> str:
     return (
-        f"Loop {loop!r}: nobody reads its dead letters, so that what has gone round more often than max_hops is left "
-        "out. Write dead_letters() somewhere, or leave max_hops out."
+        f"Loop {loop!r}: its dead letters are not used, so that records that exceed max_hops are dropped. Write "
+        "dead_letters() to a sink, or leave max_hops out."
     )
 
 
@@ -169,6 +169,6 @@ def _unread(graph: Graph, node: OperatorNode) -> Iterator[str]:
     for side in node.operator.sides:
         if side not in read:
             yield (
-                f"Operator {node.name!r}: nobody reads its side output {side!r}, whose rows are left out. Read it, "
+                f"Operator {node.name!r}: its side output {side!r} is not used, so that its rows are dropped. Use "
                 f"side({side!r}), or remove it from the class."
             )

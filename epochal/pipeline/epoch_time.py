@@ -1,7 +1,7 @@
-"""``epoch_time()`` in whatever is written in SQL: the time of the epoch that is computed.
+"""``epoch_time()`` in SQL text: the time of the current epoch.
 
-It is a temporary function of the session whose body is a literal. Spark puts the body in place of each call as soon as
-a frame is made, and every epoch makes its own; columns that are kept between epochs only hold the call.
+It is a temporary function of the session whose body is a literal. Spark inlines the body when a frame is created, and
+each epoch creates new frames. Columns that are cached between epochs only contain the call.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FUNCTION: Final = "epoch_time"
 
 
 def define_epoch_time(spark: SparkSession, time: int) -> None:
-    """From now on ``epoch_time()`` is ``time``, in microseconds from the Unix epoch, in frames that are made."""
+    """Define ``epoch_time()`` for new frames as ``time``, in microseconds from the Unix epoch."""
     spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {FUNCTION}() RETURNS TIMESTAMP RETURN timestamp_micros({time}L)")
 
 
 @contextmanager
 def temporary_epoch_time(spark: SparkSession) -> Iterator[None]:
-    """The function is not defined at the beginning, and what the body defines is removed: the session may be a user's.
+    """Remove the function before and after the block, because the session can be a user's session.
 
-    A query that the user writes in the session would otherwise read the time of an analysis.
+    Otherwise a query of the user in this session would read the time of an analysis.
     """
-    _remove(spark)  # of another pipeline that runs in the session
+    _remove(spark)  # defined by another pipeline in this session
     try:
         yield
     finally:
@@ -37,9 +37,10 @@ def temporary_epoch_time(spark: SparkSession) -> Iterator[None]:
 
 
 def calls_epoch_time(spark: SparkSession, evaluate: Callable[[], object]) -> bool:
-    """Whether ``evaluate``, which makes frames, calls the function, where it was not defined before.
+    """Return whether ``evaluate``, which creates frames, calls the function. The function must not be defined before.
 
-    Only Spark sees what an author's functions over DataFrames call. Raises what ``evaluate`` raises with it defined.
+    Only Spark sees the calls of authors' functions over DataFrames. Raises the errors of ``evaluate`` with the function
+    defined.
     """
     try:
         with without_query_log():

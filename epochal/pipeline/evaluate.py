@@ -1,7 +1,7 @@
-"""The one walk over a graph with Spark at hand. Analysis and the engine's planner both take it.
+"""Evaluation of a graph with Spark, for analysis and for the planner of the engine.
 
-What a source, a table or an operator gives is the caller's: empty frames for analysis, the slice and the stateful job
-for the engine. Transforms and what they mean are the same for both.
+The caller supplies the frames of sources, tables and operators: empty frames for analysis, the slice and the stateful
+job for the engine. Transforms are the same for both.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ def evaluate(
     statements: Statements | None = None,
     needed: Collection[NodeId] | None = None,
 ) -> dict[NodeId, DataFrame]:
-    """The DataFrame of every node that an operator, a sink or a loop needs; a sink's, and a tail's, is its input.
+    """The DataFrame of each node that an operator, a sink or a loop needs; for sinks and tails of loops, the input.
 
-    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input; ``side`` is asked after that
-    for the sides of a node, ``loop`` for the head of a loop. ``frames`` is filled on the way, and returned.
-    ``carrying``: the nodes whose frames have the column ``source.PARTITION``, for those among them that carry it on to
-    a declaration (``pipeline.partitions``). ``statements``: chains of verbs are made by those that are known, so that
-    only the last of their verbs has a frame. ``needed``: these nodes and no others.
-    Raises ``PipelineError`` naming the transform that cannot be made.
+    ``operator`` gets the node and its inputs, ``event_time`` a declaration and its input. ``side`` returns a side
+    output of a previous node, ``loop`` the head of a loop. ``frames`` is filled and returned. ``carrying``: the nodes
+    whose frames have the column ``source.PARTITION`` (see ``pipeline.event_time``). ``statements``: known chains of
+    verbs are evaluated as one statement, so that only the last verb of a chain has a frame. ``needed``: evaluate only
+    these nodes. Raises ``PipelineError`` that names the transform that fails.
     """
     frames = {} if frames is None else frames
 
@@ -91,7 +90,7 @@ def evaluate(
                 frame = None if statements is None or chain is None else statements.frame(chain, input_of(chain))
                 if frame is not None:
                     frames[node.id] = frame
-                else:  # of a chain the verb that is wrong says so
+                else:  # if a chain fails, its verbs report the error
                     frames.update((verb.id, by_verb(verb)) for verb in (chain.nodes if chain else (node,)))
             case EventTimeNode():
                 frames[node.id] = event_time(node, frames[node.input])
@@ -111,7 +110,7 @@ def evaluate(
 def empty_side(
     graph: Graph, node: SideNode, frames: Mapping[NodeId, DataFrame], plans: Mapping[NodeId, OperatorPlan]
 ) -> DataFrame:
-    """A side's columns, without rows. ``frames``: of the nodes before it; ``plans``: of the operators before it."""
+    """The columns of a side, without rows. ``frames``: the previous nodes; ``plans``: the previous operators."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if node.by_engine:
@@ -123,9 +122,9 @@ def empty_side(
 
 
 def kept_out(node: Node, frames: Sequence[DataFrame], side: str) -> DataFrame:
-    """The stream ``side`` of what the engine keeps from a node, from the rows that it keeps from each of its inputs.
+    """The stream ``side`` of rows that the engine removes from the inputs of a node. ``frames``: these rows, by input.
 
-    Raises ``PipelineError`` where late rows of several inputs cannot be one stream.
+    Raises ``PipelineError`` if late rows of several inputs cannot be one stream.
     """
     if not isinstance(node, OperatorNode):
         return frames[0]
@@ -142,8 +141,9 @@ def _check_one_stream(operator: str, late: Sequence[DataFrame]) -> None:
         for name, type in frame.dtypes:
             if types.setdefault(name.casefold(), type) != type:
                 raise PipelineError(
-                    f"Operator {operator!r}: the late rows of both streams cannot be one stream, as column {name!r} is "
-                    f"{types[name.casefold()]} in one and {type} in the other. Take left_late and right_late."
+                    f"Operator {operator!r}: the late rows of both streams cannot be one stream, because column "
+                    f"{name!r} "
+                    f"is {types[name.casefold()]} in one and {type} in the other. Use left_late and right_late."
                 )
 
 
@@ -155,5 +155,5 @@ def _transformed(
     with at(place(graph, node.id)), with_spark():
         frame = function(*frames)
         if not isinstance(frame, DataFrame):
-            raise PipelineError(f"the function gave {type(frame).__name__}, not a DataFrame. Return the DataFrame.")
+            raise PipelineError(f"the function returned {type(frame).__name__}, not a DataFrame. Return a DataFrame.")
         return frame

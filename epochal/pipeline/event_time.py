@@ -1,6 +1,7 @@
-"""Which streams of a graph have an event time, and where their watermarks come from. No Spark is needed.
+"""Event time in a graph: the streams that have it, the origin of their watermarks, partitions, and checks.
 
-The column travels by name. Whether a transform has kept it is for analysis to say, which knows the transform's columns.
+The event time column is identified by its name. Analysis, which has the columns of transforms, checks that it is
+unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from epochal.state.watermarks import Declaration, TimedOperator, TimeGraph
 
 @dataclass(frozen=True)
 class Timed:
-    """A stream with event time: the name of its column, and the places whose watermarks are its own."""
+    """A stream with event time: the name of its column, and the places that define its watermark."""
 
     column: str
     places: tuple[str, ...]
@@ -61,7 +62,7 @@ def timed_streams(nodes: Sequence[Node]) -> dict[NodeId, Timed]:
 
 
 def places_of(node: OperatorNode, timed: dict[NodeId, Timed]) -> tuple[str, ...]:
-    """The places that an operator's watermarks come from, of all inputs whose event time it goes by; none if none."""
+    """The places that define the watermark of an operator, for all inputs whose event time it uses."""
     inputs = zip(node.operator.inputs, node.inputs, strict=True)
     places = [place for input, id in inputs if input.event_time and id in timed for place in timed[id].places]
     return tuple(dict.fromkeys(places))
@@ -80,7 +81,7 @@ def time_graph(graph: Graph) -> TimeGraph:
 
 
 def _united(streams: Iterable[Timed | None]) -> Timed | None:
-    """All of one column, or none."""
+    """The event time of united streams, if all have the same column."""
     found = list(streams)
     columns = {one.column.casefold() for one in found if one is not None}
     if None in found or len(columns) != 1:
@@ -91,8 +92,15 @@ def _united(streams: Iterable[Timed | None]) -> Timed | None:
 
 @dataclass(frozen=True)
 class Partitions:
-    """``sources``: by declaration all sources that its rows come from. ``partitioned``: the one whose partitions they
-    are known to be of. ``carrying``: the nodes whose rows say so, for readers that want to know."""
+    """The partitions of declarations of event time.
+
+    Partitions are only known for a declaration over one source with row-wise verbs between: after a union, an author's
+    function or an operator the partition of a row is unknown, and a verb that computes over all columns must not get an
+    additional one. Otherwise the declaration has one watermark for the whole stream, which is correct too, but rows of
+    a partition that lags behind are late.
+
+    ``sources``: by declaration, all sources of its rows. ``partitioned``: by declaration, the source of its partitions.
+    ``carrying``: the nodes whose rows contain the partition."""
 
     sources: Mapping[str, frozenset[str]]
     partitioned: Mapping[str, str]
@@ -103,7 +111,7 @@ NO_PARTITIONS: Final = Partitions({}, {}, frozenset())
 
 
 def partitions_in(graph: Graph, sources: Mapping[str, Source]) -> Partitions:
-    """Where partitions are known; ``sources`` by name."""
+    """The known partitions. ``sources``: by name."""
     partitioned: dict[str, str] = {}
     carrying: set[NodeId] = set()
     for declaration in graph.declarations:
@@ -120,7 +128,7 @@ def partitions_in(graph: Graph, sources: Mapping[str, Source]) -> Partitions:
 
 
 def _path(graph: Graph, id: NodeId) -> list[NodeId]:
-    """Up from a node as far as row-wise verbs go, and the node that they begin with."""
+    """The path from a node up through row-wise verbs, to the node that they begin with."""
     path = [id]
     node = graph.node(id)
     while isinstance(node, TransformNode) and _carries(node):
@@ -130,7 +138,7 @@ def _path(graph: Graph, id: NodeId) -> list[NodeId]:
 
 
 def _carries(node: TransformNode) -> bool:
-    """What a verb computes of all columns (``struct(*)``) would hold the partition, too."""
+    """Return whether a verb can carry the partition. A verb over all columns (``struct(*)``) would include it."""
     return node.carrying is not None and not any(map(computes_of_all, node.expressions))
 
 
@@ -139,9 +147,9 @@ if TYPE_CHECKING:
 
 
 def check_event_time(node: EventTimeNode, frame: DataFrame) -> None:
-    """Raises ``PipelineError`` for a column that is not there or is no timestamp.
+    """Raises ``PipelineError`` for a column that is missing or is not a timestamp.
 
-    A ``timestamp_ntz`` names no instant: which one is meant depends on a zone that nobody has said.
+    A ``timestamp_ntz`` is not an instant, because its time zone is unknown.
     """
     name = node.event_time.column
     types = {field.name.casefold(): field.dataType.simpleString() for field in frame.schema}
@@ -150,31 +158,31 @@ def check_event_time(node: EventTimeNode, frame: DataFrame) -> None:
         raise PipelineError(f"there is no column {name!r}.{closest(name, frame.columns)}")
     if type == "timestamp_ntz":
         raise PipelineError(
-            f"column {name!r} is a timestamp without time zone, which names no instant. Say in which zone it is: "
+            f"column {name!r} is a timestamp without time zone, which is not an instant. Convert it from its zone: "
             f"with_columns({name}=\"to_utc_timestamp(CAST({name} AS timestamp), 'Europe/Berlin')\")."
         )
     if type != "timestamp":
         raise PipelineError(
-            f"column {name!r} is a {type}, not a timestamp. Convert it before: "
+            f"column {name!r} is a {type}, not a timestamp. Convert it first: "
             f'with_columns({name}="to_timestamp({name})") for text, "timestamp_millis({name})" for milliseconds.'
         )
 
 
 def check_inputs_of(graph: Graph, node: OperatorNode, frames: Mapping[NodeId, DataFrame]) -> None:
-    """Raises ``PipelineError`` where an operator goes by an event time that a transform before it has left out or
-    computed anew. ``frames``: of the nodes before it."""
+    """Raises ``PipelineError`` if a transform removed or recomputed the event time that an operator uses. ``frames``:
+    of the previous nodes."""
     for input, id in zip(node.operator.inputs, node.inputs, strict=True):
         lost = None if input.event_time is None else _lost(graph, frames, id, input.event_time)
         if lost is not None:
             raise PipelineError(
-                f"Operator {node.name!r} goes by event time {input.event_time!r}, which {place(graph, lost)} leaves "
-                "out or computes anew: how far its rows are out of order is not known any more. Call "
-                "with_watermark(..) once more behind it, or keep the column as it is."
+                f"Operator {node.name!r} uses event time {input.event_time!r}, which {place(graph, lost)} removes "
+                "or recomputes, so that the watermark is no longer valid. Call with_watermark(..) again after it, or "
+                "keep the column unchanged."
             )
 
 
 def check_declared_once(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> None:
-    """Raises ``PipelineError`` where an event time that is still there is declared once more."""
+    """Raises ``PipelineError`` if a valid event time is declared again."""
     for declaration in graph.declarations:
         column = declaration.event_time.column
         origin = graph.node(declaration.input)
@@ -186,13 +194,13 @@ def check_declared_once(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> Non
             and _lost(graph, frames, declaration.input, column) is None
         ):
             raise PipelineError(
-                f"with_watermark({column!r}) is called twice for one stream, and the column was not changed between: "
-                "declare it once, remove one."
+                f"with_watermark({column!r}) is called twice for one stream without a change of the column between. "
+                "Remove one of the calls."
             )
 
 
 def _lost(graph: Graph, frames: Mapping[NodeId, DataFrame], id: NodeId, column: str) -> NodeId | None:
-    """The first transform, up from a node to where event time begins, behind which the column is not what it was."""
+    """The first transform between the declaration of event time and a node that removed or changed the column."""
     node = graph.node(id)
     if not isinstance(node, TransformNode):
         return None
@@ -206,7 +214,7 @@ def _lost(graph: Graph, frames: Mapping[NodeId, DataFrame], id: NodeId, column: 
 
 
 def _keeps(before: DataFrame, after: DataFrame, column: str) -> bool:
-    """Whether the column is the very same: Spark finds it by the identity that it gave it, not by its name."""
+    """Return whether the column is unchanged. Spark resolves it by its id, not by its name."""
     from pyspark.errors import AnalysisException
 
     if column.casefold() not in {name.casefold() for name in before.columns}:

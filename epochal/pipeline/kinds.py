@@ -1,4 +1,10 @@
-"""The kind of every stream of a graph, and who reads what it does not take. No Spark is needed."""
+"""Kinds of streams: the kind of the output of each verb and node, and checks of their readers. No Spark is needed.
+
+A verb of an append stream returns an append stream, and a stream that is not an upsert before a verb is not one after
+it. The rules for upserts check that every key still has at most one row in an epoch, that this row is its complete new
+value, and the names of the key columns. The rules for changes check that a retracted row is computed like the original
+row: the verb must depend on the row only, and not on :data:`CHANGE`. Where this is unknown, the kind is ``updates``.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +44,21 @@ from epochal.pipeline.graph import (
 )
 
 _MEANINGS = {
-    Kind.APPEND: "rows that stay",
-    Kind.UPSERT: "new values of keys, which take the place of earlier ones",
+    Kind.APPEND: "rows that are final",
+    Kind.UPSERT: "new values of keys, which replace earlier values",
     Kind.UPDATES: "rows that changed",
-    Kind.CHANGES: "rows as they were and as they are",
+    Kind.CHANGES: "rows before and after each change",
 }
 
 _RECORDS = only_append(
-    "Give the rows that are to go round again as rows: with process() or process_batch() behind it, whose rows stay."
+    "Write append rows to the loop: use process() or process_batch() after it, whose rows are final."
 )
 
 Kinds = Mapping[NodeId, StreamKind]
 
 
 def kinds_of(graph: Graph) -> Kinds:
-    """The kinds of all streams; tables and what is computed from them alone have none, nor have sinks."""
+    """The kinds of all streams. Tables, relations that are computed from tables only, and sinks have no kind."""
     kinds: dict[NodeId, StreamKind] = {}
     for node in graph.nodes:
         match node:
@@ -76,7 +82,7 @@ def kinds_of(graph: Graph) -> Kinds:
 
 
 def misfits(graph: Graph) -> tuple[str, ...]:
-    """For each reader of a stream of a kind that it does not take: both ends, and the fix."""
+    """A message for each reader of a kind of stream that it does not accept: reader, origin, and the fix."""
     kinds = kinds_of(graph)
     return tuple(
         _message(graph, kinds, reader, accepted, id)
@@ -106,11 +112,11 @@ def _message(graph: Graph, kinds: Kinds, reader: str, accepted: Accepted, id: No
     stream = kinds[id]
     meaning = _MEANINGS[stream.kind] + (f"; {stream.reason}" if stream.reason else "")
     origin = place(graph, _origin(graph, kinds, id))
-    return f"{reader} takes {accepted}; {origin} gives {stream}: {meaning}. {accepted.fix(stream)}"
+    return f"{reader} accepts {accepted}, but {origin} returns {stream}: {meaning}. {accepted.fix(stream)}"
 
 
 def _origin(graph: Graph, kinds: Kinds, id: NodeId) -> NodeId:
-    """The node that made a stream what it is: transforms that only hand the kind on are not it."""
+    """The node that determined the kind of a stream; transforms that pass the kind on are skipped."""
     node = graph.node(id)
     while isinstance(node, TransformNode):
         above = next((other for other in node.inputs if kinds.get(other) == kinds[id]), None)
@@ -121,7 +127,7 @@ def _origin(graph: Graph, kinds: Kinds, id: NodeId) -> NodeId:
 
 
 def filtered(condition: Expression) -> KindOf:
-    """A condition over the key columns alone holds for a key always or never."""
+    """The kind after a filter. A condition over key columns only always has the same value for a key."""
 
     def of(stream: StreamKind) -> StreamKind:
         read = columns_read(condition)
@@ -133,11 +139,11 @@ def filtered(condition: Expression) -> KindOf:
 
 
 def selected(columns: Sequence[Expression]) -> KindOf:
-    """The key columns may be renamed, and neither left out nor computed."""
+    """The kind after a selection. Key columns can be renamed, but not removed or computed."""
 
     def of(stream: StreamKind) -> StreamKind:
         if any(map(multiplies_rows, columns)):
-            return updates("it may give several rows of one key")
+            return updates("it can return several rows of one key")
         renamed = [found for found in map(renamed_column, columns) if found is not None]
         every_column = any(map(is_star, columns))
         keys = []
@@ -161,11 +167,11 @@ def selected(columns: Sequence[Expression]) -> KindOf:
 
 
 def replaced(names: Sequence[str], columns: Sequence[Expression]) -> KindOf:
-    """Key columns stay as they are where no column is computed in their place."""
+    """The kind after added or replaced columns. Key columns must not be replaced."""
 
     def of(stream: StreamKind) -> StreamKind:
         if any(map(multiplies_rows, columns)):
-            return updates("it may give several rows of one key")
+            return updates("it can return several rows of one key")
         replaced = _folded(names)
         changed = [key for key in stream.keys if key.casefold() in replaced]
         return _without(changed[0]) if changed else stream
@@ -187,64 +193,64 @@ def dropped(names: Sequence[str]) -> KindOf:
 
 
 def joined(how: str) -> KindOf:
-    """With a table, which has at most one row for a row of the stream: a left join then keeps every row, once."""
+    """The kind after a join with a table. A left join keeps each row once if the table has at most one match."""
 
     def of(stream: StreamKind) -> StreamKind:
         if how == "left":
             return stream
-        return updates("a key whose row finds no partner any more, or now finds one, would keep its last row")
+        return updates("a key whose row loses its match, or gains one, would keep its last row")
 
     return _ruled(
-        of, lambda stream: updates("another attempt may read other rows of the table when a row is taken back")
+        of, lambda stream: updates("another attempt can read other rows of the table when a row is retracted")
     )
 
 
 def kept(streams: Sequence[StreamKind]) -> StreamKind:
-    """Of what hands rows on as they are."""
+    """The kind of a verb that does not change rows."""
     return streams[0]
 
 
 def by_author(streams: Sequence[StreamKind]) -> StreamKind:
-    """An author's function from DataFrame to DataFrame."""
-    reason = "what a function does with rows and keys cannot be known"
+    """The kind after an author's function from DataFrame to DataFrame."""
+    reason = "the effect of a function on rows and keys is unknown"
     return _ruled(lambda stream: updates(reason), lambda stream: updates(reason))(streams)
 
 
 def with_rejects(stream: StreamKind) -> StreamKind:
-    """``with_watermark`` keeps rows out whose event time cannot be."""
+    """The kind after ``with_watermark``, which removes rows with an invalid event time."""
     return _ruled(
-        lambda upsert: updates("a key whose new row has no event time would keep its last row that had"),
-        lambda changes: updates("a row that was rejected would be taken back when its time can be"),
+        lambda upsert: updates("a key whose new row has no event time would keep its last row"),
+        lambda changes: updates("a row that was rejected could be retracted later, when its time is valid"),
     )([stream])
 
 
 def kept_out(streams: Sequence[StreamKind]) -> StreamKind:
-    """What is kept out of streams because of its event time."""
-    some = updates("of a key only those rows that were kept out are told")
+    """The kind of rows that are removed from streams because of their event time."""
+    some = updates("it has only the removed rows of a key")
     rule = _ruled(lambda upsert: some, lambda changes: some)
     return united([rule([stream]) for stream in streams])
 
 
 def united(streams: Sequence[StreamKind]) -> StreamKind:
-    """Two streams may have values of the same key, of which neither replaces the other's."""
+    """The kind of a union. Two streams can have values of the same key that do not replace each other."""
     if len(streams) == 1 or all(stream == APPEND for stream in streams):
         return streams[0]
     if all(stream.kind is Kind.CHANGES for stream in streams):
         return CHANGES
     if all(stream.kind is Kind.UPSERT and same_columns(stream.keys, streams[0].keys) for stream in streams):
-        return updates("a key may come from several of the streams that it unites")
+        return updates("a key can be in several of its input streams")
     if all(stream.kind is Kind.UPDATES for stream in streams):
         return streams[0]
     return updates(f"it unites {listed(map(str, dict.fromkeys(streams)))}")
 
 
 _CHANGE_ITSELF = (CHANGE, CHANGE)
-_CHANGE_LOST = f"without column {CHANGE!r} as it was nobody can tell which rows are taken back: select it, too"
-_TOLD_APART = f"what depends on {CHANGE!r} or on the time of the epoch takes back other rows than it gave"
+_CHANGE_LOST = f"without the unchanged column {CHANGE!r} retracted rows cannot be recognised: select it too"
+_TOLD_APART = f"an expression that depends on {CHANGE!r} or on the epoch time retracts other rows than it returned"
 
 
 def _treats_alike(columns: Sequence[Expression]) -> bool:
-    """Whether a row and the one that takes it back come to the same."""
+    """Return whether a row and its retraction have the same values."""
     read = [columns_read(column) for column in columns]
     return all(names is not None and CHANGE not in names for names in read)
 
@@ -263,7 +269,7 @@ def _ruled(of_upsert: Callable[[StreamKind], StreamKind], of_changes: Callable[[
 
 
 def _without(key: str) -> StreamKind:
-    return updates(f"without key column {key!r} as it was nobody can tell which row a row replaces")
+    return updates(f"without the unchanged key column {key!r} replaced rows cannot be identified")
 
 
 def _folded(names: Sequence[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Names of Spark's and Flink's streams that are called otherwise here, and the verb to use for each.
+"""Methods of Spark's and Flink's streams that have other names here, and the verb to use instead.
 
-A stream, table, keyed or windowed stream without an attribute names the verb that takes its place. Type checkers do not
-see this: to them the attribute does not exist.
+For a missing attribute, streams, tables, keyed and windowed streams suggest the verb to use. Type checkers do not see
+this: for them the attribute does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SETTING = "a setting of the application, such as epoch_interval_seconds: epocha
 _WINDOW = "with_watermark(..).key_by(..).window(tumbling(..))"
 _SELECT = "select(..), which takes SQL text and expressions of epochal.functions"
 _COLUMNS = "epochal check, which prints the columns of every step"
-_NEEDLESS = "nothing in its place: the engine plans each epoch as one job"
+_NEEDLESS = "no replacement: the engine plans each epoch as one job"
 
 
 def _each(text: str, *names: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ _ROWS: Final[Mapping[str, str]] = {
     **_each(_COLUMNS, "printSchema", "schema", "columns", "dtypes", "explain", "isStreaming"),
     "alias": "names of columns only: a stream needs no alias",
 }  # fmt: skip
-"""Of what streams and tables share."""
+"""Methods that streams and tables have in common."""
 
 STREAM: Final[Mapping[str, str]] = {
     **_ROWS,
@@ -66,18 +66,18 @@ STREAM: Final[Mapping[str, str]] = {
     **_each("connect(control, broadcast=True, order_by=..)", "broadcast"),
     **_each("side(name)", "getSideOutput", "side_output"),
     **_each("pipeline.feedback(..)", "iterate"),
-    **_each("transform(function), whose function is given a DataFrame", "createOrReplaceTempView", "rdd"),
+    **_each("transform(function), whose function gets a DataFrame", "createOrReplaceTempView", "rdd"),
     "pivot": "aggregate(name, column=\"sum(..) FILTER (WHERE ..)\") for each value",
 }  # fmt: skip
 
-_IN_TABLES = "transform(lambda frame: ..), whose function is given the whole table as a DataFrame"
+_IN_TABLES = "transform(lambda frame: ..), whose function gets the whole table as a DataFrame"
 TABLE: Final[Mapping[str, str]] = {
     **_ROWS,
     **_each(
         _IN_TABLES, "groupBy", "groupby", "group_by", "agg", "aggregate", "count", "distinct", "dropDuplicates",
         "drop_duplicates", "limit", "orderBy", "sort", "top", "key_by", "sample",
     ),
-    **_each("stream.join(table, on=..), and write(..) of what that gives", "write", "writeStream", "show", "collect"),
+    **_each("stream.join(table, on=..), and write(..) of the result", "write", "writeStream", "show", "collect"),
 }  # fmt: skip
 
 _BEFORE = "the verb before key_by(..)"
@@ -122,15 +122,15 @@ class UnknownVerb(PipelineError, AttributeError):
 
 
 class NamesVerbs:
-    """Names the verb to use where an attribute is missing."""
+    """Suggests the verb to use if an attribute is missing."""
 
     _other_names: Mapping[str, str] = {}
 
-    if not TYPE_CHECKING:  # a type checker is to report what is missing
+    if not TYPE_CHECKING:  # type checkers must report missing attributes
 
         def __getattr__(self, name: str) -> object:
             kind = type(self).__name__
-            if name.startswith("_"):  # asked by copy, pickle and the like
+            if name.startswith("_"):  # requested by copy, pickle and similar modules
                 raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
             instead = self._other_names.get(name)
             if instead is not None:

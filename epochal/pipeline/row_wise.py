@@ -1,11 +1,11 @@
-"""Checks that the verbs between a stream and its readers compute each row on its own.
+"""Checks that the stateless verbs of streams compute row by row.
 
-A verb sees the rows of one epoch. An aggregate, a window function or a limit over them gives another result wherever
-epochs are cut in another way, and the rows that it gives look like any others. The analysed plan of Spark shows such
-computations, whether they come from SQL text, from columns or from an author's function over DataFrames.
+A verb gets the rows of one epoch. The result of an aggregate, a window function or a limit over these rows would depend
+on epoch boundaries. Spark's analysed plan contains such computations, whether they come from SQL text, from columns or
+from an author's function over DataFrames.
 
-The plan is read as the tree that ``explain(extended=True)`` prints. Above a stream's rows, only the nodes that are
-known to compute row by row are allowed, so that a node of a later version of Spark is refused until it is known.
+The plan is parsed from the output of ``explain(extended=True)``. Above the rows of a stream, only nodes that are known
+to compute row by row are allowed, so that new nodes of later versions of Spark are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _END: Final = "_epochal_end"
-"""The alias of the frame that is explained: the tree begins here, whatever its columns are called."""
+"""The alias of the explained frame, which marks the root of the tree."""
 _NODE = re.compile(r"((?:[ :] {2})*)[:+]- ['!~]?([A-Za-z]\w*)(.*)")
 _CTE = re.compile(r"CTERelation(?:Def|Ref) (\d+)")
 
@@ -50,8 +50,8 @@ ROW_WISE: Final = frozenset(
         "UnresolvedHint", "CollectMetrics", "Sample", "WithCTE", "CTERelationDef",
     }
 )  # fmt: skip
-"""Nodes that may read a stream's rows. Joins and unions are looked at more closely. A sample is chosen by chance, which
-:mod:`epochal.declarations.determinism` refuses where it matters."""
+"""Nodes that can read rows of a stream. Joins and unions have further checks. A sample is random;
+:mod:`epochal.declarations.determinism` refuses it before operators."""
 _JOINS: Final = frozenset({"Join", "LateralJoin", "AsOfJoin", "NearestByJoin"})
 _LEFT: Final = frozenset({"LeftOuter", "LeftSemi", "LeftAnti"})
 _KIND = re.compile(r"\b(?:Left(?:Outer|Semi|Anti)|RightOuter|FullOuter)\b(?!#)")
@@ -59,7 +59,7 @@ _KIND = re.compile(r"\b(?:Left(?:Outer|Semi|Anti)|RightOuter|FullOuter)\b(?!#)")
 _AGGREGATE = ("an aggregate", "key_by(..).aggregate(..), over a constant column for an aggregate of the whole stream")
 _FIRST_ROWS = ("a limit", "top(..), which keeps the first rows of each key, or of each window")
 _DUPLICATES = ("the removal of duplicates", "drop_duplicates(..), or key_by(..).distinct(..)")
-_SETS = ("a comparison of sets of rows", "join(..) of the two streams, with how='left_anti' for a table")
+_SETS = ("a comparison of sets of rows", "join(..) of the two streams, or with how='left_anti' with a table")
 _GROUPS = ("a function over groups of rows", "key_by(..).process(..) or key_by(..).process_batch(..)")
 _ADVICE: Final[Mapping[str, tuple[str, str]]] = {
     "Aggregate": _AGGREGATE,
@@ -79,22 +79,22 @@ _ADVICE: Final[Mapping[str, tuple[str, str]]] = {
     "Except": _SETS,
     "AttachDistributedSequence": ("a numbering of rows", "key_by(..).process(..), with the next number in its state"),
 }
-_JOIN = ("a join of the stream with rows of its own epoch", "join(other, on=.., within=..), or join(other.latest(..))")
-_SUBQUERY = ("a subquery that reads the stream", "key_by(..).aggregate(..) and join(..) with what it gives")
+_JOIN = ("a join of the stream with rows of the same epoch", "join(other, on=.., within=..), or join(other.latest(..))")
+_SUBQUERY = ("a subquery that reads the stream", "key_by(..).aggregate(..) and join(..) with its output")
 _REPEATED = (
-    "a join that keeps rows of a table, which come again in every epoch,",
+    "a join that keeps rows of a table, which would be repeated in every epoch,",
     "join(table, on=.., how='left'), which keeps the rows of the stream",
 )
-_UNITED = ("a union with rows of a table, which come again in every epoch,", "join(table, on=..)")
+_UNITED = ("a union with rows of a table, which would be repeated in every epoch,", "join(table, on=..)")
 _ABSENT = (
     "a function whose DataFrame Spark does not compute from the stream's rows",
-    "the DataFrame that the function is given, or map_arrow(..) or map_pandas(..) for code in Python",
+    "the DataFrame argument of the function, or map_arrow(..) or map_pandas(..) for Python code",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class PlanNode:
-    """A node of a plan as Spark prints it. ``subqueries``: the plans within its expressions."""
+    """A node of a printed plan. ``subqueries``: the plans in its expressions."""
 
     name: str
     arguments: str
@@ -103,19 +103,19 @@ class PlanNode:
 
 
 def as_stream(frame: DataFrame) -> DataFrame:
-    """The frame, marked in plans as a stream's rows, below which nothing is looked at."""
+    """Mark the frame in plans as rows of a stream. Checks stop there."""
     return frame.alias(STREAM)
 
 
 def with_marked_streams(graph: Graph) -> Graph:
-    """The graph in which what a verb with ``per_epoch=True`` gives is marked as a stream's rows."""
+    """The graph in which the output of verbs with ``per_epoch=True`` is marked as rows of a stream."""
     return replace(graph, nodes=tuple(map(_marked, graph.nodes)))
 
 
 def check_row_wise(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> None:
-    """Raises ``PipelineError`` that names the verb and the operator to use.
+    """Raises ``PipelineError`` that names the verb, and the operator to use instead.
 
-    ``frames``: of the nodes of :func:`with_marked_streams`, with each source, operator and side as a stream.
+    ``frames``: of the nodes of :func:`with_marked_streams`; sources, operators and sides are marked as streams.
     """
     tables = _tables(graph)
     for id in dict.fromkeys(id for node in graph.nodes if _is_end(node) for id in inputs(node)):
@@ -129,12 +129,12 @@ def check_row_wise(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> None:
 
 
 def fault(frame: DataFrame) -> tuple[str, str] | None:
-    """What the frame computes over several rows of a stream, and what to use in its place; ``None``: nothing."""
-    return fault_of_plan(explained_plan(frame.alias(_END).limit(0)))  # a limit of 0 leaves Spark nothing to optimise
+    """The first computation over several rows of a stream, and its replacement; ``None`` if there is none."""
+    return fault_of_plan(explained_plan(frame.alias(_END).limit(0)))  # with a limit of 0 the optimiser has little to do
 
 
 def fault_of_plan(plan: str) -> tuple[str, str] | None:
-    """As :func:`fault`, of what ``explain(extended=True)`` prints."""
+    """Like :func:`fault`, for the output of ``explain(extended=True)``."""
     root = parsed(plan)
     search = _Search({match[1]: node for node in _all(root) if (match := _CTE.match(_shown(node)))})
     return next(search.faults(root), None if search.reads(root) else _ABSENT)
@@ -148,7 +148,7 @@ def parsed(plan: str) -> PlanNode:
     for line in analysed.splitlines():
         match = _NODE.fullmatch(line)
         if match is None:
-            continue  # an expression may hold the end of a line
+            continue  # a line break within an expression
         depth, node = len(match[1]) // 3 + 1, PlanNode(match[2], match[3])
         if not path:
             if _shown(node) == f"SubqueryAlias {_END}":
@@ -157,32 +157,32 @@ def parsed(plan: str) -> PlanNode:
         above = path[depth - base - 1] if 0 < depth - base <= len(path) else None
         if above is not None:
             above.children.append(node)
-        elif depth - base == len(path) + 1 and path[-1] is not None:  # a subquery stands two steps further in
+        elif depth - base == len(path) + 1 and path[-1] is not None:  # a subquery is indented by two levels
             path[-1].subqueries.append(node)
         else:
             continue
         path = [*path[: depth - base], *[None] * (depth - base - len(path)), node]
     if not path or path[0] is None:
-        raise PipelineError(f"Spark explains a plan in a form that this version does not know:\n{plan}")
+        raise PipelineError(f"Spark prints the plan in an unknown form:\n{plan}")
     return path[0]
 
 
 class _Search:
-    """Looks for what is computed over several rows of a stream. ``shared``: common table expressions by number."""
+    """Search for computations over several rows of a stream. ``shared``: common table expressions by number."""
 
     def __init__(self, shared: Mapping[str, PlanNode]) -> None:
         self._shared = shared
         self._known: dict[int, bool] = {}
 
     def reads(self, node: PlanNode) -> bool:
-        """Whether any of its rows are a stream's."""
+        """Return whether the node reads rows of a stream."""
         if id(node) not in self._known:
-            self._known[id(node)] = False  # of a recursive expression: what its own rows add
+            self._known[id(node)] = False  # stops the recursion of recursive expressions
             self._known[id(node)] = self._is_stream(node) or any(map(self.reads, self._below(node)))
         return self._known[id(node)]
 
     def faults(self, node: PlanNode) -> Iterator[tuple[str, str]]:
-        """Those nearest to the stream first."""
+        """Yield faults, those nearest to the stream first."""
         if self._is_stream(node) or not self.reads(node):
             return
         for below in (*node.children, *node.subqueries):
@@ -233,8 +233,8 @@ def _shown(node: PlanNode) -> str:
 
 def _message(what: str, instead: str) -> str:
     return (
-        f"{what} sees the rows of one epoch only, so that the result depends on where epochs are cut. Use {instead}. "
-        "To compute over the rows of each epoch by themselves, use transform(function, per_epoch=True)."
+        f"{what} gets only the rows of one epoch, so that its result depends on epoch boundaries. Use {instead}. "
+        "To compute over the rows of each epoch separately, use transform(function, per_epoch=True)."
     )
 
 
@@ -243,7 +243,7 @@ def _is_end(node: Node) -> bool:
 
 
 def _tables(graph: Graph) -> frozenset[NodeId]:
-    """Tables, and what is computed from tables alone."""
+    """Tables, and relations that are computed from tables only."""
     found: set[NodeId] = set()
     for node in graph.nodes:
         if isinstance(node, StaticNode) or (isinstance(node, TransformNode) and found.issuperset(node.inputs)):
@@ -252,7 +252,7 @@ def _tables(graph: Graph) -> frozenset[NodeId]:
 
 
 def _verbs_above(graph: Graph, id: NodeId) -> list[TransformNode]:
-    """The verbs between a node and what gives its rows, the first ones first."""
+    """The verbs between a node and the origin of its rows, in order."""
     found = {id}
     for node in reversed(graph.nodes[: id + 1]):
         if node.id in found and isinstance(node, TransformNode | EventTimeNode):
@@ -262,7 +262,7 @@ def _verbs_above(graph: Graph, id: NodeId) -> list[TransformNode]:
 
 
 def _may_compute_over_rows(node: TransformNode) -> bool:
-    """Without asking Spark: a verb that renames columns, drops some or joins a table does not."""
+    """A fast check without Spark: a verb that renames or drops columns or joins a table computes row by row."""
     plain = all(is_star(column) or renamed_column(column) is not None for column in node.expressions)
     return node.by_author or not plain
 

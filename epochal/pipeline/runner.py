@@ -1,4 +1,4 @@
-"""Running a pipeline in the author's own process: for ``Pipeline.run`` and ``Pipeline.show``, by an entry point."""
+"""The interface that runs a pipeline in the author's process, for ``Pipeline.run`` and ``Pipeline.show``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a pipeline is run. ``epochs`` ``None``: until its sources end, or it is interrupted.
+    """Options of a run. ``epochs``: the maximum number of epochs; ``None``: until the sources end, or an interrupt.
 
-    ``available_now``: what the sources have now, and no more. ``drain``: when all sources are bounded and at their end,
-    a last epoch brings out everything that waits. ``directory`` ``None``: a temporary one, else state is
-    kept there and the next run goes on from it; ``take_over`` takes it from a run that holds it. ``configuration``: as
-    an application's. ``shadow``: without writing to any sink. ``accept_changed``, ``accept_partial``: differences from
-    the state in the directory that this run accepts by name. ``aborted``: sinks and epochs whose decided rows are
-    dropped, in that sink alone.
+    ``available_now``: process only the rows that the sources have now. ``drain``: when all sources are bounded and have
+    ended, a last epoch outputs all waiting rows. ``directory``: the directory of the state, from which the next run
+    continues; ``None``: a temporary directory. ``take_over``: take the directory over from another run.
+    ``configuration``: settings of an application. ``shadow``: write to no sink. ``accept_changed``, ``accept_partial``:
+    accepted differences from the state in the directory. ``aborted``: sinks and epochs whose decided rows are dropped,
+    in that sink only.
     """
 
     epochs: int | None = None
@@ -53,9 +53,9 @@ class RunEpoch(BaseModel):
 
 
 class RunOutcome(BaseModel):
-    """How a run ended. ``interrupted``: it was asked to, else its sources ended or the limit was reached.
+    """The result of a run. ``interrupted``: it was interrupted; otherwise its sources ended or the limit was reached.
 
-    ``drained``: all input has ended, everything that waited has come out, and nothing can follow.
+    ``drained``: all input has ended, all waiting rows were output, and the run cannot be continued.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +70,7 @@ class RunOutcome(BaseModel):
         return sum(epoch.rows_in for epoch in self.epochs)
 
     def _repr_html_(self) -> str:
-        """A table, in notebooks."""
+        """A table for notebooks."""
         how = "stopped" if self.interrupted else "done"
         epochs = "1 epoch" if len(self.epochs) == 1 else f"{len(self.epochs)} epochs"
         caption = f"{escape(self.pipeline)}: {how} after {epochs}, {self.rows_in:,} rows in"
@@ -84,12 +84,12 @@ class RunOutcome(BaseModel):
 
 
 class Runner(ABC):
-    """What is registered as ``local`` in the entry point group ``epochal.runners``, as a class without arguments."""
+    """The class that is registered as ``local`` in the entry point group ``epochal.runners``. It takes no arguments."""
 
     @abstractmethod
     def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
-        """Run until the end. Raises what the pipeline or an epoch is wrong with."""
+        """Run until the end. Raises the errors of the pipeline and its epochs."""
 
     @abstractmethod
     def show(self, graph: Graph, rows: int, sample: int, spark: SparkSession | None) -> None:
-        """Print what one epoch over the first ``sample`` rows of each source writes and keeps, ``rows`` of each."""
+        """Print output and state of one epoch over the first ``sample`` rows of each source, ``rows`` of each."""

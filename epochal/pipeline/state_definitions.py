@@ -1,7 +1,7 @@
-"""Definitions of a graph's state tables: what their authors wrote, from the sources on.
+"""Definitions of the state tables of a graph: the declarations of their authors, from the sources on.
 
-The walk stops at operators with state tables: these have definitions of their own. What it does not understand, code of
-the author above all, is opaque: it depends on all that it reads.
+The walk stops at operators with state tables, which have their own definitions. Unknown parts, mainly authors' code,
+are opaque: they depend on all columns that they read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 def with_definitions(
     graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[NodeId, OperatorPlan]
 ) -> tuple[StateTable, ...]:
-    """The state tables of all operators, each with its definition. ``frames`` and ``plans``: of an evaluated graph."""
+    """The state tables of all operators, with definitions. ``frames`` and ``plans``: of an evaluated graph."""
     walk = _Walk(graph, frames, plans)
     return tuple(table for node in graph.operators if node.id in plans for table in walk.tables(node))
 
@@ -108,7 +108,7 @@ class _Walk:
         )
 
     def _output(self, node: OperatorNode) -> Iterator[tuple[str, Written | Passed]]:
-        """Without code of the author, columns that are keys are the keys."""
+        """The definitions of output columns. Without authors' code, key columns are passed on."""
         operator = node.operator
         if operator.author_code:
             return
@@ -192,7 +192,7 @@ class _Walk:
     def _selected(
         self, node: TransformNode, expressions: Sequence[Expression]
     ) -> tuple[tuple[str, Written], ...] | None:
-        """Each column with its name, which Spark gives it; ``None`` where one expression gives several."""
+        """Each column with the name that Spark assigns; ``None`` if an expression returns several columns."""
         names, above = list(self._names(node.id)), len(self._names(node.inputs[0]))
         columns: list[tuple[str, Written]] = []
         position = 0
@@ -224,7 +224,7 @@ class _Walk:
 
 
 def _author_function(node: TransformNode, function: Any) -> tuple[Code | None, str]:
-    """The author's code in a verb, and a name of the verb that is the same for the same code."""
+    """The author's code in a verb, and a name of the verb that is equal for equal code."""
     if node.by_author:
         return code_of(function), "transform"
     if isinstance(function, partial) and function.func is verbs.map_partitions:
@@ -243,7 +243,7 @@ def _codes(operator: Operator) -> Iterator[Code]:
 
 
 def _reads(operator: Operator, number: int) -> tuple[str, ...] | None:
-    """Aggregates say what they are computed of, each by itself."""
+    """The columns that the state depends on. Aggregates define their own columns."""
     if number == 0 and operator.computed_columns:
         return ()
     columns = operator.state_depends_on(number)
@@ -251,13 +251,13 @@ def _reads(operator: Operator, number: int) -> tuple[str, ...] | None:
 
 
 def _aggregates(plan: OperatorPlan) -> Iterator[tuple[str, ColumnDefinition]]:
-    """By state column how it merges, and the author's aggregate."""
+    """By state column, its merge function and the author's aggregate."""
     aggregation = getattr(plan, "aggregation", None)
     if not isinstance(aggregation, AggregationPlan):
         return
     for part in aggregation.parts:
         if part.call is None and type(part.aggregate).__module__.startswith("epochal.aggregates."):
-            continue  # kept for the aggregate's own bookkeeping
+            continue  # internal to the aggregate
         for kept, name in zip(part.partials, part.state_columns, strict=True):
             call = _own(part.aggregate) if part.call is None else written(part.call)
             author = None if name == part.column else part.column
@@ -269,7 +269,7 @@ def _aggregate_as_written(expression: Expression | MergeableAggregate) -> Writte
 
 
 def _own(aggregate: MergeableAggregate) -> Call:
-    """An aggregate of the author: its class, and what Spark computes of a slice for it."""
+    """An author's aggregate: its class, and the expressions that Spark computes from a slice."""
     return Call(
         call=f"own {code_of(type(aggregate)).identity}",
         arguments=tuple(written(kept.computed) for kept in aggregate.partials()),
@@ -280,7 +280,7 @@ _NAME = re.compile(r"\w+")
 
 
 def _without_unread(input: InputDefinition, read: frozenset[str] | None) -> InputDefinition:
-    """The input, its leaves with those columns alone that may be read: manifests have one definition each."""
+    """The input with leaves that only have columns that can be read, to keep manifests small."""
     if read is None:
         return input
     names = {word for name in (*input.keys, *read, input.time or "") for word in _words(name)}
@@ -311,7 +311,7 @@ def _texts(relation: Relation) -> Iterator[str]:
 
 
 def _pruned(relation: Relation, names: set[str]) -> Relation:
-    """What code reads keeps all of its columns."""
+    """The relation without unread columns. Relations that authors' code reads keep all columns."""
     match relation:
         case Leaf():
             kept = {name: type for name, type in relation.columns.items() if names.issuperset(_words(name))}

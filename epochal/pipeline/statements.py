@@ -1,8 +1,8 @@
-"""Chains of stateless verbs as one SQL statement each: however long they are, an epoch makes them by a few calls.
+"""Chains of stateless verbs as one SQL statement each, so that an epoch evaluates a chain with a few calls.
 
-By verbs each one is an analysis of its own, and a call into the JVM for each of its columns. The first epoch of an
-attempt makes a chain by its verbs and by its statement, and Spark says whether both are the same plan. Where they are
-not, or a verb cannot be written as SQL, the chain is made by its verbs ever after.
+Evaluated verb by verb, each verb is analysed separately, with a call into the JVM for each column. The first epoch of
+an attempt evaluates a chain by its verbs and by its statement, and Spark compares the plans. If they differ, or if a
+verb cannot be written as SQL, the attempt evaluates the chain verb by verb.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LEAST_VERBS: Final = 4
-"""In a shorter chain the view that a statement reads costs more than it saves."""
+"""The minimum length of a chain: for shorter chains the view that a statement reads costs more than it saves."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Verbs of which each one reads the one before, which nobody else reads. ``input``: what the first one reads."""
+    """Verbs that each are the only reader of the previous verb. ``input``: the input of the first verb."""
 
     input: NodeId
     nodes: tuple[TransformNode, ...]
@@ -41,7 +41,7 @@ class Chain:
 
 
 def chains(graph: Graph, needed: Collection[NodeId], least: int = LEAST_VERBS) -> tuple[Chain, ...]:
-    """Of the nodes ``needed`` the chains of at least so many verbs that can be written as SQL, as long as they are."""
+    """The longest chains of at least ``least`` verbs of ``needed`` that can be written as SQL."""
     found: dict[NodeId, Chain] = {}
     for node in graph.nodes:
         if node.id not in needed or not isinstance(node, TransformNode) or _step_of(node) is None:
@@ -61,12 +61,12 @@ class Statements:
     needed: Collection[NodeId]
     """The nodes that an epoch evaluates."""
     _texts: dict[NodeId, str] | None = None
-    """By the last node of a chain; ``None`` before the first epoch."""
+    """Statements by the last node of their chain; ``None`` before the first epoch."""
     _views: str = field(default_factory=lambda: f"_epochal_{uuid.uuid4().hex}")
 
     @cached_property
     def chains(self) -> dict[NodeId, Chain]:
-        """By their last nodes."""
+        """The chains by their last nodes."""
         return {chain.last.id: chain for chain in chains(self.graph, self.needed)}
 
     @property
@@ -75,7 +75,7 @@ class Statements:
         return {last: self.chains[last] for last in self._texts or ()}
 
     def learn(self, frames: Mapping[NodeId, DataFrame], input: Callable[[Chain], DataFrame]) -> None:
-        """From the frames of an epoch that were made by verbs. ``input``: of a chain what it reads."""
+        """Learn statements from the frames of an epoch that was evaluated by verbs. ``input``: the input of a chain."""
         if self._texts is None:
             self._texts = {}
             for last, chain in self.chains.items():
@@ -85,7 +85,7 @@ class Statements:
                     self._texts[last] = text
 
     def frame(self, chain: Chain, input: DataFrame) -> DataFrame | None:
-        """The chain over ``input``; ``None``: it is to be made by its verbs, which say what is wrong with them."""
+        """The chain over ``input``; ``None`` on failure: its verbs then report the error."""
         return self._frame(chain, input, (self._texts or {})[chain.last.id])
 
     def _frame(self, chain: Chain, input: DataFrame, text: str) -> DataFrame | None:
@@ -99,7 +99,7 @@ class Statements:
             return None
 
     def _written(self, chain: Chain, inputs: Sequence[DataFrame]) -> str | None:
-        """``inputs``: what each verb reads."""
+        """The statement of a chain. ``inputs``: the input of each verb."""
         written = self._view(chain)
         for verb, input in zip(chain.nodes, inputs, strict=True):
             step = _step_of(verb)
@@ -114,13 +114,13 @@ class Statements:
 
 
 def _same(one: DataFrame, other: DataFrame) -> bool:
-    """But for Spark's own notes on columns, such as that it has chosen their names."""
+    """Compare plans without Spark's metadata of columns, such as generated names."""
     columns = [[(field.name, field.dataType, field.nullable) for field in frame.schema] for frame in (one, other)]
     return columns[0] == columns[1] and one.sameSemantics(other)
 
 
 Step = Callable[[Sequence[str], str], str | None]
-"""A verb as SQL, from the columns that it reads and from what; ``None``: it is not known how to write it."""
+"""Writes a verb as SQL, given its input columns and the text of its input; ``None`` if it cannot be written."""
 
 
 def _step_of(node: TransformNode) -> Step | None:

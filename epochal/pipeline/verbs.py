@@ -1,4 +1,4 @@
-"""The stateless verbs on DataFrames: what the transforms of a graph do when Spark is there."""
+"""The stateless verbs as functions on DataFrames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def select(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
 
 
 def select_carrying(columns: tuple[Expression, ...], frame: DataFrame) -> DataFrame:
-    """Each row with its partition, which stars bring already."""
+    """Select with the partition of each row, which ``*`` already includes."""
     selected = select(columns, frame)
     if PARTITION in selected.columns:
         return selected
@@ -52,7 +52,7 @@ def union(frame: DataFrame, *others: DataFrame) -> DataFrame:
 
 
 def union_with_hops(*frames: DataFrame) -> DataFrame:
-    """Rows that have not come out of a loop that counts hops have gone round no time."""
+    """Union that sets the hop of rows from outside of a loop to 0."""
     if any(HOP in each.columns for each in frames):
         frames = tuple(each if HOP in each.columns else _at_hop_0(each) for each in frames)
     return union(*frames)
@@ -64,7 +64,7 @@ def _at_hop_0(frame: DataFrame) -> DataFrame:
 
 def join(columns: tuple[str, ...], how: str, frame: DataFrame, table: DataFrame) -> DataFrame:
     require_columns(columns, frame.columns)
-    require_columns(columns, table.columns, "the table that is joined")
+    require_columns(columns, table.columns, "the joined table")
     return frame.join(table, list(columns), how)
 
 

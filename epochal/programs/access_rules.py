@@ -1,4 +1,4 @@
-"""What is refused of where state is accessed, and of what goes from one task element to another."""
+"""The rules for accesses to state, and for variables that pass from one task element to another."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from epochal.programs.rule import Rule
 ACCESS_RULES = (
     Rule(
         "state-as-value",
-        "State that is passed on or given another name",
-        "which access is made where has to be seen in the text.",
-        "Call a method on it there: self.counts.add(..), or Global(self.counts).value().",
+        "State that is passed on or assigned to a variable",
+        "the translation must see each access in the source code.",
+        "Call a method directly: self.counts.add(..), or Global(self.counts).value().",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -24,7 +24,7 @@ class Counts:
         "state-in-inner-scope",
         "State in a comprehension, a lambda or a generator",
         "these cannot be split into task elements.",
-        "Write a for loop, or read the state into a variable before.",
+        "Use a for loop, or read the state into a variable first.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -37,8 +37,8 @@ class Counts:
     Rule(
         "state-in-try",
         "State within try",
-        "the handler would have to go along with the call to where the state is.",
-        "Do within try what can fail, and access the state after it.",
+        "the exception handler would have to move with the call to the instance of the state.",
+        "Keep only the code that can fail in the try block, and access the state after it.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -53,9 +53,9 @@ class Counts:
     ),
     Rule(
         "state-in-method",
-        "State in a method that is no entry",
-        "methods are called within a task element, which stays where it is.",
-        "Access state in the entry, and pass what was read to the method.",
+        "State in a method that is not an entry",
+        "a method runs within one task element, which cannot move to another instance of the state.",
+        "Access state in the entry, and pass the values to the method.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -71,8 +71,8 @@ class Counts:
     Rule(
         "unknown-access",
         "A method that the state class does not have",
-        "only the methods of the state classes are known to read or write.",
-        "Use one of those that docs/programs.md lists.",
+        "only the methods of the state classes can read or write state.",
+        "Use a method that docs/programs.md lists.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -85,8 +85,8 @@ class Counts:
     Rule(
         "no-access-key",
         "Access to partitioned state without a key",
-        "the elements are on many partitions, and nothing says which one is meant.",
-        "Use a method that names a key; or declare the state Partial, and merge what its instances give.",
+        "the elements are in many partitions, and the access does not identify one.",
+        "Use a method with a key, or declare the state Partial and merge the values of its instances.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -99,7 +99,7 @@ class Counts:
     Rule(
         "key-expression",
         "A key that is computed within the access",
-        "the key is needed before, to know where the access is made.",
+        "the key is required first, to find the partition of the access.",
         "Assign it to a variable with a type first: word: str = line.strip(), and use that as the key.",
         """
 class Counts:
@@ -112,9 +112,10 @@ class Counts:
     ),
     Rule(
         "other-partitioning",
-        "Access by another key than the state is partitioned by",
-        "a matrix that is split by row has no column in one place, and the other way round.",
-        "Declare it PartitionedByColumn[Matrix] or Partitioned[Matrix], access it one way, or keep a second matrix.",
+        "Access by a key other than the partitioning key",
+        "in a matrix that is partitioned by row, a column is in many partitions, and vice versa.",
+        "Declare it PartitionedByColumn[Matrix] or Partitioned[Matrix], use one kind of access, or add a second "
+        "matrix.",
         """
 class Ratings:
     ratings: Partitioned[Matrix]
@@ -127,7 +128,7 @@ class Ratings:
     Rule(
         "global-of-partitioned",
         "Global access to partitioned state",
-        "its instances hold different keys, and are never all asked.",
+        "its instances have different keys, so that an access needs only one of them.",
         "Declare it Partial, or access it by key.",
         """
 class Counts:
@@ -141,9 +142,9 @@ class Counts:
     ),
     Rule(
         "two-accesses",
-        "One statement that accesses two state elements, or one of them by two keys",
-        "a task element is in one place, and statements are not divided.",
-        "Assign what is read first to a variable with a type, and use that in the next statement.",
+        "A statement that accesses two state elements, or one state element by two keys",
+        "a task element accesses one state element by one key, and statements cannot be split.",
+        "Assign the first value to a variable with a type, and use the variable in the next statement.",
         """
 class Words:
     names: Partitioned[Map[str, str]]
@@ -157,12 +158,11 @@ class Words:
     Rule(
         "second-visit",
         "A second visit to a state element, by another key",
-        "each call visits a state element once: between two visits other calls come in between, which a run one after "
-        "the other would not show. So a transfer that checks one account and writes two lets two calls pass the check "
-        "that only one can.",
-        "Put what one call checks and changes under one key (a common owner of both accounts); or make it two calls, "
-        "one that reserves under a key of the transfer, and one that settles; or, where nothing is checked, write all "
-        "of it in one loop at the end: for account, change in ((source, -amount), (target, amount)): "
+        "each call visits a state element once. Between two visits other calls could run, unlike in a sequential run: "
+        "two transfers that check one account and write two could both pass a check that only one of them may pass.",
+        "Store everything that one call checks and changes under one key (a common owner of both accounts). Or use two "
+        "calls, one that reserves under a key of the transfer, and one that settles. Or, without a check, write "
+        "everything in one loop at the end: for account, change in ((source, -amount), (target, amount)): "
         "self.accounts.add(account, change).",
         """
 class Bank:
@@ -180,9 +180,9 @@ class Bank:
     Rule(
         "cyclic-order",
         "State elements that are visited in different orders",
-        "calls of one epoch go through state elements one after the other: there has to be an order that suits all "
-        "entries, or a later call overtakes an earlier one.",
-        "Access them in the same order in all entries, or keep what belongs together in one state element.",
+        "the calls of an epoch visit state elements in one order, which must be the same for all entries. Otherwise a "
+        "later call could overtake an earlier one.",
+        "Access them in the same order in all entries, or combine them in one state element.",
         """
 class Stock:
     stock: Partitioned[Map[str, int]]
@@ -201,10 +201,11 @@ class Stock:
     ),
     Rule(
         "loop-over-state",
-        "A loop whose rounds access state in other places",
-        "each round would be a way there and back, and other calls would come in between.",
-        "Only write in it, to one partitioned state element and without using what comes of it; or use partial state, "
-        "which a loop reads and writes in one place.",
+        "A loop whose iterations access different partitions",
+        "each iteration would move to another partition and back, and other calls could run in between.",
+        "In the loop, only write to one partitioned state element and do not use results. Or use partial state, which "
+        "a "
+        "loop can read and write in one instance.",
         """
 class Words:
     counts: Partitioned[Counter[str]]
@@ -220,7 +221,7 @@ class Words:
     Rule(
         "after-fan-out",
         "State after a loop that writes to many keys",
-        "its writes are underway to many partitions, and nobody waits for them.",
+        "its writes are sent to many partitions, and the call does not wait for them.",
         "Access all other state before the loop.",
         """
 class Words:
@@ -238,7 +239,7 @@ class Words:
     Rule(
         "untyped-variable",
         "A variable without a type that is used in another task element",
-        "it is sent there as a column, which has a type.",
+        "it is sent as a column, which requires a type.",
         "Annotate it where it is first assigned: row: Vector = ..; before a loop: word: str.",
         """
 class Words:
@@ -253,8 +254,8 @@ class Words:
     ),
     Rule(
         "mutable-variable",
-        "A variable that can be changed, or is no value, and is used in another task element",
-        "a copy is sent: what is changed afterwards here or there would not be seen there or here.",
+        "A mutable variable, or one that is not a value, that is used in another task element",
+        "a copy is sent, so that later changes would not be shared.",
         "Use int, float, str, bool, bytes, tuple[..], Vector or X | None.",
         """
 class Words:
@@ -270,8 +271,8 @@ class Words:
     ),
     Rule(
         "maybe-unassigned",
-        "A variable that may have no value where it is sent",
-        "a column has a value in each row.",
+        "A variable that can be unassigned where it is sent",
+        "a column requires a value in each row.",
         "Assign it before the if or the loop.",
         """
 class Words:
@@ -288,9 +289,9 @@ class Words:
     ),
     Rule(
         "multi-valued",
-        "A variable with several values that is used as if it had one",
-        "after a Global access it has one value for each instance.",
-        "Gather them with Collection(..) and merge the list, as in return self.merge(Collection(scores)).",
+        "A variable with several values that is used as a single value",
+        "after a Global access it has one value per instance.",
+        "Use Collection(..) to get the list, and merge it, as in return self.merge(Collection(scores)).",
         """
 class Words:
     counts: Partial[Counter[str]]
@@ -303,9 +304,9 @@ class Words:
     ),
     Rule(
         "collection",
-        "Collection of what has one value",
-        "only a variable that was assigned from a Global access has a value for each instance.",
-        "Write Collection(name) of such a variable, or leave it out.",
+        "Collection of a single value",
+        "only a variable that was assigned from a Global access has one value per instance.",
+        "Use Collection(name) for such a variable only.",
         """
 class Words:
     counts: Partial[Counter[str]]

@@ -1,4 +1,4 @@
-"""Where statements access state, how, and by which key (SDG 4.2, steps 2 and 3)."""
+"""The accesses of statements to state: element, kind and key (SDG 4.2, steps 2 and 3)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from epochal.programs.state import Access
 
 @dataclass(frozen=True)
 class Where:
-    """What a task element is the place of: a state element, and which of its instances.
+    """The place of a task element: a state element, and its instances.
 
-    ``key`` is the key's expression with the assignments that reach it, so that two are equal where the values are.
+    ``key``: the expression of the key with the assignments that reach it, so that equal keys have equal values.
     """
 
     element: str
@@ -30,7 +30,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Site:
-    """One access. ``whole``: the access is a statement by itself."""
+    """One access. ``whole``: the access is a complete statement."""
 
     where: Where
     node: ast.Call
@@ -41,7 +41,7 @@ class Site:
 
 
 class Accesses:
-    """Finds the accesses of one entry, whose code sees ``names``."""
+    """Finds the accesses of an entry. ``names``: the names of its module."""
 
     def __init__(self, elements: Mapping[str, StateElement], names: Mapping[str, Any], file: str) -> None:
         self._elements = elements
@@ -49,7 +49,7 @@ class Accesses:
         self._file = file
 
     def of(self, statement: ast.stmt, before: Definitions) -> list[Site]:
-        """All accesses in a statement and in those within it."""
+        """All accesses of a statement and its nested statements."""
         match statement:
             case ast.If():
                 inner = [*self.of_all(statement.body, before), *self.of_all(statement.orelse, before)]
@@ -63,7 +63,7 @@ class Accesses:
         return self.of_expression(statement, before)
 
     def of_all(self, statements: Sequence[ast.stmt], before: Definitions) -> Iterator[Site]:
-        """As :meth:`of`, of statements one after the other."""
+        """All accesses of consecutive statements."""
         reached: Definitions | None = before
         for statement in statements:
             if reached is None:
@@ -83,7 +83,7 @@ class Accesses:
         return found
 
     def element_of(self, node: ast.expr) -> tuple[str | None, bool]:
-        """The state element that ``self.name`` or ``Global(self.name)`` is, and whether all instances are meant."""
+        """The state element of ``self.name`` or ``Global(self.name)``, and whether the access is global."""
         if self.is_call_of(Global, node):
             assert isinstance(node, ast.Call)
             return self.element_of(node.args[0])[0], True
@@ -92,7 +92,7 @@ class Accesses:
         return None, False
 
     def is_call_of(self, function: Any, node: ast.AST) -> bool:
-        """Whether the node calls this function, by whatever name the module has for it."""
+        """Return whether the node calls this function, under any name of the module."""
         return (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -101,12 +101,12 @@ class Accesses:
         )
 
     def collected(self, node: ast.AST) -> set[str]:
-        """The variables that stand in ``Collection(..)``."""
+        """The variables in ``Collection(..)``."""
         calls = [each for each in ast.walk(node) if self.is_call_of(Collection, each)]
         return {call.args[0].id for call in calls if isinstance(call, ast.Call) and isinstance(call.args[0], ast.Name)}
 
     def at(self, site: Site, before: Definitions) -> Where:
-        """Where the access would be if it were made now: equal to where it is if its key has its value already."""
+        """The place of the access at this point; equal to its own place if the key already has its value."""
         return Where(site.where.element, site.where.kind, _identity(site.key, before))
 
     def _site(
@@ -121,7 +121,7 @@ class Accesses:
         if everywhere:
             raise RULES["global-of-partitioned"].refuse(place, f"{element.name} is partitioned")
         if not access.key:
-            raise RULES["no-access-key"].refuse(place, f"{method} names no key of {element.name}")
+            raise RULES["no-access-key"].refuse(place, f"{method} has no key of {element.name}")
         parameter = access.key.get(element.by or "")
         if parameter is None:
             what = f"{method} is by {' and '.join(access.key)}, and {element.name} is partitioned by {element.by}"
@@ -135,7 +135,7 @@ class Accesses:
 
 
 def is_simple(key: ast.expr | None) -> bool:
-    """Whether the key can be evaluated anywhere, whether or not the access is made: it is a variable or a constant."""
+    """Return whether the key is a variable or a constant, which can be evaluated anywhere without side effects."""
     if isinstance(key, ast.UnaryOp):
         return isinstance(key.operand, ast.Constant)
     return key is None or isinstance(key, ast.Name | ast.Constant)

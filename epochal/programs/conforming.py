@@ -1,6 +1,6 @@
-"""Entries whose variables with a type hold values of it: checked where they are assigned, also in plain runs.
+"""Checks of the types of variables at assignments, in dataflows and in plain runs.
 
-So a value that cannot cross an edge of the dataflow is found in a plain run, too, at the same statement.
+So a plain run reports a value that cannot be sent along an edge of the dataflow, at the same statement.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from epochal.programs.source import assigned_names, evaluated, place_of, tree_of
 from epochal.programs.value_types import Conform, NotAValueType, ValueType, answer_type, value_type
 
 CHECKS = "__checks__"
-"""The name by which the code of entries finds the checks, by the name of the variable; ``return``: of the answer."""
+"""The name of the checks in the code of entries: a mapping by variable; ``return`` checks the answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conforming:
-    """An entry. ``definition`` is the author's; ``types`` are those of parameters and variables that are values."""
+    """An entry. ``definition``: the author's; ``types``: of parameters and variables that are values."""
 
     function: FunctionType
     definition: ast.FunctionDef
@@ -36,11 +36,11 @@ class Conforming:
     answer: ValueType
     types: dict[str, ValueType]
     no_values: dict[str, NotAValueType]
-    """Variables with annotations that are no values: they stay within a task element."""
+    """Variables whose annotations are not values; they cannot leave a task element."""
 
     @classmethod
     def of(cls, function: FunctionType) -> Conforming:
-        """Raises ``ProgramRefused`` where types are missing."""
+        """Create the checks of an entry. Raises ``ProgramRefused`` for missing types."""
         definition = tree_of(function)
         file = inspect.getsourcefile(function) or "?"
         scope = {**vars(builtins), **function.__globals__}
@@ -57,25 +57,25 @@ class Conforming:
         return cls(function, definition, file, parameters, answer, types, no_values)
 
     def arguments(self, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call as values, by parameter. Raises ``TypeError`` and ``OverflowError``."""
+        """The checked arguments of a call, by parameter. Raises ``TypeError`` and ``OverflowError``."""
         bound = inspect.signature(self.function).bind(None, *positional, **named)
         bound.apply_defaults()
         return {name: type.conform(bound.arguments[name], name) for name, type in self.parameter_types.items()}
 
     def call(self, program: Any, arguments: Mapping[str, Any]) -> Any:
-        """Run the entry as it is written."""
+        """Run the unsplit entry."""
         return self._compiled(program, **arguments)
 
     @property
     def checks(self) -> dict[str, Conform]:
-        """What the code calls with the values of its variables, and with its answer."""
+        """The checks that the code calls with the values of its variables, and with its answer."""
         found = {name: type.conforming(name) for name, type in self.types.items()}
         return {**found, "return": self.answer.conforming("the answer")}
 
     @cached_property
     def body(self) -> list[ast.stmt]:
-        """The statements, with a check after each that assigns a typed variable, and the answer checked; at its end
-        stands a return."""
+        """The statements with a check after each assignment of a typed variable, and of the answer. They end with a
+        return."""
         body = self.definition.body[0 if ast.get_docstring(self.definition) is None else 1 :]
         last = ast.Return(ast.Constant(None))
         end = self.definition.end_lineno or self.definition.lineno
@@ -104,13 +104,13 @@ def function_of(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> a
 
 
 def compiled(definition: ast.FunctionDef, file: str, names: dict[str, Any]) -> Any:
-    """The function, among ``names``; a traceback shows the author's lines."""
+    """Compile the function with the global ``names``. Tracebacks show the author's lines."""
     exec(compile(ast.Module([definition], []), file, "exec"), names)
     return names[definition.name]
 
 
 def _of_each(check: Conform) -> Conform:
-    """In a plain run a variable may have several values, one of each instance."""
+    """Check a value; in a plain run it can be several values, one per instance."""
     return lambda value: value.conform(check) if isinstance(value, Several) else check(value)
 
 
@@ -170,7 +170,7 @@ def _parameters(definition: ast.FunctionDef, file: str, scope: dict[str, Any]) -
     arguments = definition.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs or not arguments.args:
         raise RULES["unsupported-syntax"].refuse(
-            place_of(definition, file), f"{definition.name} takes other parameters than self and plain names"
+            place_of(definition, file), f"{definition.name} has parameters other than self and plain names"
         )
     types = {}
     for argument in arguments.args[1:]:
@@ -186,7 +186,7 @@ def _parameters(definition: ast.FunctionDef, file: str, scope: dict[str, Any]) -
 
 def _answer(definition: ast.FunctionDef, file: str, scope: dict[str, Any]) -> ValueType:
     if definition.returns is None:
-        raise RULES["untyped-entry"].refuse(place_of(definition, file), f"what {definition.name} answers has no type")
+        raise RULES["untyped-entry"].refuse(place_of(definition, file), f"the answer of {definition.name} has no type")
     try:
         return answer_type(_evaluated(definition.returns, definition, file, scope))
     except NotAValueType as error:
@@ -199,4 +199,4 @@ def _evaluated(annotation: ast.expr, node: ast.AST, file: str, scope: dict[str, 
         return evaluated(annotation, scope)
     except Exception as error:  # noqa: BLE001 # whatever the author's expression raises
         shown = f"{ast.unparse(annotation)} ({type(error).__name__}: {error})"
-        raise RULES["untyped-entry"].refuse(place_of(node, file), f"there is no type {shown}") from None
+        raise RULES["untyped-entry"].refuse(place_of(node, file), f"the type {shown} does not exist") from None

@@ -13,16 +13,16 @@ from epochal.programs.value_types import ValueType
 
 
 class Dispatch(Enum):
-    """To which instances of a task element a row goes."""
+    """The instances of a task element that get a row."""
 
     KEY = "by key"
-    """To the one that holds the key's partition."""
+    """The instance of the partition of the key."""
     ANY = "one-to-any"
-    """To any one."""
+    """Any one instance."""
     ALL = "one-to-all"
-    """To each."""
+    """All instances."""
     GATHER = "all-to-one"
-    """The rows that all instances have of a call go to one, together: a barrier."""
+    """A barrier: the rows of a call from all instances go to one instance together."""
 
 
 class AccessKind(Enum):
@@ -39,10 +39,10 @@ class AccessKind(Enum):
 
 @dataclass(frozen=True)
 class Edge:
-    """Rows from a task element to another one; ``source`` ``None``: the calls of an entry.
+    """Rows from one task element to another; ``source`` ``None``: the calls of an entry.
 
-    ``key``: the expression whose value the rows are dispatched by. ``fields``: the variables that are live there.
-    ``fan_out``: a call has any number of rows, each a write to a key of its own.
+    ``key``: the expression by which rows are dispatched. ``fields``: the live variables. ``fan_out``: a call has any
+    number of rows, each a write to one key.
     """
 
     number: int
@@ -56,8 +56,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Write:
-    """A blind write that a fan-out sends: a method of the state class, and the types of its parameters. ``rising``:
-    each adds a number that stands in the text and is not negative."""
+    """A blind write of a fan-out: a method of the state class, and the types of its parameters. ``rising``: all calls
+    add a constant, non-negative number."""
 
     method: str
     parameter_types: Mapping[str, ValueType]
@@ -66,9 +66,9 @@ class Write:
 
 @dataclass(frozen=True)
 class TaskElement:
-    """A part of an entry that accesses one state element at most. ``lines``: those of the author's file.
+    """A part of an entry that accesses at most one state element. ``lines``: the lines in the author's file.
 
-    ``function`` has the parameters ``self``, the state, and the variables that come in; see
+    ``function`` has the parameters ``self``, the state, and the input variables; see
     :mod:`epochal.programs.execution`. A task element that applies the writes of a fan-out has none.
     """
 
@@ -80,7 +80,7 @@ class TaskElement:
     lines: tuple[int, ...]
     parameters: tuple[str, ...]
     gathered: tuple[str, ...] = ()
-    """Of the parameters, those that are lists: one value from each instance, in their order."""
+    """The parameters that are lists of one value per instance, in the order of the instances."""
     writes: Mapping[str, Write] = field(default_factory=dict)
     function: ast.FunctionDef | None = field(default=None, compare=False, repr=False)
 
@@ -91,7 +91,7 @@ class TaskElement:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry: the types of its parameters and of what it answers, and the task element that its calls go to."""
+    """An entry: the types of its parameters and its answer, and its first task element."""
 
     name: str
     parameter_types: Mapping[str, ValueType]
@@ -101,7 +101,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stage:
-    """Task elements that run as one operator: all those of a state element; or one that has no state."""
+    """Task elements that run as one operator: all task elements of a state element, or one without state."""
 
     element: str | None
     tasks: tuple[int, ...]
@@ -109,7 +109,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """``stages``: in an order in which each call visits them, whatever its entry."""
+    """A dataflow. ``stages``: in the order in which calls of all entries visit them."""
 
     name: str
     file: str
@@ -120,9 +120,9 @@ class Dataflow:
     stages: tuple[Stage, ...]
 
     def into(self, task: int) -> tuple[Edge, ...]:
-        """The edges that lead to a task element."""
+        """The input edges of a task element."""
         return tuple(edge for edge in self.edges if edge.target == task)
 
     def out_of(self, task: int) -> tuple[Edge, ...]:
-        """The edges that lead away from it."""
+        """The output edges of a task element."""
         return tuple(edge for edge in self.edges if edge.source == task)

@@ -1,4 +1,4 @@
-"""``@program`` and ``@entry``: a class with state elements and entries, which also runs as it is, sequentially."""
+"""``@program`` and ``@entry``: a class with state elements and entries, which can also run sequentially."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class StateElement:
-    """A state element: an attribute of the class. ``by``: what it is partitioned by; ``None`` of partial state."""
+    """A state element: an attribute of the class. ``by``: the partitioning; ``None`` for partial state."""
 
     name: str
     kind: type[State]
@@ -38,33 +38,33 @@ class StateElement:
         return f"{self.kind.__name__}[{inner}]" if inner else self.kind.__name__
 
     def make(self) -> State:
-        """Empty state of one instance."""
+        """Create the empty state of an instance."""
         return self.kind.of_state(self.model, self.name)
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a program's class declares."""
+    """The declarations of the class of a program."""
 
     program: type
     file: str
     elements: dict[str, StateElement]
     entries: dict[str, Conforming]
     methods: dict[str, FunctionType]
-    """Those that are no entries."""
+    """The methods that are not entries."""
 
 
 def entry(function: Function) -> Function:
-    """Marks a method that is called from outside: one call is one row of its input."""
+    """Marks a method that can be called from outside. Each call is one input row."""
     function.__entry__ = True  # type: ignore[attr-defined]
     return function
 
 
 def program(cls: Class) -> Class:
-    """Marks a class whose annotated attributes are state, so that it can be translated to a dataflow.
+    """Marks a class that can be translated to a dataflow. Its annotated attributes are state.
 
-    Instances run it sequentially in plain Python: ``Words().seen("a")``. Arguments, answers and variables with a type
-    are checked when they are assigned, here as in the dataflow.
+    Instances run sequentially in plain Python: ``Words().seen("a")``. Arguments, answers and variables with a type are
+    checked when they are assigned, as in the dataflow.
     """
     cls.__program__ = True  # type: ignore[attr-defined]
     own = vars(cls).get("__init__")
@@ -77,9 +77,9 @@ def program(cls: Class) -> Class:
 
 
 def sequential(cls: type[Any], instances: int = 1) -> Any:
-    """An instance for a plain run in which partial state has several ``instances``.
+    """An object for a plain run in which partial state has several ``instances``.
 
-    The first call accesses the first of them, the next call the next one, and so on; ``Global`` accesses all.
+    Calls access the instances round-robin; ``Global`` accesses all of them.
     """
     plain = cls()
     plain.__dict__["_instances"] = [dict(plain._instances[0]) for _ in range(instances)]
@@ -93,7 +93,7 @@ def sequential(cls: type[Any], instances: int = 1) -> Any:
 
 
 def declared(cls: type) -> Declaration:
-    """The class's declaration. Raises ``ProgramRefused`` for what is wrong with state elements and entries."""
+    """The declaration of a class. Raises ``ProgramRefused`` for invalid state elements and entries."""
     kept = cls.__dict__.get("__declaration__")
     if isinstance(kept, Declaration):
         return kept
@@ -116,7 +116,7 @@ def declared(cls: type) -> Declaration:
 def _elements(cls: type, file: str) -> typing.Iterator[StateElement]:
     try:
         hints = typing.get_type_hints(cls, globalns=_names(cls), include_extras=True)
-    except Exception as error:  # noqa: BLE001 # whatever the author's annotations raise
+    except Exception as error:  # noqa: BLE001 # any exception of the author's annotations
         what = f"an annotation of {cls.__name__} cannot be evaluated ({type(error).__name__}: {error})"
         raise RULES["state-class"].refuse(_place(cls, file, "class "), what) from None
     for name, hint in hints.items():
@@ -127,7 +127,7 @@ def _elements(cls: type, file: str) -> typing.Iterator[StateElement]:
         kind = hint.__origin__ if marks else hint
         base = typing.get_origin(kind) or kind
         if not (isinstance(base, type) and issubclass(base, State) and base is not State):
-            raise RULES["state-class"].refuse(place, f"{name} is of class {python_name(base)}")
+            raise RULES["state-class"].refuse(place, f"{name} has the class {python_name(base)}")
         if not marks:
             raise RULES["undistributed"].refuse(place, f"{name} is a {python_name(base)}")
         (mark,), arguments = marks, typing.get_args(kind)
@@ -148,13 +148,13 @@ def _any_function(cls: type) -> Any:
 
 
 def _names(cls: type) -> dict[str, Any] | None:
-    """Those that the class's module has, wherever it was loaded."""
+    """The names of the module of the class."""
     function = _any_function(cls)
     return function.__globals__ if isinstance(function, FunctionType) else None
 
 
 def _place(cls: type, file: str, begins: str) -> Place:
-    """The line of the class that begins so."""
+    """The first line of the class that begins with the text."""
     try:
         lines, first = inspect.getsourcelines(cls)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""How a program's state is distributed, as authors say it: ``Partitioned``, ``Partial``, ``Global``, ``Collection``."""
+"""The declared distribution of the state of a program: ``Partitioned``, ``Partial``, ``Global``, ``Collection``."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ T = TypeVar("T")
 
 
 class Distribution(Enum):
-    """How the instances of a state element are related."""
+    """The relation of the instances of a state element."""
 
     PARTITIONED = "partitioned"
-    """Each holds the elements of its keys."""
+    """Each instance has the elements of its keys."""
     PARTIAL = "partial"
-    """Each holds elements of all keys; what is true of all of them is merged by the program."""
+    """Each instance can have elements of all keys; the program merges their values."""
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """What the annotations below leave at a type. ``by``: the partitioning; ``None``: the usual one of the class."""
+    """The metadata of the annotations below. ``by``: the partitioning; ``None``: the default of the class."""
 
     distribution: Distribution
     by: str | None = None
 
 
 Partitioned = Annotated[S, Distributed(Distribution.PARTITIONED)]
-"""``ratings: Partitioned[Matrix]``: split by key; each access names its key."""
+"""``ratings: Partitioned[Matrix]``: partitioned by key; each access has a key."""
 PartitionedByColumn = Annotated[S, Distributed(Distribution.PARTITIONED, "column")]
-"""``ratings: PartitionedByColumn[Matrix]``."""
+"""``ratings: PartitionedByColumn[Matrix]``: partitioned by column."""
 Partial = Annotated[S, Distributed(Distribution.PARTIAL)]
-"""``counts: Partial[Matrix]``: several instances of the whole; an access goes to any one of them, or to all."""
+"""``counts: Partial[Matrix]``: several instances of the whole; an access goes to one instance, or to all."""
 
 
-def Global(state: T) -> T:  # it is an annotation of the access, as in the paper
-    """Before an access to partial state: to all instances. What it returns has as many values: see ``Collection``."""
+def Global(state: T) -> T:  # an annotation of the access, as in the paper
+    """Access all instances of partial state. The result has one value per instance: see ``Collection``."""
     siblings: tuple[T, ...] = state._siblings if isinstance(state, State) else (state,)
     return state if len(siblings) == 1 else Several(siblings)  # type: ignore[return-value]
 
 
 def Collection(value: T) -> list[T]:
-    """The values that a variable has, one of each instance, in the order of instances."""
+    """The values of a variable, one per instance, in the order of the instances."""
     return list(value.values) if isinstance(value, Several) else [value]
 
 
 class Several:
-    """In a plain run with several instances: one value of each. What is done to it is done to each of them."""
+    """The values of several instances in a plain run. Operations apply to each of them."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
@@ -66,7 +66,9 @@ class Several:
         return call
 
     def __bool__(self) -> bool:
-        raise TypeError("a plain run with several instances cannot decide by what has several values: use one instance")
+        raise TypeError(
+            "a plain run with several instances cannot branch on a variable with several values: use one instance"
+        )
 
     def _each(self, function: Callable[[Any], Any]) -> Several:
         return Several(tuple(map(function, self.values)))

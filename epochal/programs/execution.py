@@ -1,8 +1,8 @@
-"""Task elements as functions over rows: what an operator of a state element does with the rows that come to it.
+"""Execution of task elements: the processing of the rows of a stage at one instance.
 
-All accesses of an operator are made in the order of calls: rows of all its inputs are sorted by ``(sequence, index)``.
-So each element of state sees the calls one after the other, and as calls go through operators in an order that suits
-all of them, the result is that of the calls run one after the other.
+An operator makes all accesses in the order of calls: rows of all inputs are sorted by ``(sequence, index)``. So each
+element of state is accessed by one call after the other. Because all calls visit operators in the same order, the
+result is that of a sequential run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from epochal.programs.value_types import INTEGERS, Optional, ValueType
 
 
 class Executable:
-    """The compiled task elements of a dataflow. ``program``: the class; its methods that are no entries are called."""
+    """The compiled task elements of a dataflow. ``program``: the class, whose other methods are called."""
 
     def __init__(self, dataflow: Dataflow, program: type[Any]) -> None:
         self.dataflow = replace(dataflow, tasks=tuple(replace(task, function=None) for task in dataflow.tasks))
@@ -40,7 +40,7 @@ class Executable:
         }
 
     def call(self, entry: str, sequence: int, arguments: dict[str, Any]) -> Departure | Answer:
-        """The row of a call, or its answer when the arguments are not of the entry's types."""
+        """The row of a call, or its answer if the arguments have invalid types."""
         of = self.dataflow.entries[entry]
         declared_entry = declared(self._program).entries[entry]
         (edge,) = (each for each in self.dataflow.into(of.target) if each.source is None)
@@ -55,8 +55,8 @@ class Executable:
     def run(
         self, stage: Stage, arrivals: Iterable[Arrival], state: State | None, instances: int = 1
     ) -> list[Departure | Answer]:
-        """All rows of an epoch that come to one instance of a stage. ``state``: what the instance has of the state
-        element, changed by this; ``instances``: how many send what is gathered."""
+        """Process all rows of an epoch at one instance of a stage. ``state``: the state of the instance, which is
+        changed; ``instances``: the number of instances that send rows to gather."""
         rows, results = sorted(arrivals, key=attrgetter("sequence", "index", "instance")), Results()
         if self.gathers(stage):
             self.gather(rows, state, results, instances)
@@ -70,7 +70,7 @@ class Executable:
         return results.all
 
     def gather(self, rows: Iterable[Arrival], state: State | None, outlet: Outlet, instances: int) -> None:
-        """As :meth:`run`, of a stage where rows of several instances come together; ``rows`` are in order."""
+        """Like :meth:`run`, for a stage that gathers rows of several instances. ``rows`` are ordered."""
         work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
         for sequence, together in groupby(rows, key=attrgetter("sequence")):
             work.gather(sequence, list(together), instances)
@@ -82,15 +82,15 @@ class Executable:
         state: State | None,
         outlet: Outlet,
     ) -> None:
-        """As :meth:`run`, of a stage that gathers nothing. ``kinds``: edges, with the methods that fan-outs write by;
-        ``rows``: which of these kinds each is of, its sequence and its values, in order."""
+        """Like :meth:`run`, for a stage without gathering. ``kinds``: edges, with the methods of fan-outs; ``rows``:
+        the number of the kind, the sequence and the values of each row, ordered."""
         work = StageRows(self.dataflow, self._functions, self._self, state, outlet)
         handlers = [work.handler(edge, method) for edge, method in kinds]
         for kind, sequence, values in rows:
             handlers[kind](sequence, values)
 
     def gathers(self, stage: Stage) -> bool:
-        """Whether rows of several instances come together there."""
+        """Return whether the stage gathers rows of several instances."""
         return any(edge.dispatch is Dispatch.GATHER for edge in self._edges_into(stage))
 
     def _edges_into(self, stage: Stage) -> list[Edge]:
@@ -108,13 +108,15 @@ def _constant(text: str) -> Any:
 
 
 Handler = Callable[[int, Sequence[Any]], None]
-"""What to do with a row of an edge: the number of its call, and its values."""
+"""Processes a row of an edge, given the number of its call and its values."""
 _Converter = Callable[[Any], Any]
 
 
 class StageRows:
-    """``functions``: of task elements, by number; ``program``: what they call methods of; ``outlet`` takes what leaves
-    them."""
+    """The processing of rows at one instance of a stage; values that are equal for all rows are computed once.
+
+    ``functions``: the task elements, by number; ``program``: the object whose methods they call; ``outlet``: their
+    output."""
 
     def __init__(
         self, dataflow: Dataflow, functions: Mapping[int, Any], program: Any, state: State | None, outlet: Outlet
@@ -125,7 +127,7 @@ class StageRows:
         self._gathering: dict[int, Handler] = {}
 
     def handler(self, edge: Edge, method: str | None = None) -> Handler:
-        """What to do with a row of an edge, and of a fan-out by this method."""
+        """The handler of rows of an edge, or of a fan-out by this method."""
         if method is not None:
             return self._writing(edge, method)
         run = self._running(edge)
@@ -150,12 +152,12 @@ class StageRows:
         return call
 
     def gather(self, sequence: int, rows: Sequence[Arrival], instances: int) -> None:
-        """The rows that all instances have of a call. Where one has failed, that is the answer."""
+        """Process the rows of a call from all instances. If an instance has failed, its error is the answer."""
         edge = self._dataflow.edges[rows[0].edge]
         failed = next((row.values for row in rows if isinstance(row.values, Failed)), None)
         if failed is not None:
             self._outlet.answering(edge)(sequence, failed)
-        elif len(rows) == instances:  # otherwise an instance has failed elsewhere
+        elif len(rows) == instances:  # otherwise an instance has failed
             converters = _converters([field.type for field in edge.fields], back=True)
             each = [_converted(row.sent, converters) for row in rows]
             several = self._dataflow.tasks[edge.target].gathered
@@ -195,7 +197,7 @@ class StageRows:
         return self._outlet.sending(edge), _converters([field.type for field in edge.fields])
 
     def _failing(self, edge: Edge) -> Callable[[int, Failed], None]:
-        """A call that fails is answered so; where instances meet of which one may fail while others go on, there."""
+        """Answer a failed call; if the call has a barrier later, the barrier answers it."""
         if edge.dispatch is Dispatch.ALL:
             after = self._dataflow.out_of(edge.target)
             barrier = next((each for each in after if each.dispatch is Dispatch.GATHER), None)
@@ -213,8 +215,8 @@ class StageRows:
 
 
 class _FanOut:
-    """What the code of a fan-out calls: a row for each write. ``sequence``: of the call; ``index``: how many rows it
-    has."""
+    """The function that the code of a fan-out calls: it outputs a row for each write. ``sequence``: of the call;
+    ``index``: the number of its rows."""
 
     def __init__(self, dataflow: Dataflow, outlet: Outlet) -> None:
         self.sequence = self.index = 0
@@ -233,8 +235,8 @@ class _FanOut:
 
 
 class _Method:
-    """A method that a fan-out writes by. What is wrong with its arguments is found where Python would find it: it is
-    called on state that nobody sees."""
+    """A method of a fan-out. It is called on temporary state, so that invalid arguments fail at the same statement as
+    in Python."""
 
     def __init__(self, dataflow: Dataflow, edge: Edge, method: str) -> None:
         target = dataflow.tasks[edge.target]
@@ -247,12 +249,12 @@ class _Method:
         self._converters = _converters(self._types)
         self._defaults = getattr(element.kind, method).__defaults__ or ()
         self._fit: set[tuple[type, ...]] = set()
-        """The types of arguments that are right whatever their values are, but for integers of more than 64 bits."""
+        """The types whose values are all valid arguments, except for integers of more than 64 bits."""
         self._any_value = access.any_value
         self.key = self._names.index(access.key[element.by or ""])
 
     def row(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[Any]:
-        """The arguments of a write, as they stand in rows. Raises what the method would raise."""
+        """The arguments of a write, in the form of rows. Raises the errors of the method."""
         kinds = tuple(map(type, positional))
         if named or kinds not in self._fit or (int in kinds and not _within(positional)):
             return self._checked(kinds, positional, named)
@@ -282,7 +284,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _arguments(edge: Edge, sent: Sequence[Any]) -> Sequence[Any] | Failed:
-    """The arguments of a call; what is wrong with them is what it answers."""
+    """The arguments of a call; an error becomes the answer."""
     try:
         return [
             field.type.conform(None if value is None else field.type.from_row(value), field.name)
@@ -293,7 +295,7 @@ def _arguments(edge: Edge, sent: Sequence[Any]) -> Sequence[Any] | Failed:
 
 
 def _is_plain(type: ValueType) -> bool:
-    """Whether its values stand in rows as they are."""
+    """Return whether values of the type are unchanged in rows."""
     if isinstance(type, Optional):
         return _is_plain(type.inner)
     return type.to_row.__func__ is ValueType.to_row and type.from_row.__func__ is ValueType.from_row  # type: ignore[attr-defined]
@@ -308,7 +310,7 @@ def _takes_none(type: ValueType) -> bool:
 
 
 def _converters(types: Sequence[ValueType], back: bool = False) -> list[_Converter | None] | None:
-    """To what stands in rows, or back from it; ``None`` for what stays as it is, and where all does."""
+    """Converters to or from the form of rows; ``None`` for unchanged values, and if all are unchanged."""
     found: list[_Converter | None] = [
         None if _is_plain(type) else (type.from_row if back else type.to_row) for type in types
     ]

@@ -1,4 +1,4 @@
-"""What statements use and assign: live variables, and which assignments reach a statement."""
+"""Data flow of statements: live variables, and the assignments that reach a statement."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from epochal.programs.source import assigned_names
 
 UNASSIGNED = 0
-"""The definition that reaches where a variable may have no value."""
+"""The definition for a variable that can be unassigned."""
 Definitions = Mapping[str, frozenset[int]]
-"""By variable, the assignments that may have given it its value: numbers of statements, or 1 for a parameter."""
+"""By variable, the assignments that can reach it: numbers of statements, or 1 for a parameter."""
 PARAMETER = 1
 _INNER = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.SetComp)
 
 
 def used(node: ast.AST) -> set[str]:
-    """The names that an expression or a simple statement reads, but for those of inner scopes."""
+    """The names that an expression or a simple statement reads, without names of inner scopes."""
     if isinstance(node, _INNER):
         inner = {name for each in node.generators for name in assigned_names(each.target)}
         return {name for child in ast.iter_child_nodes(node) for name in used(child)} - inner
@@ -44,7 +44,7 @@ def assigned(statement: ast.stmt) -> list[str]:
 
 
 def all_assigned(statements: Iterable[ast.stmt]) -> set[str]:
-    """The names that these statements, and those within them, bind."""
+    """The names that these statements and their nested statements bind."""
     found: set[str] = set()
     for statement in statements:
         for node in ast.walk(statement):
@@ -57,14 +57,14 @@ def all_assigned(statements: Iterable[ast.stmt]) -> set[str]:
 
 @dataclass(frozen=True)
 class _Exits:
-    """What is live where ``break`` and ``continue`` lead."""
+    """The live variables at the targets of ``break`` and ``continue``."""
 
     after: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
 
 
 def live_before(statements: Sequence[ast.stmt], after: Iterable[str] = (), exits: _Exits | None = None) -> set[str]:
-    """The variables whose values the statements, or what follows them, may still use."""
+    """The variables whose values these or the following statements can use."""
     live, exits = set(after), exits or _Exits()
     for statement in reversed(statements):
         live = _live(statement, live, exits)
@@ -107,7 +107,7 @@ def _live_in_handler(handler: ast.ExceptHandler, after: set[str], exits: _Exits)
 
 
 def reaching(statements: Sequence[ast.stmt], before: Definitions) -> Definitions | None:
-    """The assignments that reach the end of the statements; ``None``: nothing reaches it."""
+    """The assignments that reach the end of the statements; ``None`` if the end is unreachable."""
     reached: Definitions | None = before
     for statement in statements:
         if reached is None:
@@ -117,7 +117,7 @@ def reaching(statements: Sequence[ast.stmt], before: Definitions) -> Definitions
 
 
 def after_statement(statement: ast.stmt, before: Definitions) -> Definitions | None:
-    """As :func:`reaching`, of one statement."""
+    """Like :func:`reaching`, for one statement."""
     match statement:
         case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
             return None
@@ -136,7 +136,7 @@ def after_statement(statement: ast.stmt, before: Definitions) -> Definitions | N
 
 
 def within_loop(statement: ast.stmt, before: Definitions) -> Definitions:
-    """The assignments that may reach any round of a loop, and what follows it: what was before, and all within it."""
+    """The assignments that can reach an iteration or the end of a loop: those before it and those within it."""
     return _maybe_assigned(all_assigned([statement]), statement, before)
 
 
@@ -155,5 +155,5 @@ def _either(first: Definitions | None, second: Definitions | None) -> Definition
 
 
 def ends(statements: Sequence[ast.stmt]) -> bool:
-    """Whether nothing that follows these statements is ever reached."""
+    """Return whether the statements after these are unreachable."""
     return reaching(statements, {}) is None

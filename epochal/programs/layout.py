@@ -1,4 +1,4 @@
-"""Where things stand in the drawing of a dataflow: a column for each stage, rows for entries, in pixels. Pure."""
+"""Layout of the drawing of a dataflow, in pixels: a column for each stage, rows for entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARGIN, GAP, PADDING = 24.0, 60.0, 16.0
 
 @dataclass(frozen=True)
 class Box:
-    """``x`` and ``y`` are of the upper left corner."""
+    """A box. ``x`` and ``y``: the upper left corner."""
 
     x: float
     y: float
@@ -35,7 +35,8 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """``stages`` are around what runs in one operator; ``labels`` of edges are the middles of their first lines."""
+    """A layout. ``stages``: the boxes around operators; ``labels``: the centres of the first lines of the labels of
+    edges."""
 
     width: float
     height: float
@@ -47,34 +48,34 @@ class Layout:
 
 
 def task_text(task: TaskElement) -> list[str]:
-    """What stands in the box of a task element."""
+    """The text of a task element."""
     beside = task.access in (AccessKind.LOCAL, AccessKind.GLOBAL)
     kind = f"{task.access.value} access, " if task.access and beside else ""
     return [task.name, f"{kind}{lines(task)}"]
 
 
 def entry_text(dataflow: Dataflow, name: str) -> list[str]:
-    """What stands in the box of an entry."""
+    """The text of an entry."""
     entry = dataflow.entries[name]
     return [name, f"→ {entry.answer.python}"]
 
 
 def element_text(dataflow: Dataflow, name: str) -> list[str]:
-    """What stands in a state element."""
+    """The text of a state element."""
     element = dataflow.elements[name]
     by = f" by {element.by}" if element.by else ""
     return [name, f"{element.distribution.value} {element.shown_kind}{by}", str(element.model)]
 
 
 def edge_text(edge: Edge) -> list[str]:
-    """What stands at an edge: the dispatch, and the variables."""
+    """The text of an edge: the dispatch, and the variables."""
     head = edge.dispatch.value + (f" {edge.key}" if edge.key else "") + (", fan-out" if edge.fan_out else "")
     names = ", ".join(field.name for field in edge.fields)
     return [head, names] if names else [head]
 
 
 def lines(task: TaskElement) -> str:
-    """``lines 21-23``; nothing where it has none of its own."""
+    """``lines 21-23``, or an empty text."""
     if not task.lines:
         return ""
     first, last = task.lines[0], task.lines[-1]
@@ -82,7 +83,7 @@ def lines(task: TaskElement) -> str:
 
 
 def layout(dataflow: Dataflow) -> Layout:
-    """Place everything. Two task elements of an entry in one stage stand one below the other."""
+    """Compute the layout. Task elements of an entry in one stage are below each other."""
     rows = _rows(dataflow)
     before = _gaps(dataflow)
     entry_width = max(_width(entry_text(dataflow, name)) for name in dataflow.entries)
@@ -118,7 +119,7 @@ def layout(dataflow: Dataflow) -> Layout:
 
 
 def _rows(dataflow: Dataflow) -> dict[int, int]:
-    """The row of each task element: its entry's, and further ones where a stage has several of the entry."""
+    """The row of each task element. Entries with several task elements in a stage have several rows."""
     rows: dict[int, int] = {}
     first = 0
     for entry in dataflow.entries:
@@ -132,7 +133,7 @@ def _rows(dataflow: Dataflow) -> dict[int, int]:
 
 
 def _gaps(dataflow: Dataflow) -> list[float]:
-    """The room to the left of each stage: for the labels of edges that end there."""
+    """The space to the left of each stage, for the labels of its input edges."""
     stage_of = {task: number for number, stage in enumerate(dataflow.stages) for task in stage.tasks}
     gaps = [GAP] * len(dataflow.stages)
     for edge in dataflow.edges:
@@ -142,7 +143,7 @@ def _gaps(dataflow: Dataflow) -> list[float]:
 
 
 def _labels(dataflow: Dataflow, tasks: dict[int, Box], entries: dict[str, Box]) -> dict[int, tuple[float, float]]:
-    """Beside the arrow's head; edges that end in the same task element one above the other."""
+    """The position of the label of an edge, next to its end; labels at the same task element are stacked."""
     labels = {}
     above: dict[int, int] = {}
     for edge in dataflow.edges:

@@ -19,14 +19,14 @@ def key_type(annotation: Any) -> ValueType:
     if type.is_key:
         return type
     if type is FLOAT:
-        raise NotAValueType("equal floats may differ in their last bit: key by int or str")
+        raise NotAValueType("equal floats can differ in their last bit: use int or str as key")
     raise NotAValueType(
-        f"{type.python} cannot be a key: key by int, str, bool or bytes, or by a text made of the parts"
+        f"{type.python} cannot be a key: use int, str, bool or bytes, or a string that is composed of the parts"
     )
 
 
 class _Keyed(State, Generic[K]):
-    """Elements by one key. They are kept in no order, and shown in that of the keys."""
+    """Elements by one key, stored unordered, and returned in key order."""
 
     partitionings: ClassVar[tuple[str, ...]] = ("key",)
 
@@ -38,17 +38,17 @@ class _Keyed(State, Generic[K]):
 
     @reads(key="key")
     def contains(self, key: K) -> bool:
-        """Whether there is an element."""
+        """Return whether the key has an element."""
         return self._checked(key) in self._elements
 
     @reads()
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return len(self._elements)
 
     @writes(key="key")
     def remove(self, key: K) -> None:
-        """Remove the element, if there is one."""
+        """Remove the element. A missing element is ignored."""
         self._touch((self._checked(key),))
         self._elements.pop(key, None)
 
@@ -92,7 +92,7 @@ class Map(_Keyed[K], Generic[K, V]):
     @classmethod
     def model(cls, arguments: tuple[Any, ...], by: str | None) -> ElementModel:
         if len(arguments) != 2:
-            raise NotAValueType("say the types of keys and values: Map[str, float]")
+            raise NotAValueType("declare the types of keys and values: Map[str, float]")
         return ElementModel((Column("key", key_type(arguments[0])),), (), (Column("value", value_type(arguments[1])),))
 
     @overload
@@ -116,30 +116,30 @@ class Map(_Keyed[K], Generic[K, V]):
         self._checked(key)
         conformed = self._conformed(value)
         if conformed is None:
-            raise TypeError("a map holds no None: remove the key")
+            raise TypeError("a map cannot contain None: remove the key")
         self._touch((key,))
         self._elements[key] = conformed
 
     @writes(key="key")
     def add(self, key: K, amount: V) -> None:
-        """Add to the number of a key, which begins at zero. A sum that leaves 64 bits is an error to its readers."""
+        """Add to the number of a key; the default is zero. Reading a sum that exceeds 64 bits is an error."""
         if self._value not in (INT, FLOAT):
-            raise TypeError(f"the values are {self._value.python}: only int and float are added to")
+            raise TypeError(f"the values are {self._value.python}: add() requires int or float")
         self._add(key, amount)
 
 
 class Counter(_Keyed[K], Generic[K]):
-    """``Counter[str]``: how often each key has come. Rows of its state table: key → count. Partitioned by key."""
+    """``Counter[str]``: a count per key. Rows of its state table: key → count. Partitioned by key."""
 
     @classmethod
     def model(cls, arguments: tuple[Any, ...], by: str | None) -> ElementModel:
         if len(arguments) != 1:
-            raise NotAValueType("say the type of keys: Counter[str]")
+            raise NotAValueType("declare the type of keys: Counter[str]")
         return ElementModel((Column("key", key_type(arguments[0])),), (), (Column("count", INT),))
 
     @reads(key="key")
     def count(self, key: K) -> int:
-        """How often the key has come."""
+        """The count of a key."""
         found: int = self._shown(key) if self._checked(key) in self._elements else 0
         return found
 
@@ -150,10 +150,10 @@ class Counter(_Keyed[K], Generic[K]):
 
     @reads()
     def top(self, count: int) -> tuple[tuple[K, int], ...]:
-        """The ``count`` most frequent as (key, count), the most frequent first, of equal ones the smaller key first."""
+        """The ``count`` most frequent keys as (key, count), in descending order; equal counts in key order."""
         return tuple(sorted(self._items(), key=lambda item: (-item[1], item[0]))[:count])
 
     @writes(key="key")
     def add(self, key: K, amount: int = 1) -> None:
-        """Count a key once more, or ``amount`` times."""
+        """Increase the count of a key by one, or by ``amount``."""
         self._add(key, amount)

@@ -1,4 +1,4 @@
-"""``Matrix`` (sparse) and ``DenseMatrix``: numbers by row and column, zero where there is none."""
+"""``Matrix`` (sparse) and ``DenseMatrix``: numbers by row and column, with default zero."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from epochal.programs.value_types import FLOAT, INT, NotAValueType, Sequence, Va
 from epochal.programs.vector import Number, Vector, _of, _typed
 
 LARGEST_COLUMN = 1_000_000
-"""Of a dense matrix, whose rows have room for each column up to their last."""
+"""Maximum number of columns of a dense matrix, whose rows store all columns up to the last one."""
 
 
 class Matrix(State, Generic[Number]):
-    """Sparse: an element of zero is none. ``Matrix[int]``; ``Matrix`` holds floats.
+    """A sparse matrix: zeros are not stored. ``Matrix[int]``; ``Matrix`` contains floats.
 
     Partitioned by row, or by column (``PartitionedByColumn[Matrix]``). Rows of its state table: row, column → value;
     partitioned by column: column, row → value.
@@ -40,7 +40,7 @@ class Matrix(State, Generic[Number]):
 
     @reads(row="row", column="column")
     def get_element(self, row: int, column: int) -> Number:
-        """The element, zero where there is none."""
+        """The element, or zero."""
         INT.conform(row, "a row"), INT.conform(column, "a column")
         value: Number = legible(self._rows.get(row, {}).get(column, self._zero), self._at(row, column))
         return value
@@ -60,7 +60,7 @@ class Matrix(State, Generic[Number]):
 
     @reads()
     def multiply(self, vector: Vector[Number]) -> Vector[Number]:
-        """The matrix times the vector: of each row its inner product with it, summed by column."""
+        """The matrix times the vector: the inner product of each row with it, summed by column."""
         rows, columns, values = self._as_arrays()
         indices = np.fromiter((index for index, _ in vector.items()), np.int64, len(vector))
         factors: list[Any] = [factor for _, factor in vector.items()]
@@ -76,25 +76,25 @@ class Matrix(State, Generic[Number]):
 
     @reads()
     def items(self) -> Iterator[tuple[tuple[int, int], Number]]:
-        """((row, column), value) of each element that is not zero, by row and column."""
+        """((row, column), value) of each nonzero element, by row and column."""
         return iter([(key, legible(value, self._at(*key))) for key, value in self._sorted()])
 
     @writes(row="row", column="column")
     def set_element(self, row: int, column: int, value: Number) -> None:
-        """Put a value there; zero removes it."""
+        """Set the element; zero removes it."""
         INT.conform(row, "a row"), INT.conform(column, "a column")
         self._put(row, column, self._number.conform(value, "a value"))
 
     @writes(row="row", column="column")
     def add(self, row: int, column: int, amount: Number) -> None:
-        """Add to the element. A sum that leaves 64 bits is an error to whoever reads it."""
+        """Add to the element. Reading a sum that exceeds 64 bits is an error."""
         INT.conform(row, "a row"), INT.conform(column, "a column")
         before = self._rows.get(row, {}).get(column, self._zero)
         self._put(row, column, total(self._number, before, self._number.conform(amount, "an amount")))
 
     @writes(row="row")
     def set_row(self, row: int, values: Vector[Number]) -> None:
-        """Make the row equal to ``values``."""
+        """Replace the row by ``values``."""
         INT.conform(row, "a row")
         new = _typed(self._number, values)
         for column in list(self._rows.get(row, {})):
@@ -104,7 +104,7 @@ class Matrix(State, Generic[Number]):
 
     @writes()
     def clear(self) -> None:
-        """Become zero everywhere."""
+        """Remove all elements."""
         for (row, column), _ in list(self._sorted()):
             self._put(row, column, 0)
 
@@ -157,8 +157,8 @@ class Matrix(State, Generic[Number]):
         return _of(self._number, {index: value for index, value in elements.items() if value != 0})
 
     def _as_arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Rows, columns and values, by row and column; kept until the next write. Integers are objects: they are
-        exact, and tell when they leave 64 bits."""
+        """Rows, columns and values, by row and column, cached until the next write. Integers are Python objects: they
+        are exact, so that overflows are detected."""
         if self._arrays is None:
             elements = list(self.items())
             rows = np.fromiter((key[0] for key, _ in elements), np.int64, len(elements))
@@ -184,7 +184,7 @@ class Matrix(State, Generic[Number]):
 
 
 class DenseMatrix(State):
-    """Rows of floats, each as long as its last element that was set. For rows in which most elements are there.
+    """Rows of floats, up to the last element that was set. For rows with few zeros.
 
     Partitioned by row. Rows of its state table: row → values, an array.
     """
@@ -197,12 +197,12 @@ class DenseMatrix(State):
     @classmethod
     def model(cls, arguments: tuple[Any, ...], by: str | None) -> ElementModel:
         if arguments:
-            raise NotAValueType("a DenseMatrix holds floats: leave out what is in brackets")
+            raise NotAValueType("a DenseMatrix contains floats: remove the brackets")
         return ElementModel((Column("row", INT),), (), (Column("values", Sequence(FLOAT)),))
 
     @reads(row="row")
     def get_element(self, row: int, column: int) -> float:
-        """The element, zero where there is none."""
+        """The element, or zero."""
         values = self._rows.get(INT.conform(row, "a row"))
         _column(column)
         return float(values[column]) if values is not None and column < len(values) else 0.0
@@ -226,7 +226,7 @@ class DenseMatrix(State):
 
     @writes(row="row", any_value=False)
     def set_element(self, row: int, column: int, value: float) -> None:
-        """Put a value there."""
+        """Set the element."""
         INT.conform(row, "a row")
         self._long_enough(row, _column(column))[column] = FLOAT.conform(value, "a value")
 
@@ -238,7 +238,7 @@ class DenseMatrix(State):
 
     @writes(row="row")
     def set_row(self, row: int, values: Vector[float]) -> None:
-        """Make the row equal to ``values``."""
+        """Replace the row by ``values``."""
         INT.conform(row, "a row")
         new = _typed(FLOAT, values)
         length = max((_column(index) for index, _ in new.items()), default=-1) + 1
@@ -262,7 +262,7 @@ class DenseMatrix(State):
 
     @writes(row="row")
     def remove_row(self, row: int) -> None:
-        """Remove the row, if there is one."""
+        """Remove the row. A missing row is ignored."""
         self._touch((INT.conform(row, "a row"),))
         self._rows.pop(row, None)
 

@@ -1,4 +1,4 @@
-"""What the instances of partial state have in common, found in how the program writes it: how two become one."""
+"""The relation of the instances of partial state, derived from the writes of a program, for merging them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ADDING = frozenset({"add", "add_vector"})
 
 
 class Instances(Enum):
-    """How the instances of partial state are related, whatever calls have come."""
+    """The relation of the instances of partial state after any calls."""
 
     PARTS = "parts of a sum"
-    """Everything that is written is added, to any one of them: together they are the sum."""
+    """All writes add to one of the instances: their sum is the state."""
     ALIKE = "alike"
-    """Everything is written to all of them."""
+    """All writes go to all instances."""
 
 
 def instances_of(dataflow: Dataflow, element: StateElement) -> Instances | None:
-    """``None``: nothing is known of how they are related."""
+    """The relation of the instances; ``None`` if it is unknown."""
     local = {method for kind, method in _writes(dataflow, element) if kind is AccessKind.LOCAL}
     everywhere = {method for kind, method in _writes(dataflow, element) if kind is AccessKind.GLOBAL}
     if not local:

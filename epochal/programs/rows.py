@@ -1,4 +1,4 @@
-"""The rows that come to task elements and leave them."""
+"""The input and output rows of task elements."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from epochal.programs.dataflow import Edge
 
 @dataclass(slots=True)
 class Arrival:
-    """A row that comes along an edge. ``values`` are in the order of the edge's fields, as they stand in rows; those of
-    a fan-out are the arguments of ``method``; of what is gathered, an instance may have failed. ``index`` tells rows of
-    one call apart; ``instance`` is the sender's."""
+    """An input row. ``values``: in the order of the fields of the edge, or the arguments of ``method`` for a fan-out;
+    of gathered rows, an instance can have failed. ``index``: distinguishes rows of one call; ``instance``: sender."""
 
     edge: int
     sequence: int
@@ -24,15 +23,14 @@ class Arrival:
 
     @property
     def sent(self) -> Sequence[Any]:
-        """The values, where it has not failed."""
+        """The values of a row that has not failed."""
         assert not isinstance(self.values, Failed)
         return self.values
 
 
 @dataclass(slots=True)
 class Departure:
-    """A row that leaves along an edge, as it is when it arrives; ``key`` is what it is dispatched by, where it is by
-    key."""
+    """An output row. ``key``: the key by which it is dispatched, if any."""
 
     edge: int
     sequence: int
@@ -44,7 +42,7 @@ class Departure:
 
 @dataclass(frozen=True)
 class Failed:
-    """The exception that a call has raised."""
+    """The exception of a call."""
 
     kind: str
     message: str
@@ -56,14 +54,14 @@ class Failed:
 
 @dataclass(slots=True)
 class Answer:
-    """What a call answers, as it stands in rows. Of several that one call has, that of the first instance counts."""
+    """The answer of a call, in the form of rows. If a call has several answers, the first instance counts."""
 
     sequence: int
     value: Any
 
 
 class Crossing(NamedTuple):
-    """What a task element gives that goes on along ``edge``."""
+    """The result of a task element that continues along ``edge``."""
 
     edge: int
     key: Any
@@ -71,28 +69,28 @@ class Crossing(NamedTuple):
 
 
 Answering = Callable[[int, Any], None]
-"""Takes the number of a call, and what it answers as it stands in rows, or that it has failed."""
+"""Writes the answer or the failure of a call, given its number."""
 Sending = Callable[[int, Any, "Sequence[Any] | Failed"], None]
-"""Takes the number of a call, what its row is dispatched by, and the row's values."""
+"""Writes a row of a call, given its number, dispatch key and values."""
 Writing = Callable[[int, int, Sequence[Any]], None]
-"""Takes the number of a call, which of its rows this is, and the arguments of the write."""
+"""Writes a row of a fan-out, given the number of the call, the index of the row, and the arguments of the write."""
 
 
 class Outlet(Protocol):
-    """Where task elements put what leaves them: what takes the rows of one kind is asked for once."""
+    """The output of task elements. The writer for each kind of rows is requested once."""
 
     def answering(self, edge: Edge) -> Answering:
-        """For answers of calls that have come along ``edge``."""
+        """The writer for answers of calls that arrived along ``edge``."""
 
     def sending(self, edge: Edge) -> Sending:
-        """For rows along ``edge``, which is no fan-out."""
+        """The writer for rows along ``edge``, which is not a fan-out."""
 
     def writing(self, edge: Edge, method: str, key: int) -> Writing:
-        """For the writes of a fan-out by ``method``, whose argument ``key`` they are dispatched by."""
+        """The writer for rows of a fan-out with ``method``; the argument ``key`` dispatches them."""
 
 
 class Results:
-    """An outlet that keeps them one after the other."""
+    """An outlet that collects the rows in a list."""
 
     def __init__(self) -> None:
         self.all: list[Departure | Answer] = []

@@ -1,4 +1,4 @@
-"""A rule that programs keep to, and the error that names it."""
+"""Rules for programs, the error that names a rule, and places in the source code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.errors import PipelineError
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in the author's code."""
+    """A place in the author's code."""
 
     file: str
     line: int
@@ -32,7 +32,7 @@ class ProgramRefused(PipelineError):
 
 @dataclass(frozen=True)
 class Rule:
-    """``example``: the body of a program in which the line that ends with ``#!`` is refused, first of all."""
+    """``example``: a program. The line that ends with ``#!`` is the first that is refused."""
 
     slug: str
     title: str
@@ -41,6 +41,6 @@ class Rule:
     example: str = ""
 
     def refuse(self, place: Place | None, what: str) -> ProgramRefused:
-        """The error. ``what``: what was found, to begin a sentence with."""
+        """The error. ``what``: the finding, the beginning of a sentence."""
         where = "" if place is None else f"{place}: "
         return ProgramRefused(f"{where}{what}: {self.why} {self.fix} [{self.slug}]", self, place)

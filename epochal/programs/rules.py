@@ -1,6 +1,6 @@
-"""What a program is refused for: each rule with why it is one, what to do instead, and an example.
+"""The rules for programs: each with its reason, the fix and an example.
 
-The examples are run by a test, which looks for the refusal at the line that they mark, and stand in docs/programs.md.
+A test runs the examples and compares the refused line with the marked one. docs/programs.md shows them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _TEXT_RULES = (
     Rule(
         "no-source",
         "Source that Python cannot find",
-        "a program is translated from its source.",
-        "Write the class into a file, and decorate its methods with nothing but @entry.",
+        "a program is translated from its source code.",
+        "Write the class in a file, and use no other decorator than @entry for its methods.",
     ),
     Rule(
         "no-entry",
         "A class without entries",
-        "nothing could ever call it.",
+        "it can never be called.",
         "Decorate the methods that are called from outside with @entry.",
         """
 class Counts:  #!
@@ -29,8 +29,8 @@ class Counts:  #!
     ),
     Rule(
         "state-class",
-        "State of a class that cannot be distributed",
-        "state is kept, split and recovered element by element, which only the state classes can.",
+        "State whose class cannot be distributed",
+        "state is stored, partitioned and recovered element by element, which only the state classes support.",
         "Use Map, Counter, Vector, Matrix or DenseMatrix.",
         """
 class Counts:
@@ -43,9 +43,9 @@ class Counts:
     ),
     Rule(
         "undistributed",
-        "State that does not say how it is distributed",
-        "it could be split by key, or be there in several instances.",
-        "Write Partitioned[..] where each access names its key, and Partial[..] where instances can be merged.",
+        "State without a declared distribution",
+        "it could be partitioned by key, or have several instances.",
+        "Use Partitioned[..] if each access has a key, and Partial[..] if instances can be merged.",
         """
 class Counts:
     counts: Counter[str]  #!
@@ -57,9 +57,9 @@ class Counts:
     ),
     Rule(
         "element-types",
-        "Keys or values that state cannot hold",
-        "elements are rows of typed columns, and keys are hashed and compared everywhere alike.",
-        "Use the types that the state class names.",
+        "Types of keys or values that state does not support",
+        "elements are rows of typed columns, and keys must have the same hash and order everywhere.",
+        "Use the types that the state class supports.",
         """
 class Prices:
     prices: Partitioned[Map[float, str]]  #!
@@ -72,8 +72,8 @@ class Prices:
     Rule(
         "own-constructor",
         "A constructor",
-        "an instance is made wherever a partition of the state is, which holds what earlier calls have left there.",
-        "Remove it; set initial state in an entry that is called once.",
+        "an instance is created for each partition of the state, which contains the values of earlier calls.",
+        "Remove it, and set initial state in an entry that is called once.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -88,9 +88,10 @@ class Counts:
     ),
     Rule(
         "untyped-entry",
-        "A parameter or an answer without a type, or of one that is no value",
-        "calls and answers are rows of typed columns, and nothing may change them underway.",
-        "Annotate it with int, float, str, bool, bytes, tuple[..], Vector or X | None; answers also with list or dict.",
+        "A parameter or an answer without a type, or with a type that is not a value",
+        "calls and answers are rows of typed columns, which must be immutable.",
+        "Annotate it with int, float, str, bool, bytes, tuple[..], Vector or X | None; answers can also be list or "
+        "dict.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -103,9 +104,9 @@ class Counts:
     # Syntax.
     Rule(
         "unsupported-syntax",
-        "Syntax that is not on the list",
-        "it cannot be split into task elements, or has effects that a translation does not see.",
-        "Write it with assignments to names, if, for, return, raise, expressions and calls of methods.",
+        "Unsupported syntax",
+        "it cannot be split into task elements, or has effects that the translation does not recognise.",
+        "Use assignments to names, if, for, return, raise, expressions and method calls.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -120,8 +121,8 @@ class Counts:
     Rule(
         "while-loop",
         "A loop without bound",
-        "a call that does not end would keep its epoch from ending.",
-        "Write for .. in range(..) with a bound, and break.",
+        "a call that does not end would block its epoch.",
+        "Use for .. in range(..) with a bound, and break.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -135,7 +136,7 @@ class Counts:
     Rule(
         "set",
         "A set",
-        "the order of a set differs from process to process, and would show in results.",
+        "the order of a set differs between processes and would affect results.",
         "Use a tuple, a list or the keys of a dict.",
         """
 class Counts:
@@ -149,11 +150,12 @@ class Counts:
     ),
     Rule(
         "unknown-call",
-        "A call of something that is not on the list",
-        "a call is computed again after a failure, maybe elsewhere: it must not do input or output, read a clock, draw "
-        "a random number, or keep anything.",
-        "Call builtins such as len, sum, sorted and range, functions of math, methods of values, and own methods that "
-        "access no state; pass times and random numbers as parameters.",
+        "A call of an unsupported function",
+        "a call can be computed again after a failure, on another machine: it must not do input or output, read a "
+        "clock, use random numbers, or keep other state.",
+        "Use builtins such as len, sum, sorted and range, functions of math, methods of values, and methods of the "
+        "class "
+        "that access no state. Pass times and random numbers as parameters.",
         """
 import time
 
@@ -167,9 +169,9 @@ class Counts:
     ),
     Rule(
         "global-variable",
-        "A variable of the module that can change",
-        "each process has the module for itself: what one changes no other one sees.",
-        "Use a constant (a number, a text, a tuple of these), or keep it in state.",
+        "A mutable variable of the module",
+        "each process has its own copy of the module, and changes are not shared.",
+        "Use a constant (a number, a string, a tuple of these), or store it in state.",
         """
 LIMITS = {"a": 3}
 
@@ -184,8 +186,8 @@ class Counts:
     Rule(
         "attribute",
         "An attribute that is neither state nor a method",
-        "whatever is kept has to be state, so that it is distributed and recovered.",
-        "Declare it with Partitioned[..] or Partial[..], and change it by the methods of its class.",
+        "stored values must be state, so that they are distributed and recovered.",
+        "Declare it with Partitioned[..] or Partial[..], and change it with the methods of its class.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]
@@ -199,8 +201,8 @@ class Counts:
     Rule(
         "recursion",
         "Recursion",
-        "how deep it goes depends on data, and each process has a bound of its own.",
-        "Write a loop.",
+        "its depth depends on data, and the limit differs between processes.",
+        "Use a loop.",
         """
 class Counts:
     counts: Partitioned[Counter[int]]

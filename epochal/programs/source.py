@@ -1,4 +1,4 @@
-"""The source of a program's methods as syntax trees, with the lines that they have in the author's file."""
+"""The source code of the methods of a program as syntax trees, with the line numbers of the author's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.programs.rules import RULES
 
 
 def tree_of(function: FunctionType) -> ast.FunctionDef:
-    """The function's definition. Raises :class:`ProgramRefused` where Python knows no source of it."""
+    """The definition of a function. Raises :class:`ProgramRefused` if its source is unavailable."""
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -22,22 +22,22 @@ def tree_of(function: FunctionType) -> ast.FunctionDef:
     try:
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except SyntaxError:
-        raise RULES["no-source"].refuse(None, f"{function.__qualname__} is no function of its own") from None
+        raise RULES["no-source"].refuse(None, f"{function.__qualname__} is not a separate function") from None
     if not isinstance(definition, ast.FunctionDef):
         place = Place(inspect.getsourcefile(function) or "?", first)
-        raise RULES["unsupported-syntax"].refuse(place, f"{function.__name__} is no plain function")
+        raise RULES["unsupported-syntax"].refuse(place, f"{function.__name__} is not a plain function")
     ast.increment_lineno(definition, first - 1)
     return definition
 
 
 def place_of(node: ast.AST, file: str) -> Place:
-    """Where a node stands."""
+    """The place of a node."""
     text = ast.unparse(node).splitlines()[0] if isinstance(node, ast.stmt | ast.expr) else ""
     return Place(file, getattr(node, "lineno", 0), text)
 
 
 def nodes_in(nodes: Iterator[ast.AST] | list[ast.stmt] | list[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes below these, and these, in the order of the text."""
+    """These nodes and all nodes below them, in the order of the source code."""
     for node in nodes:
         yield node
         yield from nodes_in(list(ast.iter_child_nodes(node)))
@@ -53,7 +53,7 @@ def assigned_names(target: ast.expr) -> list[str]:
 
 
 def evaluated(annotation: ast.expr, names: dict[str, Any]) -> Any:
-    """The value of an annotation, evaluated among the names of its module."""
+    """The value of an annotation, evaluated with the names of its module."""
     expression = ast.Expression(annotation)
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         expression = ast.parse(annotation.value, mode="eval")

@@ -1,8 +1,8 @@
-"""An entry is split into task elements, by rules 1 to 5 of SDG 4.2.
+"""Splitting of entries into task elements, by rules 1 to 5 of SDG 4.2.
 
-A task element ends where the next statement accesses another state element, the same by another key, or in another way.
-The statements from there on are another task element, whatever way leads to them: a branch that has to go on elsewhere
-takes what follows the ``if`` with it. What is still needed (live variables) goes along the edge.
+A task element ends where the next statement accesses another state element, the same one by another key, or in another
+way. The following statements are another task element: a branch that continues there takes the statements after the
+``if`` with it. Live variables are sent along the edge.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from epochal.programs.statements import (
 from epochal.programs.task_code import crossing, fanning, task_function
 
 MAX_TASKS = 64
-"""Of one program."""
+"""The parts of one program."""
 
 
 @dataclass(eq=False)
 class _Task:
-    """A task element as it is being made."""
+    """A task element under construction."""
 
     number: int
     where: Where | None
@@ -60,7 +60,7 @@ class _Task:
 
 
 class EntrySplitter:
-    """Splits one entry. Task elements are numbered from ``first`` on; ``edges`` are those of the whole program."""
+    """Splits one entry. Task elements are numbered from ``first``; ``edges`` are the edges of the whole program."""
 
     def __init__(self, declaration: Declaration, name: str, first: int, edges: list[Edge]) -> None:
         self.tasks: list[_Task] = []
@@ -92,7 +92,7 @@ class EntrySplitter:
         return task
 
     def _first_access(self, body: Sequence[ast.stmt], before: Definitions) -> Site | None:
-        """The access that every call makes first, if its place is known when the call comes."""
+        """The first access of every call, if its place is known when the call arrives."""
         found = self._first_accesses(body, before)
         if len({site.where for site in found}) != 1:
             return None
@@ -117,12 +117,12 @@ class EntrySplitter:
             reached = after_statement(statement, reached)
         return []
 
-    # Rules 2 to 5: where it ends, and what comes next.
+    # Rules 2 to 5: the end of the task element, and the next one.
 
     def _split(
         self, task: _Task, body: Sequence[ast.stmt], before: Definitions, several: frozenset[str]
     ) -> list[ast.stmt]:
-        """The code of a task element from ``body`` on. ``several``: variables with a value for each instance."""
+        """The code of a task element, beginning with ``body``. ``several``: variables with one value per instance."""
         code: list[ast.stmt] = []
         reached: Definitions | None = before
         for position, statement in enumerate(body):
@@ -139,7 +139,7 @@ class EntrySplitter:
             if sites and not here:
                 return [*code, *self._elsewhere(task, statement, sites, rest, reached)]
             if everywhere and returns(statement):
-                raise self._refused("multi-valued", statement, "what it returns differs between instances")
+                raise self._refused("multi-valued", statement, "the returned value differs between instances")
             self._check_collections(statement)
             task.updates = task.updates or any(site.access.writes for site in sites)
             task.lines |= lines_of(statement)
@@ -150,7 +150,7 @@ class EntrySplitter:
         return code
 
     def _leaves(self, statement: ast.stmt, sites: list[Site], task: _Task) -> bool:
-        """Whether the instances of a global access have to come together before the statement."""
+        """Return whether the statement requires the values of all instances of a global access."""
         if self._accesses.collected(statement) and not isinstance(statement, ast.If):
             return True
         if any(site.where == task.where for site in sites):
@@ -158,7 +158,7 @@ class EntrySplitter:
         return bool(sites) or returns(statement) or bool(self._accesses.collected(statement))
 
     def _stays(self, statement: ast.If, here: bool, everywhere: bool) -> bool:
-        """Whether an ``if`` is run as a whole in the task element that is in its place."""
+        """Return whether the whole ``if`` can run in the current task element."""
         return here and not (everywhere and returns(statement))
 
     def _if(
@@ -169,12 +169,12 @@ class EntrySplitter:
         before: Definitions,
         several: frozenset[str],
     ) -> ast.stmt:
-        """An ``if`` whose branches go on in different places, each with what follows it."""
+        """An ``if`` whose branches continue in different places, each with the statements that follow."""
         tests = self._accesses.of_expression(statement.test, before)
         if any(site.where != task.where for site in tests):
             return self._cross(task, self._only(tests, statement, before), rest, before)
         if used(statement.test) & several or (tests and task.where and task.where.kind is AccessKind.GLOBAL):
-            raise self._refused("multi-valued", statement, "which way it goes may differ between instances")
+            raise self._refused("multi-valued", statement, "the branch can differ between instances")
         self._check_collections(statement.test)
         task.lines |= lines_of(statement.test)
         task.updates = task.updates or any(site.access.writes for site in tests)
@@ -186,7 +186,7 @@ class EntrySplitter:
     def _elsewhere(
         self, task: _Task, statement: ast.stmt, sites: list[Site], rest: Sequence[ast.stmt], before: Definitions
     ) -> list[ast.stmt]:
-        """The statement accesses state that is in another place."""
+        """The statement accesses state in another place."""
         if not isinstance(statement, ast.For):
             return [self._cross(task, self._only(sites, statement, before), rest, before)]
         if len({site.where for site in sites}) == 1 and self._accesses.at(sites[0], before) == sites[0].where:
@@ -197,7 +197,7 @@ class EntrySplitter:
         return self._fan_out(task, statement, sites[len(heads) :], rest[1:], before)
 
     def _only(self, sites: list[Site], statement: ast.stmt, before: Definitions) -> Site:
-        """The one place that the statement accesses, which is known before it."""
+        """The one place that the statement accesses, which must be known before it."""
         places = {site.where for site in sites}
         if len(places) > 1:
             names = " and ".join(sorted({site.where.element for site in sites}))
@@ -205,11 +205,11 @@ class EntrySplitter:
         return sites[0]
 
     def _cross(self, task: _Task, site: Site, rest: Sequence[ast.stmt], before: Definitions) -> ast.stmt:
-        """Rules 2 to 4: what follows is another task element."""
+        """Rules 2 to 4: the following statements are another task element."""
         if not is_simple(site.key) or self._accesses.at(site, before) != site.where:
             key = ast.unparse(site.key) if site.key is not None else ""
             raise self._refused(
-                "key-expression", site.node, f"the key {key} of {site.where.element} is not known before"
+                "key-expression", site.node, f"the key {key} of {site.where.element} is not known before the access"
             )
         fields = self._fields(task, rest, before)
         target = self._at_point((site.where.element, site.where.kind, None), rest)
@@ -222,7 +222,7 @@ class EntrySplitter:
         return crossing(rest[0], edge, site.key, target.parameters)
 
     def _gather(self, task: _Task, rest: Sequence[ast.stmt], before: Definitions, several: frozenset[str]) -> ast.stmt:
-        """Rules 4 and 5: the instances of a global access come together, and what follows has all of their values."""
+        """Rules 4 and 5: a barrier gathers the values of all instances of a global access."""
         collected = frozenset[str]().union(*(self._accesses.collected(statement) for statement in rest))
         for name in sorted(collected - several - all_assigned(rest)):
             node = first_use(rest, name)
@@ -232,7 +232,7 @@ class EntrySplitter:
         for name in sorted(live):
             single = single_use(rest, name, self._accesses)
             if single is not None:
-                raise self._refused("multi-valued", single, f"{name} has a value for each instance")
+                raise self._refused("multi-valued", single, f"{name} has one value per instance")
         fields = self._fields(task, rest, before)
         point = (None, None, "gather")
         target = self._at_point(point, rest)
@@ -251,11 +251,11 @@ class EntrySplitter:
         after: Sequence[ast.stmt],
         before: Definitions,
     ) -> list[ast.stmt]:
-        """A loop that writes to many keys: a row for each write."""
+        """A loop that writes to many keys: one row per write."""
         names = {site.where.element for site in sites}
         blind = all(site.whole and site.access.blind and site.where.kind is AccessKind.PARTITIONED for site in sites)
         if len(names) != 1 or not blind:
-            raise self._refused("loop-over-state", loop, f"each round accesses {' and '.join(sorted(names))}")
+            raise self._refused("loop-over-state", loop, f"each iteration accesses {' and '.join(sorted(names))}")
         following = list(self._accesses.of_all(after, after_statement(loop, before) or {}))
         if following:
             first = following[0].where.element
@@ -283,7 +283,7 @@ class EntrySplitter:
     # Task elements and edges.
 
     def _fields(self, task: _Task, rest: Sequence[ast.stmt], before: Definitions) -> tuple[Column, ...]:
-        """The variables that go along an edge to ``rest``, with their types."""
+        """The variables that are sent along an edge to ``rest``, with types."""
         live = live_before(rest)
         columns = []
         for name in self._locals:
@@ -291,7 +291,7 @@ class EntrySplitter:
                 continue
             use = first_use(rest, name)
             if UNASSIGNED in before.get(name, frozenset({UNASSIGNED})):
-                raise self._refused("maybe-unassigned", use, f"{name} may not have been assigned")
+                raise self._refused("maybe-unassigned", use, f"{name} can be unassigned")
             type = self._entry.types.get(name)
             if type is None:
                 assignment = first_assignment(self._entry.definition, name)
@@ -299,7 +299,7 @@ class EntrySplitter:
                 if name in self._entry.no_values:
                     what = f"{name} is {used_in}, and {self._entry.no_values[name]}"
                     raise self._refused("mutable-variable", assignment, what)
-                raise self._refused("untyped-variable", assignment, f"{name} has no type, and is {used_in}")
+                raise self._refused("untyped-variable", assignment, f"{name} has no type but is {used_in}")
             if name in (task.gathers or ()) and before[name] == self._inside(task)[name]:
                 what = f"the values of {name} are a list, which is used in another task element"
                 raise self._refused("mutable-variable", use, what)
@@ -313,7 +313,7 @@ class EntrySplitter:
         self, place: tuple[object, ...], rest: Sequence[ast.stmt], where: Where | None, fields: Iterable[Column]
     ) -> _Task:
         task = self._new_task(where, tuple(each.name for each in fields))
-        self._kept.append(rest)  # its statements are told apart by id()
+        self._kept.append(rest)  # its statements are identified by id()
         self._points[(*place, *map(id, rest))] = task
         return task
 
@@ -327,7 +327,7 @@ class EntrySplitter:
         return task
 
     def _inside(self, task: _Task) -> Definitions:
-        """What reaches a task element: each variable has the value that came along the edge."""
+        """The definitions that reach a task element: each variable has the value of the edge."""
         return dict.fromkeys(task.parameters, frozenset({-1 - task.number}))
 
     def _edge(
@@ -349,7 +349,7 @@ class EntrySplitter:
         return edge.number
 
     def _check_collections(self, node: ast.AST) -> None:
-        """After a barrier there is none any more: what is left has nothing to gather."""
+        """Report a ``Collection`` without variables to gather."""
         for name in sorted(self._accesses.collected(node)):
             raise self._refused("collection", first_use([node], name), f"{name} has one value")
 
@@ -368,7 +368,7 @@ class EntrySplitter:
         name += f" {len(same) + 1}" if same else ""
         function = None
         if not task.writes:
-            code = copy.deepcopy(task.code)  # another task element may have the same statements
+            code = copy.deepcopy(task.code)  # another task element can contain the same statements
             function = task_function(self._name, task.parameters, code, self._accesses)
         return TaskElement(
             task.number,

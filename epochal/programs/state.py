@@ -1,8 +1,8 @@
-"""What all state classes have in common: elements that are rows, accesses that the analysis knows, frozen values.
+"""Common parts of state classes: elements as rows, declared accesses, immutable values.
 
-An instance is either *state*, which a program's instance or a task holds and which only its own methods change, or a
-*value*, which nothing changes: what a read of state returns, and what authors make themselves. State knows which of its
-elements have changed since it was settled, so that a task can write them as changes of a state table.
+An instance is either *state*, which belongs to an instance of a program or to a task and is changed by its methods, or
+an immutable *value*: the result of a read, or an object that an author creates. State records the elements that have
+changed since it was settled, so that a task can write them as changes of a state table.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Key = tuple[Any, ...]
 
 
 class FrozenValue(TypeError):
-    """A value was to be changed: only state changes, by its own methods."""
+    """An attempt to change a value. Only state can be changed, by its methods."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a state element's rows."""
+    """A column of the rows of a state element."""
 
     name: str
     type: ValueType
@@ -41,19 +41,19 @@ class Column:
 
 @dataclass(frozen=True)
 class ElementModel:
-    """The elements of a state class as rows of a state table: ``key`` says which partition, ``sub_key`` which element
-    of it; of partial state the instance is the key, and both are the sub-key."""
+    """The elements of a state class as rows of a state table: ``key`` identifies the partition, ``sub_key`` the element
+    in it. For partial state the instance is the key, and both are the sub-key."""
 
     key: tuple[Column, ...]
     sub_key: tuple[Column, ...]
     value: tuple[Column, ...]
 
     def to_row(self, value: Any) -> Any:
-        """An element's value as it stands in its row; null: its sum has overflowed."""
+        """The value of an element in its row; null: its sum has overflowed."""
         return None if value is OVERFLOWED else self.value[0].type.to_row(value)
 
     def from_row(self, value: Any) -> Any:
-        """What :meth:`to_row` gave, as the element's value."""
+        """The value of a result of :meth:`to_row`."""
         return OVERFLOWED if value is None else self.value[0].type.from_row(value)
 
     def __str__(self) -> str:
@@ -63,9 +63,9 @@ class ElementModel:
 
 @dataclass(frozen=True)
 class Access:
-    """What a method does to state. ``key``: which parameter says the partition, by how the state is partitioned;
-    ``blind``: it writes, gives nothing back, and fails for its arguments only, whatever the state is; ``any_value``:
-    whether it fails for them depends on their types alone, where these are scalars."""
+    """The access of a method to state. ``key``: the parameter that identifies the partition, by partitioning;
+    ``blind``: the method writes, returns nothing, and fails only because of its arguments, independently of the state;
+    ``any_value``: for scalar arguments, failure depends on their types only."""
 
     key: dict[str, str]
     writes: bool
@@ -74,12 +74,12 @@ class Access:
 
 
 def reads(**key: str) -> Callable[[Method], Method]:
-    """Marks a method that reads. ``by="parameter"``: the key, where state is partitioned by this."""
+    """Marks a method that reads. ``by="parameter"``: the parameter that is the key for this partitioning."""
     return _marked(Access(key, writes=False, blind=False))
 
 
 def writes(*, any_value: bool = True, **key: str) -> Callable[[Method], Method]:
-    """Marks a method that writes blindly (:class:`Access`)."""
+    """Marks a blind write (:class:`Access`)."""
     return _marked(Access(key, writes=True, blind=True, any_value=any_value))
 
 
@@ -92,8 +92,8 @@ def _marked(access: Access) -> Callable[[Method], Method]:
 
 
 class State(ABC):
-    """A state class. ``partitionings``: what it can be partitioned by, the usual first; empty: it cannot be.
-    ``zero_is_none``: whether an element that becomes zero is gone."""
+    """A state class. ``partitionings``: the supported partitionings, the default first; empty if there are none.
+    ``zero_is_none``: whether an element that becomes zero is removed."""
 
     partitionings: ClassVar[tuple[str, ...]] = ()
     zero_is_none: ClassVar[bool] = False
@@ -101,16 +101,16 @@ class State(ABC):
     _changed: set[Key]
     _name: str = "the state"
     _siblings: tuple[Self, ...] = ()
-    """All instances of partial state, where a plain run has several."""
+    """All instances of partial state, in a plain run with several instances."""
 
     @classmethod
     @abstractmethod
     def model(cls, arguments: tuple[Any, ...], by: str | None) -> ElementModel:
-        """The rows for these type arguments. Raises :class:`~epochal.programs.value_types.NotAValueType`."""
+        """The form of rows for these type arguments. Raises :class:`~epochal.programs.value_types.NotAValueType`."""
 
     @classmethod
     def of_state(cls, model: ElementModel, name: str) -> Self:
-        """Empty state."""
+        """Create empty state."""
         state = cls()
         state._is_state, state._changed, state._name, state._siblings = True, set(), name, (state,)
         state._declare(model)
@@ -118,13 +118,13 @@ class State(ABC):
 
     @classmethod
     def access(cls, method: str) -> Access | None:
-        """What a method of this name does to state; ``None``: it is none that reads or writes."""
+        """The access of a method; ``None`` if it does not access state."""
         access: Access | None = getattr(getattr(cls, method, None), "__access__", None)
         return access
 
     @classmethod
     def accesses(cls) -> dict[str, Access]:
-        """All methods that read or write, by name."""
+        """The accesses of all methods, by name."""
         found = {name: cls.access(name) for name in dir(cls)}
         return {name: access for name, access in found.items() if access is not None}
 
@@ -146,23 +146,23 @@ class State(ABC):
 
     @abstractmethod
     def _row(self, key: Key) -> Any:
-        """The element of a full key, ``None`` where there is none."""
+        """The element of a full key, or ``None``."""
 
     @abstractmethod
     def rows(self) -> Iterator[tuple[Key, Any]]:
-        """All elements as (full key, value), in the order of keys. A value of ``OVERFLOWED`` is null in tables."""
+        """All elements as (full key, value), in key order. A value of ``OVERFLOWED`` is null in tables."""
 
     @abstractmethod
     def load(self, rows: Iterable[tuple[Key, Any]]) -> None:
-        """Put elements there as they were, which is no change."""
+        """Load elements, without recording changes."""
 
     def changes(self) -> Iterator[tuple[Key, Any]]:
-        """Elements that were touched since :meth:`settle`, as they are now; ``None``: it is gone. In no order."""
+        """Elements that changed since :meth:`settle`, in undefined order; ``None``: the element was removed."""
         for key in self._changed:
             yield key, self._row(key)
 
     def settle(self) -> None:
-        """What has changed so far has been written."""
+        """Forget the recorded changes, after they were written."""
         self._changed.clear()
 
     def _touch(self, key: Key) -> None:
@@ -177,7 +177,7 @@ def _signature(kind: type[State], method: str) -> inspect.Signature:
 
 
 class Overflowed:
-    """What an integer element is when its sum has left 64 bits: null in tables, and an error to whoever reads it."""
+    """The value of an integer element whose sum exceeded 64 bits: null in tables, an error for reads."""
 
     def __repr__(self) -> str:
         return "OVERFLOWED"
@@ -190,7 +190,7 @@ OVERFLOWED = Overflowed()
 
 
 def total(type: ValueType, before: Any, amount: Any) -> Any:
-    """``before + amount`` as an element of this type; ``OVERFLOWED`` where it does not fit any more."""
+    """``before + amount`` as an element of this type; ``OVERFLOWED`` if it does not fit."""
     if before is OVERFLOWED:
         return OVERFLOWED
     after = before + amount
@@ -198,7 +198,7 @@ def total(type: ValueType, before: Any, amount: Any) -> Any:
 
 
 def legible(value: Any, what: str) -> Any:
-    """The element for a reader. Raises ``OverflowError`` where it has overflowed."""
+    """Return the element. Raises ``OverflowError`` if it has overflowed."""
     if value is OVERFLOWED:
-        raise OverflowError(f"the sum in {what} has left 64 bits; set it to go on")
+        raise OverflowError(f"the sum in {what} exceeded 64 bits; set a new value to continue")
     return value

@@ -1,4 +1,4 @@
-"""Questions about statements: where a variable is used, what a barrier does to them, which lines they have."""
+"""Properties of statements: uses of variables, lines, barriers; the writes of a fan-out, with types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from epochal.programs.vector import VectorType
 
 
 class Gathered(ast.NodeTransformer):
-    """``Collection(x)`` becomes ``x``, which after the barrier is the list. ``names``: the variables that come to this
-    barrier; there may be others after it."""
+    """Replaces ``Collection(x)`` by ``x``, which is the list after the barrier. ``names``: the variables of this
+    barrier; there can be further barriers."""
 
     def __init__(self, accesses: Accesses, names: frozenset[str]) -> None:
         self._accesses, self._names = accesses, names
@@ -60,7 +60,7 @@ def first_use(statements: Sequence[ast.AST], name: str) -> ast.expr:
 
 
 def single_use(statements: Sequence[ast.stmt], name: str, accesses: Accesses) -> ast.expr | None:
-    """Where the variable is used as if it had one value."""
+    """A use of the variable as a single value."""
     gathered = {
         id(node.args[0])
         for statement in statements
@@ -84,7 +84,7 @@ def first_assignment(definition: ast.FunctionDef, name: str) -> ast.AST:
 
 
 def writes_of(element: StateElement, sites: Mapping[ast.Call, str]) -> dict[str, Write]:
-    """The methods, by the calls of them, with the types that their parameters have for this state element."""
+    """The called methods, with the types of their parameters for this state element."""
     written = {}
     for method in sorted(set(sites.values())):
         types = {name: _type(element, name) for name in element.kind.parameters(method)}
@@ -94,7 +94,7 @@ def writes_of(element: StateElement, sites: Mapping[ast.Call, str]) -> dict[str,
 
 
 def _rises(method: Callable[..., None], call: ast.Call) -> bool:
-    """Whether a call adds a whole number that stands in the text and is not negative."""
+    """Return whether a call adds a constant, non-negative integer."""
     bound = inspect.signature(method).bind(None, *call.args, **{str(each.arg): each.value for each in call.keywords})
     bound.apply_defaults()
     amount = bound.arguments.get("amount")
@@ -103,7 +103,7 @@ def _rises(method: Callable[..., None], call: ast.Call) -> bool:
 
 
 def _type(element: StateElement, parameter: str) -> ValueType:
-    """By its name: a key column, a number or value, or a vector of them."""
+    """The type of a parameter by its name: a key column, a value, or a vector of values."""
     for column in (*element.model.key, *element.model.sub_key):
         if column.name == parameter:
             return column.type

@@ -1,4 +1,4 @@
-"""A dataflow as an SVG picture, in the manner of figure 1 of the SDG paper; and as dot, for Graphviz."""
+"""Drawings of a dataflow: SVG, in the style of figure 1 of the SDG paper, and dot, for Graphviz."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD = (
 
 
 def svg(dataflow: Dataflow) -> str:
-    """The picture. Grey: what runs as one operator; edges that wait for all instances are thicker."""
+    """The SVG picture. Grey boxes are operators; edges with a barrier are thicker."""
     at = layout(dataflow)
     size = f'width="{at.width:.0f}" height="{at.height:.0f}" viewBox="0 0 {at.width:.0f} {at.height:.0f}"'
     parts = [
@@ -57,7 +57,7 @@ def svg(dataflow: Dataflow) -> str:
 
 
 def dot(dataflow: Dataflow) -> str:
-    """The graph in Graphviz's language."""
+    """The graph in the language of Graphviz."""
     parts = [
         f"digraph {_quoted(dataflow.name)} {{",
         "  rankdir=LR; node [fontname=sans fontsize=11]; edge [fontsize=9];",
@@ -105,7 +105,7 @@ def _text(box: Box, text: list[str], lower: float = 0) -> str:
 
 
 def _accesses(dataflow: Dataflow, at: Layout) -> list[str]:
-    """From each task element down the side of its stage to the state element."""
+    """The lines from task elements along the side of the stage to the state element."""
     parts = []
     for stage in dataflow.stages:
         if stage.element is None:

@@ -1,4 +1,4 @@
-"""The syntax that a program may use, checked before anything is translated: an allow-list."""
+"""The allow-list of syntax for programs, checked before the translation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FUNCTIONS = frozenset(
         "ValueError", "ZeroDivisionError",
     }
 )  # fmt: skip
-"""Builtins that depend on nothing but their arguments."""
+"""Builtins whose result depends only on their arguments."""
 _STATEMENTS = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.Break, ast.Continue, ast.Pass, ast.Return,
     ast.Raise, ast.Assert, ast.Try,
@@ -40,7 +40,7 @@ _INNER = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 def check_syntax(declaration: Declaration) -> None:
-    """Raises ``ProgramRefused`` for the first statement or expression, by line, that is not on the list."""
+    """Raises ``ProgramRefused`` for the first unsupported statement or expression, by line."""
     found: list[ProgramRefused] = []
     calls: dict[str, list[tuple[str, ast.AST]]] = {}
     for entry in declaration.entries.values():
@@ -55,7 +55,7 @@ def check_syntax(declaration: Declaration) -> None:
 
 
 class _Checked:
-    """One method. ``methods``: the own methods that it calls."""
+    """Checks one method. ``methods``: the methods of the class that it calls."""
 
     def __init__(
         self, declaration: Declaration, function: FunctionType, definition: ast.FunctionDef, entry: Conforming | None
@@ -113,7 +113,7 @@ class _Checked:
             yield from self._refuse("unsupported-syntax", target, "an assignment to what is no name")
 
     def _expression(self, node: ast.expr, inner: str | None, bound: set[str]) -> Iterator[ProgramRefused]:
-        """``bound``: names of comprehensions and lambdas around it."""
+        """Check an expression. ``bound``: names of enclosing comprehensions and lambdas."""
         if isinstance(node, ast.Set | ast.SetComp):
             yield from self._refuse("set", node, "a set is made")
             return
@@ -177,7 +177,7 @@ class _Checked:
             yield from self._expression(child, inner, bound)
 
     def _method(self, function: ast.Attribute, inner: str | None, bound: set[str]) -> Iterator[ProgramRefused]:
-        """``value.method(..)``, ``math.exp(..)`` or ``Vector.dense(..)``."""
+        """Check ``value.method(..)``, ``math.exp(..)`` or ``Vector.dense(..)``."""
         if function.attr.startswith("_") or function.attr in ("format", "format_map"):
             yield from self._refuse("unknown-call", function, f"{function.attr} is not on the list")
         if isinstance(function.value, ast.Name) and function.value.id not in bound | self._locals:
@@ -192,7 +192,7 @@ class _Checked:
         yield from self._expression(function.value, inner, bound)
 
     def _distributed(self, node: ast.Call, inner: str | None) -> Iterator[ProgramRefused]:
-        """``Global(..)`` without a method after it, or ``Collection(..)``."""
+        """Check ``Global(..)`` without a method call, or ``Collection(..)``."""
         assert isinstance(node.func, ast.Name)
         if self._global(node.func.id, set()) is Global:
             yield from self._refuse("state-as-value", node, "Global(..) is not followed by a method")
@@ -204,7 +204,7 @@ class _Checked:
             yield from self._refuse(inner, node, "Collection(..) waits for all instances")
 
     def _element(self, node: ast.expr) -> str | None:
-        """The state element that ``self.name`` or ``Global(self.name)`` is."""
+        """The state element of ``self.name`` or ``Global(self.name)``."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
             return self._element(node.args[0]) if self._global(node.func.id, set()) is Global else None
         if isinstance(node, ast.Attribute) and _is_self(node.value) and node.attr in self._declaration.elements:

@@ -1,7 +1,7 @@
-"""The code of task elements: the author's statements, in which state, ways out and answers have other names.
+"""The code of task elements: the author's statements, with replaced state, exits and answers.
 
-The function of a task element returns what the author's statements return, which is the call's answer, or what
-:func:`crossing` gives; it is run by :mod:`epochal.programs.execution`.
+The function of a task element returns the answer of the call, or the result of :func:`crossing`.
+:mod:`epochal.programs.execution` runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def crossing(at: ast.stmt, edge: int, key: ast.expr | None, names: Sequence[str]
 
 
 def fanning(loop: ast.For, edge: int, methods: Mapping[ast.Call, str]) -> ast.stmt:
-    """The loop with each of these calls made a row along ``edge``."""
+    """The loop, in which each of these calls becomes a row along ``edge``."""
     for call, method in methods.items():
         call.__dict__["sent"] = (edge, method)
     return _Sending().visit(copy.deepcopy(loop))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""From a class to its dataflow (SDG, section 4.2)."""
+"""Translation of a class to its dataflow (SDG, section 4.2), and the order in which calls visit state elements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from epochal.programs.syntax import check_syntax
 
 
 def translate(program: type) -> Dataflow:
-    """The dataflow of a class with ``@program``. Raises ``ProgramRefused`` with the line, why, and the fix."""
+    """The dataflow of a class with ``@program``. Raises ``ProgramRefused`` with line, reason and fix."""
     if not getattr(program, "__program__", False):
-        raise PipelineError(f"{program.__name__} is no program: decorate the class with @program.")
+        raise PipelineError(f"{program.__name__} is not a program: decorate the class with @program.")
     declaration = declared(program)
     check_syntax(declaration)
     splitter = _Splitter(declaration)
@@ -40,7 +40,7 @@ def translate(program: type) -> Dataflow:
 
 
 class _Splitter:
-    """Splits the entries of a program, one after the other; task elements and edges are numbered over all of them."""
+    """Splits the entries of a program. Task elements and edges are numbered over all entries."""
 
     def __init__(self, declaration: Declaration) -> None:
         self.tasks: list[TaskElement] = []
@@ -48,7 +48,7 @@ class _Splitter:
         self._declaration = declaration
 
     def split(self, name: str) -> int:
-        """Split an entry; returns its first task element. Raises ``ProgramRefused``."""
+        """Split an entry. Returns its first task element. Raises ``ProgramRefused``."""
         entry = EntrySplitter(self._declaration, name, len(self.tasks), self.edges)
         first = entry.run()
         self.tasks += [entry.finished(task) for task in entry.tasks]
@@ -56,7 +56,7 @@ class _Splitter:
 
 
 def programs_in(module: ModuleType) -> list[type[Any]]:
-    """The classes with ``@program`` that a module defines, in the order of the text."""
+    """The classes with ``@program`` that a module defines, in the order of definition."""
     return [
         each
         for each in vars(module).values()
@@ -65,7 +65,7 @@ def programs_in(module: ModuleType) -> list[type[Any]]:
 
 
 def ordered(tasks: Sequence[TaskElement], edges: Sequence[Edge], file: str) -> tuple[Stage, ...]:
-    """The stages in order. Raises ``ProgramRefused`` at the access that visits twice, or that closes a cycle."""
+    """The stages in order. Raises ``ProgramRefused`` for a second visit of a state element, or for a cyclic order."""
     reachable = _reachable(tasks, edges)
     after: dict[str, set[str]] = {}
     for task in tasks:
@@ -88,7 +88,7 @@ def _visit(task: TaskElement, later: TaskElement, after: dict[str, set[str]], fi
 
 
 def _first_access_line(task: TaskElement) -> int:
-    """A task element begins with the statement that its state is for, but for checks of types before it."""
+    """The line of the first access: a task element begins with it, except for checks of types."""
     return task.lines[0] if task.lines else 0
 
 

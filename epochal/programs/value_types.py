@@ -1,7 +1,7 @@
-"""The types of what is kept in state, crosses an edge of the dataflow, or is answered, as Python and Spark spell them.
+"""Types of values in state, on edges of the dataflow, and in answers, with their names in Python and Spark.
 
-All are values: nothing that has been kept, sent or answered can be changed afterwards. A value *conforms* to a type
-when it is one, or is an ``int`` for a ``float``. Integers have 64 bits.
+All values are immutable. A value *conforms* to a type if it has the type, or is an ``int`` for a ``float``. Integers
+have 64 bits.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 INTEGERS = range(-(2**63), 2**63)
 Conform = Callable[[Any], Any]
-"""A value as one of a type. Raises ``TypeError`` and ``OverflowError``."""
+"""Converts a value to a type. Raises ``TypeError`` and ``OverflowError``."""
 
 
 class NotAValueType(Exception):
-    """An annotation that is no value type; the text says what to write instead."""
+    """An annotation that is not a value type; the message has the fix."""
 
     def __init__(self, why: str, mutable: bool = False) -> None:
         super().__init__(why)
@@ -28,7 +28,7 @@ class NotAValueType(Exception):
 
 
 class ValueType(ABC):
-    """``spark`` and ``python`` are the type's names; ``is_key``: whether it can be a key of state."""
+    """A type. ``spark`` and ``python``: its names; ``is_key``: whether it can be a key of state."""
 
     spark: str
     python: str
@@ -36,18 +36,18 @@ class ValueType(ABC):
 
     @abstractmethod
     def conform(self, value: Any, what: str) -> Any:
-        """The value as one of this type. ``what`` names it in messages. Raises ``TypeError`` and ``OverflowError``."""
+        """Convert a value to this type. ``what``: its name in messages. Raises ``TypeError`` and ``OverflowError``."""
 
     def conforming(self, what: str) -> Conform:
-        """:meth:`conform` of ``what``, for many values: quick with those that are of the type."""
+        """A fast :meth:`conform` of ``what`` for many values."""
         return lambda value: self.conform(value, what)
 
     def to_row(self, value: Any) -> Any:
-        """The value as it stands in a row: what Arrow has for :attr:`spark`."""
+        """The form of the value in a row: the Arrow value of :attr:`spark`."""
         return value
 
     def from_row(self, value: Any) -> Any:
-        """What :meth:`to_row` gave, as a value again."""
+        """The value of a result of :meth:`to_row`."""
         return value
 
     def _refuse(self, value: Any, what: str) -> TypeError:
@@ -81,14 +81,14 @@ class Scalar(ValueType):
 
 @dataclass(frozen=True)
 class Integer(ValueType):
-    """64 bits, signed."""
+    """Signed 64-bit integers."""
 
     spark = "bigint"
     python = "int"
     is_key = True
 
     def __reduce__(self) -> str:
-        return "INT"  # there is one, also in other processes
+        return "INT"  # a singleton, also in other processes
 
     def conform(self, value: Any, what: str) -> int:
         if type(value) is int and -(2**63) <= value < 2**63:
@@ -106,13 +106,13 @@ class Integer(ValueType):
 
 @dataclass(frozen=True)
 class Float(ValueType):
-    """Double precision."""
+    """Double precision floats."""
 
     spark = "double"
     python = "float"
 
     def __reduce__(self) -> str:
-        return "FLOAT"  # there is one, also in other processes
+        return "FLOAT"  # a singleton, also in other processes
 
     def conform(self, value: Any, what: str) -> float:
         if isinstance(value, float):
@@ -155,7 +155,7 @@ class Optional(ValueType):
 
 @dataclass(frozen=True)
 class Sequence(ValueType):
-    """``tuple[X, ...]``; with ``kind`` list what is answered, or gathered from instances."""
+    """``tuple[X, ...]``; with ``kind`` list for answers, or for values of all instances."""
 
     element: ValueType
     kind: type[tuple[Any, ...]] | type[list[Any]] = tuple
@@ -211,7 +211,7 @@ class Fields(ValueType):
 
 @dataclass(frozen=True)
 class Answers(ValueType):
-    """``dict[K, V]``, only as what an entry answers."""
+    """``dict[K, V]``, only for answers."""
 
     key: ValueType
     value: ValueType
@@ -241,13 +241,13 @@ class Answers(ValueType):
 
 @dataclass(frozen=True)
 class Nothing(ValueType):
-    """``None``: what an entry answers that only changes state."""
+    """``None``: the answer of an entry that only changes state."""
 
     spark = "void"
     python = "None"
 
     def __reduce__(self) -> str:
-        return "NOTHING"  # there is one, also in other processes
+        return "NOTHING"  # a singleton, also in other processes
 
     def conform(self, value: Any, what: str) -> None:
         if value is not None:
@@ -276,8 +276,8 @@ VALUE_TYPES = "int, float, str, bool, bytes, tuple[..], Vector[..] and X | None"
 
 
 def value_type(annotation: Any) -> ValueType:
-    """The type of values that an annotation, already evaluated, names. Raises :class:`NotAValueType`."""
-    from epochal.programs.vector import Vector, VectorType  # which is kept in state, and so builds on this module
+    """The value type of an evaluated annotation. Raises :class:`NotAValueType`."""
+    from epochal.programs.vector import Vector, VectorType  # state depends on this module
 
     if annotation in _SCALARS:
         return _SCALARS[annotation]
@@ -296,11 +296,11 @@ def value_type(annotation: Any) -> ValueType:
     kind = origin or annotation
     if kind in _INSTEAD:
         raise NotAValueType(_INSTEAD[kind], mutable=kind is not tuple)
-    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is no value: values are {VALUE_TYPES}")
+    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is not a value: values are {VALUE_TYPES}")
 
 
 def answer_type(annotation: Any) -> ValueType:
-    """As :func:`value_type`, of what an entry answers, which may also be None, a list or a dict of values."""
+    """Like :func:`value_type`, for an answer, which can also be None, a list or a dict of values."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is None or annotation is type(None):
         return NOTHING
@@ -312,7 +312,7 @@ def answer_type(annotation: Any) -> ValueType:
 
 
 def number_type(arguments: tuple[Any, ...]) -> ValueType:
-    """The type of numbers of a vector or matrix: ``float`` where it is not said, as NumPy has it."""
+    """The number type of a vector or matrix; the default is ``float``, as in NumPy."""
     number = _SCALARS.get(arguments[0] if arguments else float)
     if number not in (INT, FLOAT):
         raise NotAValueType("vectors and matrices hold int or float")

@@ -1,4 +1,4 @@
-"""``Vector``: numbers by index, zero where there is none. State, and the value that most reads of matrices return."""
+"""``Vector``: numbers by index, with default zero. It is a state class, and the value type of rows of matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Number = TypeVar("Number", bound=float)
 
 
 class Vector(State, Generic[Number]):
-    """Sparse: an element of zero is none, and all methods go by index, ascending. ``Vector({0: 1.5, 7: 2.0})``.
+    """A sparse vector: zeros are not stored, and methods process elements by ascending index. ``Vector({0: 1.5, 7:
+    2.0})``.
 
     Rows of its state table: index → value. Partitioned by index.
     """
@@ -33,25 +34,25 @@ class Vector(State, Generic[Number]):
 
     @classmethod
     def dense(cls, values: Iterable[Number]) -> Vector[Number]:
-        """The vector with these values at 0, 1, 2, .."""
+        """Create a vector with these values at 0, 1, 2, .."""
         return Vector(enumerate(values))
 
     @classmethod
     def model(cls, arguments: tuple[Any, ...], by: str | None) -> ElementModel:
         return ElementModel((Column("index", INT),), (), (Column("value", number_type(arguments)),))
 
-    # Of state and of values alike.
+    # Methods of state and of values.
 
     @reads(index="index")
     def get(self, index: int) -> Number:
-        """The value at an index, zero where there is none."""
+        """The value at an index, or zero."""
         INT.conform(index, "an index")
         value: Number = legible(self._elements.get(index, self._zero), f"{self._name}, index {index}")
         return value
 
     @reads()
     def items(self) -> Iterator[tuple[int, Number]]:
-        """Index and value of each element that is not zero, by index."""
+        """Index and value of each nonzero element, by index."""
         return iter([(index, legible(self._elements[index], self._at(index))) for index in sorted(self._elements)])
 
     @reads()
@@ -74,10 +75,11 @@ class Vector(State, Generic[Number]):
 
     @reads()
     def top(self, count: int) -> tuple[tuple[int, Number], ...]:
-        """The ``count`` largest as (index, value), the largest first, and of equal ones the smaller index first."""
+        """The ``count`` largest as (index, value), in descending order; equal values in ascending order of the
+        index."""
         return tuple(sorted(self.items(), key=lambda item: (-item[1], item[0]))[:count])
 
-    # Of values: each gives another value.
+    # Methods of values. They return a new value.
 
     def plus(self, other: Vector[Number]) -> Vector[Number]:
         """The sum."""
@@ -93,7 +95,7 @@ class Vector(State, Generic[Number]):
         return Vector(elements)
 
     def without(self, indices: Iterable[int]) -> Vector[Number]:
-        """Without the elements at these indices."""
+        """A copy without the elements at these indices."""
         left_out = set(indices)
         return Vector({index: value for index, value in self.items() if index not in left_out})
 
@@ -113,7 +115,7 @@ class Vector(State, Generic[Number]):
     __rmul__ = __mul__
 
     def __len__(self) -> int:
-        """How many elements are not zero."""
+        """The number of nonzero elements."""
         return len(self._elements)
 
     def __eq__(self, other: object) -> bool:
@@ -125,16 +127,16 @@ class Vector(State, Generic[Number]):
     def __repr__(self) -> str:
         return f"Vector({dict(sorted(self._elements.items()))!r})"
 
-    # Of state alone.
+    # Methods of state only.
 
     @writes(index="index")
     def set(self, index: int, value: Number) -> None:
-        """Put a value at an index; zero removes it."""
+        """Set the value at an index; zero removes it."""
         self._put(INT.conform(index, "an index"), self._conformed(value))
 
     @writes(index="index")
     def add(self, index: int, amount: Number) -> None:
-        """Add to the value at an index. A sum that leaves 64 bits is an error to whoever reads it."""
+        """Add to the value at an index. Reading a sum that exceeds 64 bits is an error."""
         INT.conform(index, "an index")
         self._put(index, total(self._type, self._elements.get(index, self._zero), self._conformed(amount)))
 
@@ -146,7 +148,7 @@ class Vector(State, Generic[Number]):
 
     @writes()
     def assign(self, values: Vector[Number]) -> None:
-        """Become equal to ``values``."""
+        """Replace all elements by ``values``."""
         new = _typed(self._type, values)
         self.clear()
         for index, value in new.items():
@@ -154,11 +156,11 @@ class Vector(State, Generic[Number]):
 
     @writes()
     def clear(self) -> None:
-        """Become zero everywhere."""
+        """Remove all elements."""
         for index in list(self._elements):
             self._put(index, 0)
 
-    # As rows.
+    # Conversion to rows.
 
     def rows(self) -> Iterator[tuple[Key, Any]]:
         return (((index,), self._elements[index]) for index in sorted(self._elements))
@@ -221,7 +223,7 @@ class VectorType(ValueType):
 
 
 def _typed(number: ValueType, vector: Vector[Any], what: str = "a value") -> Vector[Any]:
-    """The vector as a value whose numbers conform; itself where it is one already."""
+    """The vector as a value with conforming numbers; itself if it is already one."""
     if vector._number is number and not vector._is_state:
         return vector
     return _of(number, {index: number.conform(value, what) for index, value in vector.items()})

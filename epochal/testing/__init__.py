@@ -12,7 +12,7 @@ __all__ = ["Harness"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first used: the contract suites must not pull in Spark."""
+    """Import on first use: the contract suites must not load Spark."""
     if name != "Harness":
         raise AttributeError(f"module 'epochal.testing' has no attribute {name!r}")
     return import_module("epochal.testing.harness").Harness

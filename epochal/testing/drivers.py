@@ -1,8 +1,8 @@
 """Drivers as processes that tests kill: each is the command ``epochal run``, with faults planned at exact steps.
 
-A driver's Python process is what runs the protocol; a JVM and the imports take most of its start. :class:`SparkJvm` is
-a JVM that outlives the drivers that use it one after the other, :func:`driver_server` forks drivers with their imports
-done, so that dozens of deaths cost seconds, not minutes. What is killed is a driver's process in either case.
+The Python process of a driver runs the protocol; most of its start-up time is the JVM and imports. :class:`SparkJvm` is
+a JVM that consecutive drivers share, and :func:`driver_server` forks drivers after the imports, so that dozens of kills
+take seconds instead of minutes. In both cases a test kills a real driver process.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
 
 
 def main() -> None:
-    """The command ``epochal``, but with the engine's log, which a test that fails wants to show."""
+    """The command ``epochal`` with the log of the engine, for the output of failed tests."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     command: Callable[[], None] = import_module(COMMAND_LINE).main
     command()
 
 
 def driver_server(*imports: str) -> ForkServer | None:
-    """A server that forks drivers, with further ``imports`` for other processes that are forked from it.
+    """A server that forks drivers. ``imports``: further modules, for other forked processes.
 
-    ``None`` where a process cannot know that it is safe to fork (no ``/proc``). Raises ``EnvironmentProblem``.
+    Returns ``None`` if a safe fork cannot be verified (no ``/proc``). Raises ``EnvironmentProblem``.
     """
     return ForkServer([__name__, *IMPORTED, *imports]) if Path("/proc/self/task").is_dir() else None
 
 
 class SparkJvm:
-    """A JVM without a Spark context, for drivers that come one after the other.
+    """A JVM without a Spark context, for consecutive drivers.
 
-    Spark allows one context per JVM. That of a driver that was killed lives on, with its running tasks and its Python
-    workers, as executors do when they lose their driver; :meth:`end_context` ends it.
+    Spark allows one context per JVM. The context of a killed driver continues, with its running tasks and its Python
+    workers, like executors that lose their driver. :meth:`end_context` stops it.
     """
 
     def __init__(self, memory: str = "1g") -> None:
@@ -64,7 +64,7 @@ class SparkJvm:
         self._launch()
 
     def _launch(self) -> None:
-        # Asked for through the environment: pyspark's launcher takes no other way, and reads it once.
+        # pyspark's launcher only reads these options from the environment, once.
         arguments = (
             f"--driver-memory {self._memory} --conf spark.ui.enabled=false "
             f"--driver-java-options {shlex.quote(java_options({}))} pyspark-shell"
@@ -75,21 +75,21 @@ class SparkJvm:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver needs in its environment to use this JVM."""
+        """The environment variables with which a driver uses this JVM."""
         parameters = self._gateway.java_parameters
         return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 
     def end_context(self) -> None:
-        """End the Spark context of a driver that is gone, and all that still runs in it."""
-        # Not the session: a driver may have been killed after it made the context and before it made that.
+        """Stop the Spark context of a terminated driver, and everything that runs in it."""
+        # Not the session: the driver can have been killed between the creation of the context and of the session.
         context = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
         if context.isDefined():
             context.get().stop()
         self._await_tasks()
 
     def _await_tasks(self) -> None:
-        """Tasks outlive their context, and Spark's environment is the JVM's: what they shuffle would become the next
-        context's, under the same numbers. A JVM whose tasks do not end is left for another."""
+        """Wait for running tasks. They outlive their context but share Spark's environment, so that their shuffle
+        output would collide with the next context. If tasks do not end, a new JVM is used."""
         threads = self._gateway.jvm.java.lang.Thread
         deadline = time.monotonic() + TASKS_END_SECONDS
         while any(thread.getName().startswith(TASK_THREADS) for thread in threads.getAllStackTraces().keySet()):
@@ -118,7 +118,7 @@ class SparkJvm:
 
 @dataclass(frozen=True)
 class DriverPlan:
-    """What to run, where, and what shall go wrong. ``faults`` in the driver, ``task_faults`` in its tasks."""
+    """The pipeline, its settings, and the planned faults: ``faults`` in the driver, ``task_faults`` in its tasks."""
 
     pipeline: Path
     directory: Path
@@ -135,7 +135,7 @@ class DriverPlan:
                 f"spark.executorEnv.{ENVIRONMENT}": encoded(self.task_faults),
                 f"spark.executorEnv.{SWITCH}": "1",
             }
-        # A successor may start while a driver that was paused still holds the directory.
+        # A successor can start while a paused driver still uses the directory.
         command = [str(self.pipeline), "--json", "--directory", str(self.directory), "--take-over"]
         command += [f"--epochs={self.epochs}"] if self.epochs is not None else []
         for name, value in self.parameters.items():
@@ -146,7 +146,7 @@ class DriverPlan:
 
 
 class WatchedProcess:
-    """A process that a test follows, pauses and kills; ``log`` has what it prints."""
+    """A process that a test observes, pauses and kills; ``log`` has its output."""
 
     def __init__(self, process: subprocess.Popen[bytes] | ForkedProcess, log: Path) -> None:
         self._process = process
@@ -161,7 +161,8 @@ class WatchedProcess:
         return self._process.poll() is None
 
     def wait(self, seconds: float = 600) -> int:
-        """Its exit code, negative for a signal. Killed, with all it started, and an error when it does not end."""
+        """Wait for the end. Returns the exit code, negative for a signal. After a timeout, the process and its children
+        are killed, and an error is raised."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -169,7 +170,7 @@ class WatchedProcess:
             raise AssertionError(f"it did not end within {seconds} s: {self.log_end()}") from None
 
     def wait_until(self, reached: Callable[[], bool], seconds: float = 600) -> None:
-        """Return once ``reached()`` holds. An error when the driver ends before, or it takes too long."""
+        """Wait until ``reached()`` is true. Raises an error if the driver ends first, or after a timeout."""
         deadline = time.monotonic() + seconds
         while True:
             began = time.monotonic()
@@ -179,17 +180,17 @@ class WatchedProcess:
             if not self.running or now > deadline:
                 state = "runs still" if self.running else f"has ended with {self._process.returncode}"
                 raise AssertionError(f"what was waited for did not come; it {state}: {self.log_end()}")
-            time.sleep(max(0.05, 4 * (now - began)))  # to look must not take the time of what is waited for
+            time.sleep(max(0.05, 4 * (now - began)))  # polling must not slow down the driver
 
     def wait_until_stopped(self) -> None:
-        """Return once it is stopped (SIGSTOP)."""
+        """Wait until the process is stopped (SIGSTOP)."""
         self.wait_until(lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL to it and to whatever it started itself. Safe to call again."""
+        """Send SIGKILL to the process and its children. Repeated calls have no effect."""
         started = self.children()  # its JVM has a process group of its own
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -199,7 +200,7 @@ class WatchedProcess:
         self._process.wait()
 
     def children(self) -> list[int]:
-        """The ids of the processes that it started, its JVM among them, where the system lists them; else none."""
+        """The ids of its child processes, including its JVM, if the system lists them."""
         if self._process.poll() is not None:
             return []
         lists = Path(f"/proc/{self._process.pid}/task").glob("*/children")
@@ -210,7 +211,7 @@ class WatchedProcess:
 
 
 class DriverProcess(WatchedProcess):
-    """A running driver. ``jvm`` ``None``: it starts its own, which ends with it. ``server`` ``None``: it is no fork."""
+    """A running driver. ``jvm`` ``None``: it starts its own JVM. ``server`` ``None``: it is not forked."""
 
     def __init__(
         self, plan: DriverPlan, log: Path, jvm: SparkJvm | None = None, server: ForkServer | None = None
@@ -235,23 +236,23 @@ class DriverProcess(WatchedProcess):
 
 
 def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process in which nothing is planned to go wrong."""
+    """The environment of a process without planned faults."""
     return {name: value for name, value in environment.items() if name != ENVIRONMENT}
 
 
 def planned(faults: Sequence[Fault]) -> dict[str, str]:
-    """What the environment of a process has more in which these faults are to happen; nothing without any."""
+    """The additional environment variables of a process with these faults."""
     return {ENVIRONMENT: encoded(faults), SWITCH: "1"} if faults else {}
 
 
 def encoded(faults: Sequence[Fault]) -> str:
-    """Faults as a process reads them from its environment."""
+    """The faults in the form of the environment variable."""
     return json.dumps([asdict(fault) for fault in faults])
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of this process, for the length of the block."""
+    """Set environment variables of this process within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

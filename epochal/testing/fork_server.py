@@ -1,11 +1,11 @@
-"""A process that has imported what other processes need, and forks one of them whenever it is asked.
+"""A server process that has imported modules and forks processes on request.
 
-What it forks is a process as any other: a session of its own, its own environment, folder and log, no descriptor of
-anybody else, and nothing that ran before but the imports. SIGKILL ends it as it ends any process. It begins in
-milliseconds instead of the seconds of CPU time that the imports of Spark, Arrow and SQLAlchemy take.
+A forked process has its own session, environment, folder and log, no inherited descriptors, and no state except the
+imports. SIGKILL ends it like any process. It starts in milliseconds instead of the seconds of CPU time for the imports
+of Spark, Arrow and SQLAlchemy.
 
-:class:`ForkServer` is the side of those who ask, ``python -m epochal.testing.fork_server FD MODULE..`` the other one.
-The two are connected by a socket pair: the server ends when its owner does, whatever happens to it.
+:class:`ForkServer` is the client, ``python -m epochal.testing.fork_server FD MODULE..`` the server. They are connected
+by a socket pair: the server ends when its owner ends.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from epochal.engine.worker_daemon import WITHOUT_THREADS, is_alone
 from epochal.errors import EnvironmentProblem
 
 GROUPS = ("epochal.sinks", "epochal.sources", "epochal.state_backends")
-"""Entry points that the server loads: what a driver would look for by name."""
+"""Groups of entry points that the server loads, because drivers look them up by name."""
 START_SECONDS = 120.0
 _LENGTH = struct.Struct("!I")
 _NUMBER = struct.Struct("!i")
 
 
 class ForkServer:
-    """Starts processes that run ``MODULE.main()``, with the modules of ``imports`` loaded already."""
+    """Starts processes that run ``MODULE.main()`` after the import of the modules ``imports``."""
 
     def __init__(self, imports: Sequence[str]) -> None:
         mine, its = socket.socketpair()
@@ -55,11 +55,11 @@ class ForkServer:
         self._socket = mine
         mine.settimeout(START_SECONDS)
         if mine.recv(1) != b"\0":
-            raise EnvironmentProblem("The fork server ended while it was importing; its error is above.")
+            raise EnvironmentProblem("The fork server ended during its imports; its error is above.")
         mine.settimeout(None)
 
     def start(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
-        """Run ``module.main()`` in a new process; what it prints goes to ``log``. Its folder is the caller's."""
+        """Run ``module.main()`` in a new process in the folder of the caller. Its output goes to ``log``."""
         request = {
             "module": module,
             "arguments": list(arguments),
@@ -74,7 +74,7 @@ class ForkServer:
         return ForkedProcess(mine)
 
     def close(self) -> None:
-        """End the server. What it has started lives on."""
+        """Stop the server. Started processes continue."""
         self._socket.close()
         self._process.wait()
 
@@ -124,7 +124,7 @@ class ForkedProcess:
     def _number(self) -> int:
         data = self._answers.recv(_NUMBER.size, socket.MSG_WAITALL)
         if len(data) != _NUMBER.size:
-            raise EnvironmentProblem("The fork server is gone, and nobody knows what became of its processes.")
+            raise EnvironmentProblem("The fork server has ended; the state of its processes is unknown.")
         return int(_NUMBER.unpack(data)[0])
 
 
@@ -139,13 +139,13 @@ class _Request:
 
 
 def main() -> None:
-    """The server; in what it has forked this returns as ``MODULE.main()`` does."""
+    """Run the server. In a forked process it returns like ``MODULE.main()``."""
     descriptor, *modules = sys.argv[1:]
     _import(modules)
     program: Callable[[], Any] | None = None
     with socket.socket(fileno=int(descriptor)) as requests:
         requests.sendall(b"\0")
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the processes
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the waiting processes are not waited for
         while program is None and (request := _next(requests)) is not None:
             if os.fork() == 0:
                 program = _fork(request)
@@ -165,7 +165,7 @@ def _import(modules: Sequence[str]) -> None:
     if not is_alone():
         sys.exit("The fork server has other threads: a lock that one of them holds in a fork would stay locked.")
     gc.collect()
-    gc.freeze()  # no collection touches, and so copies, the pages that all have in common
+    gc.freeze()  # garbage collection does not touch, and so copy, shared pages
 
 
 def _next(requests: socket.socket) -> _Request | None:
@@ -180,7 +180,7 @@ def _next(requests: socket.socket) -> _Request | None:
 
 
 def _fork(request: _Request) -> Callable[[], Any]:
-    """Returns in the process that was asked for; its parent waits for it, says how it ended, and ends too."""
+    """Fork: returns in the new process; its parent waits for it, reports its exit, and exits too."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     process = os.fork()
     if process != 0:
@@ -204,7 +204,7 @@ def _fork(request: _Request) -> Callable[[], Any]:
 def _report(process: int, request: _Request) -> NoReturn:
     try:
         os.close(request.log)
-        with suppress(OSError):  # nobody may want to know any more
+        with suppress(OSError):  # the client can have ended
             request.answers.sendall(_NUMBER.pack(process))
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         with suppress(OSError):

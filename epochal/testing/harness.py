@@ -1,7 +1,7 @@
-"""Test a pipeline without any service: rows in, epoch by epoch; outputs and state back.
+"""Tests of pipelines without a service: a test supplies rows epoch by epoch, and reads outputs and state.
 
-The engine is the real one (analysis, coordinator, tasks, state backend, snapshots, upgrades), on a local Spark; sources
-and sinks are the test's own::
+The engine is the real one (analysis, coordinator, tasks, state backend, snapshots, upgrades), on a local Spark. Sources
+and sinks are replaced::
 
     from epochal.testing import Harness
 
@@ -43,21 +43,21 @@ from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade, sit
 from epochal.testing.in_memory import InMemorySource, InputRows, Schema, frame_of
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""The time of the clock of a test that sets none."""
+"""The default time of the clock of a test."""
 _USUAL: Final = Configuration(state_backend="heap", epoch_interval_seconds=0)
 _MOST_EPOCHS: Final = 1000
 
 
 class Harness:
-    """Runs one pipeline in this process, after the checks that ``epochal check``, ``run`` and ``submit`` make.
+    """Runs one pipeline in this process, after the checks of ``epochal check``, ``run`` and ``submit``.
 
-    ``spark``: the session whose Spark is used; without it the running one, or a new local one. Epochs run in a session
-    of their own (:attr:`spark`) with the settings of a driver, such as its time zone, UTC; the given one stays as it
-    is. ``now`` is called for the time of each epoch. Without it the clock stands at ``START`` until :meth:`advance` or
-    ``at=`` moves it, however long the test takes. ``schemas``: the columns, as DDL, of sources that cannot be asked for
-    them here. ``tables``: rows for static tables, which are not read then. Sources and sinks are never connected to.
+    ``spark``: the Spark session to use; the default is the running session, or a new local one. Epochs run in a
+    separate session (:attr:`spark`) with the settings of a driver, such as the time zone UTC; the given session is not
+    changed. ``now`` returns the time of each epoch. Without it the clock is ``START`` until :meth:`advance` or ``at=``
+    moves it. ``schemas``: the columns, as DDL, of sources whose columns are unavailable here. ``tables``: rows for
+    static tables, which are then not read. Sources and sinks are never connected.
 
-    Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``: what ``submit`` would refuse.
+    Raises ``PipelineError``, ``SchemaError``, ``SinkError``, ``SourceError``, like ``submit``.
     """
 
     def __init__(
@@ -96,9 +96,10 @@ class Harness:
         schemas: Mapping[str, Schema] | None = None,
         tables: Mapping[str, InputRows] | None = None,
     ) -> GraphDescription:
-        """Validate a pipeline whose sources and sinks cannot be reached, without running it.
+        """Validate a pipeline without running it, and without access to its sources and sinks.
 
-        The description has the columns of all streams, the state tables, warnings and notes. Raises as the class does.
+        The description has the columns of all streams, the state tables, warnings and notes. Raises the errors of the
+        class.
         """
         with cls(pipeline, spark, configuration, schemas=schemas, tables=tables) as test:
             return test.description
@@ -112,7 +113,7 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Remove everything that was written. Spark goes on running."""
+        """Remove all written files. Spark continues to run."""
         self._resources.close()
 
     @property
@@ -122,7 +123,7 @@ class Harness:
 
     @property
     def description(self) -> GraphDescription:
-        """The pipeline as ``epochal check`` prints it: columns, state tables, warnings, notes."""
+        """The description that ``epochal check`` prints: columns, state tables, warnings, notes."""
         return self._engine.current.analysis.description
 
     @property
@@ -132,14 +133,14 @@ class Harness:
 
     @property
     def clock(self) -> datetime:
-        """The time at which the next epoch would be opened."""
+        """The time of the next epoch."""
         return self._now()
 
     def restart(self, parallelism: int | None = None) -> None:
         """Begin a new attempt, as after a crash: recover from the latest prepared snapshot.
 
-        ``parallelism``: with another number of subtasks from here on, as after a rescale. Raises ``IncompatibleState``
-        where the state cannot have so few.
+        ``parallelism``: the new number of subtasks, as after a rescale. Raises ``IncompatibleState`` if the state
+        cannot be reduced to this number.
         """
         version = self._engine.current
         if parallelism is not None:
@@ -158,14 +159,14 @@ class Harness:
         schemas: Mapping[str, Schema] | None = None,
         tables: Mapping[str, InputRows] | None = None,
     ) -> Upgrade:
-        """Go on with another version of the pipeline from the state of the last epoch, as ``epochal upgrade`` does.
+        """Continue with another version of the pipeline from the state of the last epoch, like ``epochal upgrade``.
 
-        Runs the first epoch of the version without new rows. ``allow_dropped_state``: state tables and columns that
-        this upgrade may drop. ``accept_changed``, ``accept_partial``: differences that it accepts by
-        name. ``configuration``, ``schemas`` and ``tables`` stay as they are where none are given.
+        Runs the first epoch of the version without new rows. ``allow_dropped_state``: state tables and columns that the
+        upgrade may drop. ``accept_changed``, ``accept_partial``: accepted differences, by name. ``configuration``,
+        ``schemas`` and ``tables`` are unchanged by default.
 
-        Raises what the class raises, ``IncompatibleState`` where ``epochal upgrade`` refuses the version, and what
-        aborts its first epoch; the version before goes on then.
+        Raises the errors of the class, ``IncompatibleState`` if ``epochal upgrade`` would refuse the version, and the
+        errors of its first epoch; the previous version then continues.
         """
         self._check_goes_on()
         graph, before = _graph(pipeline), self._engine.current
@@ -182,14 +183,14 @@ class Harness:
         return upgraded
 
     def epoch(self, *, at: datetime | None = None, retried: bool = False, **inputs: InputRows) -> dict[str, pa.Table]:
-        """Run one epoch over these rows by source, commit it, and return what each sink shows of it.
+        """Run one epoch over rows by source, commit it, and return the output by sink.
 
-        Rows are a DataFrame, dicts, or tuples in the order of the source's columns. ``at``, with a time zone: the epoch
-        time, at which the clock then stands still until another is given. ``retried``: the epoch is aborted once when
-        all of its tasks have ended, and run again; ``AssertionError`` where sinks or state have other rows then.
+        Rows are a DataFrame, dicts, or tuples in the order of the source's columns. ``at``: the epoch time, with
+        a time zone, which is also the new time of the clock. ``retried``: abort the epoch when all of its tasks have
+        ended, and run it again; raises ``AssertionError`` if sinks or state differ between the runs.
 
-        Raises what aborted the epoch, and ``InvalidInput`` after :meth:`drain`. Rows of an aborted epoch are rows of
-        the next one, as with any source.
+        Raises the error that aborted the epoch, and ``InvalidInput`` after :meth:`drain`. Rows of an aborted epoch are
+        processed by the next epoch, as with any source.
         """
         self._check_goes_on()
         if at is not None:
@@ -201,10 +202,10 @@ class Harness:
         return self._run(retried)
 
     def call(self, entry: str, **arguments: Any) -> Any:
-        """Call an entry, as a client does: run an epoch that takes the call, and return its value.
+        """Call an entry, like a client: run an epoch with the call, and return its value.
 
-        ``None`` where it was not answered in that epoch, or has no value. Raises ``InvalidInput`` with the error that
-        it was answered with, and where there is no such entry.
+        Returns ``None`` if the call was not answered in that epoch, or has no value. Raises ``InvalidInput`` with the
+        error of the answer, and for an unknown entry.
         """
         self._check_goes_on()
         declared = {each.name: each for each in entries_of(self._engine.current.graph)}
@@ -221,9 +222,9 @@ class Harness:
         return None if answer["value"] is None else json.loads(answer["value"])
 
     def ask(self, operator: str, query: str) -> int:
-        """Add a standing query, as ``epochal query add`` does; the next epoch begins to answer it. Gives its id.
+        """Add a standing query, like ``epochal query add``, from the next epoch on. Returns its id.
 
-        Raises ``InvalidInput`` where ``operator`` takes no queries, ``QueryRefused``.
+        Raises ``InvalidInput`` if ``operator`` does not accept queries, ``QueryRefused``.
         """
         version = self._engine.current
         node = next((node.operator for node in version.graph.operators if node.name == operator), None)
@@ -247,17 +248,16 @@ class Harness:
     def advance(
         self, *, clock: datetime | timedelta | None = None, watermark: datetime | None = None
     ) -> dict[str, pa.Table]:
-        """Let time pass, without rows, and return what each sink shows of it.
+        """Advance time without rows, and return the output by sink.
 
-        ``clock``: a time with a time zone, or how much later than now. The clock stands there from then on; timers in
-        processing time that are due fire, also those that they set and that are due as well, epoch after epoch.
-        ``watermark``, with a time zone: one epoch whose watermarks have reached this time in every declaration, as if
-        rows so late had been seen that all earlier ones have come; what waits for it fires. Operators are so much
-        behind as others hold their rows back. Neither of the two ever goes back.
+        ``clock``: the new time of the clock, with a time zone, or the duration to add. Due timers in processing time
+        fire, epoch by epoch, including due timers that these timers set. ``watermark``: run one epoch in which the
+        watermarks of all declarations have reached this time (with a time zone); windows, timers and waiting rows
+        fire. The watermarks of operators after a hold are lower. Neither clock nor watermarks can go back.
         """
         self._check_goes_on()
         if clock is None and watermark is None:
-            raise InvalidInput("advance() needs clock=.. or watermark=..")
+            raise InvalidInput("advance() requires clock=.. or watermark=..")
         if clock is not None:
             time = self.clock + clock if isinstance(clock, timedelta) else clock
             self._set_clock(time, not_before=self.clock)
@@ -269,62 +269,62 @@ class Harness:
         shown = [self._run()]
         while clock is not None and self._engine.coordinator.until_due == 0:
             if len(shown) == _MOST_EPOCHS:
-                raise InvalidInput(f"After {_MOST_EPOCHS} epochs there still are timers that are due at {self.clock}.")
+                raise InvalidInput(f"After {_MOST_EPOCHS} epochs timers are still due at {self.clock}.")
             shown.append(self._run())
         return {name: pa.concat_tables([each[name] for each in shown]) for name in shown[0]}
 
     def drain(self, *, at: datetime | None = None) -> dict[str, pa.Table]:
-        """End the input: run the last epoch, as when all sources are bounded and at their end, and return its output.
+        """End the input: run the last epoch, as when all sources are bounded and have ended, and return its output.
 
-        All windows close, rows that wait for a partner come out, timers in event time fire; what timers set then, and
-        timers in processing time, are dropped (``counts.dropped_timers``). State can be read afterwards; no epoch can
-        follow. ``at`` as for :meth:`epoch`.
+        All windows close, rows that wait for a match are output, timers in event time fire. Timers that these set, and
+        timers in processing time, are dropped (``counts.dropped_timers``). State can be read afterwards, but no epoch
+        can follow. ``at`` as in :meth:`epoch`.
         """
         self._check_goes_on()
         if at is not None:
             self._set_clock(at)
         if held := self.in_flight:
-            raise InvalidInput(f"There are records in flight in {', '.join(sorted(held))}: call settle() first.")
+            raise InvalidInput(f"Records are in flight in {', '.join(sorted(held))}. Call settle() first.")
         return self._run_epoch({}, ("drain",))
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """By loop how many records are in flight; loops without any are left out, but for one in rounds that has just
-        come to rest, which the next epoch is told."""
+        """The number of records in flight, by loop. Empty loops are left out, except for an aligned loop that has just
+        converged, which the next epoch processes."""
         position = self._engine.coordinator.position
         names = under_way(self._engine.program.participants.sources, position.snapshot)
         return {} if position.snapshot is None else {name: position.snapshot.loops[name].rows for name in names}
 
     def settle(self, most: int = _MOST_EPOCHS) -> list[dict[str, pa.Table]]:
-        """Run epochs without input until no records are in flight in any loop; what sinks show, epoch by epoch.
+        """Run epochs without input until no records are in flight in any loop. Returns the output of each epoch.
 
-        Raises ``InvalidInput`` where after ``most`` epochs there still are some.
+        Raises ``InvalidInput`` if records are still in flight after ``most`` epochs.
         """
         shown: list[dict[str, pa.Table]] = []
         while self.in_flight:
             if len(shown) == most:
-                raise InvalidInput(f"After {most} epochs there still are records in flight: {self.in_flight}.")
+                raise InvalidInput(f"After {most} epochs records are still in flight: {self.in_flight}.")
             shown.append(self._run())
         return shown
 
     def watermark(self, name: str) -> datetime | None:
-        """How far an operator or a declaration of event time (by its name) was in the last epoch: all that waited for
-        this time or an earlier one has fired. UTC; ``None``: it had seen nothing yet, or is past all times."""
+        """The watermark of an operator or a declaration of event time (by name) in the last epoch: everything that
+        waited for this or an earlier time has fired. UTC; ``None``: no watermark yet, or the input has ended."""
         places = [place.name for place in self._engine.current.plan.time.graph.places]
         if name not in places:
-            raise InvalidInput(f"{name!r} has no watermark; those that have: {', '.join(places) or 'none'}.")
+            raise InvalidInput(f"{name!r} has no watermark; watermarks exist for: {', '.join(places) or 'none'}.")
         snapshot = self._engine.coordinator.position.snapshot
         return None if snapshot is None else as_datetime(snapshot.clock.places.get(name, NO_WATERMARKS).fire)
 
     @property
     def counts(self) -> EpochCounts:
-        """What the last epoch read, wrote, rejected and found late."""
+        """The numbers of rows that the last epoch read, wrote, rejected and found late."""
         snapshot = self._engine.coordinator.position.snapshot
         return EpochCounts() if snapshot is None else snapshot.counts
 
     @property
     def late(self) -> LateRows:
-        """The late rows of all epochs so far: ``late.total``, ``late.by_operator``, ``late.by_epoch``."""
+        """The late rows of all epochs: ``late.total``, ``late.by_operator``, ``late.by_epoch``."""
         return LateRows(tuple(self._late))
 
     @property
@@ -333,7 +333,7 @@ class Harness:
         return tuple(self._engine.program.participants.tables)
 
     def state(self, table: str) -> pa.Table:
-        """All rows of a state table after the last epoch, by its id: key columns and value columns, in no order."""
+        """All rows of a state table (by its id) after the last epoch: key and value columns, in undefined order."""
         declared = {item.id: item for item in self.state_tables}
         if table not in declared:
             raise InvalidInput(f"There is no state table {table!r}; state tables are: {', '.join(declared)}.")
@@ -367,7 +367,7 @@ class Harness:
 
     def _check_goes_on(self) -> None:
         if self._engine.coordinator.drained:
-            raise InvalidInput("The input has ended (drain): no epoch can follow. Make another Harness to begin again.")
+            raise InvalidInput("The input has ended (drain): no epoch can follow. Create a new Harness.")
 
     def _source(self, name: str) -> InMemorySource:
         sources = self._engine.current.sources

@@ -1,4 +1,4 @@
-"""The engine of the author's harness: versions of a pipeline over stand-ins, and attempts that run them."""
+"""The engine of the harness: versions of a pipeline over replaced sources and sinks, and attempts that run them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """``tables``: what became of each state table, with notes; ``outputs``: by sink, what the first epoch wrote."""
+    """The result of an upgrade. ``tables``: the effect on each state table, with notes; ``outputs``: the output of the
+    first epoch, by sink."""
 
     tables: tuple[TableChange, ...]
     outputs: dict[str, pa.Table]
@@ -71,18 +72,18 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class LateRows:
-    """How many rows were late, by operator, in each epoch that was committed."""
+    """The number of late rows, by operator, in each committed epoch."""
 
     by_epoch: tuple[Mapping[str, int], ...] = ()
 
     @property
     def by_operator(self) -> dict[str, int]:
-        """In all epochs."""
+        """The number of late rows by operator, in all epochs."""
         return dict(sum((Counter(counts) for counts in self.by_epoch), Counter[str]()))
 
     @property
     def total(self) -> int:
-        """Of all operators in all epochs."""
+        """The number of late rows of all operators, in all epochs."""
         return sum(self.by_operator.values())
 
 
@@ -108,7 +109,7 @@ class HarnessEngine:
         tables: Mapping[str, InputRows],
         before: Version | None = None,
     ) -> Version:
-        """The next version: analysed as ``submit`` does, and not in place yet. Raises what analysis raises."""
+        """Analyse the next version, like ``submit``, without activating it. Raises the errors of analysis."""
         self._versions += 1
         earlier = {} if before is None else before.sources
         graph, sources = stand_ins(graph, self._spark, self.calls, schemas, tables, earlier)
@@ -129,7 +130,7 @@ class HarnessEngine:
     def begin(self, version: Version) -> None:
         """Begin an attempt that runs ``version``: recover from the latest prepared snapshot.
 
-        Raises ``IncompatibleState`` where the version cannot go on from it.
+        Raises ``IncompatibleState`` if the version cannot continue from it.
         """
         attempt = self._state.attempt + 1
         program = self._program(version, attempt)
@@ -154,11 +155,11 @@ class HarnessEngine:
         acceptance: Acceptance,
         first_epoch: Callable[[], dict[str, pa.Table]],
     ) -> Upgrade:
-        """Put ``version`` in place as a running driver does (``engine/reconfiguration.py``). ``configuration``: that of
-        this upgrade alone.
+        """Activate ``version`` like a running driver (``engine/reconfiguration.py``). ``configuration``: of this
+        upgrade only.
 
-        Raises ``InvalidInput`` where ``acceptance`` names no difference, ``IncompatibleState``, and what aborts the
-        first epoch; the version before is in place again then.
+        Raises ``InvalidInput`` if ``acceptance`` names no difference, ``IncompatibleState``, and the errors of the
+        first epoch; the previous version is then active again.
         """
         before, position = self.current, self.coordinator.position
         program = self._program(replace(version, configuration=configuration), self._state.attempt, acceptance)
@@ -187,7 +188,7 @@ class HarnessEngine:
         return manifest
 
     def outputs(self, epoch: EpochKey) -> dict[str, pa.Table]:
-        """By sink the rows of a committed epoch."""
+        """The rows of a committed epoch, by sink."""
         scope, version = EpochScope(_APPLICATION, epoch, self._state.attempt, None), self.current
         return {name: sink.rows(scope, version.plan.sinks[name]) for name, sink in version.sinks.items()}
 
@@ -197,11 +198,11 @@ class HarnessEngine:
         return rows.drop_columns(["_kg"])
 
     def advance_watermarks(self, watermark: datetime) -> None:
-        """Let the next epoch run as if the last one had observed this time in every declaration."""
+        """Make the next epoch run as if the last epoch had observed this time in every declaration."""
         position, graph = self.coordinator.position, self.current.plan.time.graph
         snapshot, time = position.snapshot, microseconds(watermark)
         if snapshot is None:
-            raise InvalidInput("There is no snapshot whose watermarks could advance.")
+            raise InvalidInput("No snapshot exists whose watermarks can advance.")
         latest = {
             declaration.name: dict.fromkeys(snapshot.clock.partitions[declaration.name], time + declaration.delay)
             for declaration in graph.declarations
@@ -212,8 +213,8 @@ class HarnessEngine:
     def abort_at_decision(self, slices: Mapping[str, Slice], opened_for: Sequence[Trigger]) -> dict[str, pa.Table]:
         """Run an epoch that is aborted when all of its tasks have ended; the next epoch covers its slices.
 
-        What it wrote by then: the rows of each sink and of each durable state table. Raises ``EpochAborted`` where it
-        is aborted for another reason.
+        Returns the written rows of each sink and of each durable state table. Raises ``EpochAborted`` if it is aborted
+        for another reason.
         """
         written: dict[str, pa.Table] = {}
 
@@ -237,7 +238,7 @@ class HarnessEngine:
         return written
 
     def check_same(self, first: Mapping[str, pa.Table]) -> None:
-        """Raises ``AssertionError`` where the aborted run of the last epoch wrote other rows than its repetition."""
+        """Raises ``AssertionError`` if the aborted run of the last epoch wrote different rows from its repetition."""
         epoch = self.coordinator.position.parent
         assert epoch is not None  # it has just been committed
         again = {f"sink {name!r}": rows for name, rows in self.outputs(epoch).items()}
@@ -246,7 +247,8 @@ class HarnessEngine:
             one, other = _counted(first[what]), _counted(rows)
             if one != other:
                 raise AssertionError(
-                    f"Epoch {epoch.epoch} was aborted and run again, and {what} has other rows. Only in the first run: "
+                    f"Epoch {epoch.epoch} was aborted and run again, and {what} has different rows. Only in the first "
+                    "run: "
                     f"{_shown(one - other)}; only in the second: {_shown(other - one)}. The pipeline computes from "
                     "something that is not in its input, such as the clock, a random number or the order of a set."
                 )
@@ -278,7 +280,7 @@ class HarnessEngine:
 
 
 class _LostEpoch(EpochalError):
-    """The epoch is aborted and run again, as its test asks."""
+    """The requested abort of an epoch that the test runs again."""
 
 
 class _Catalog(MemoryCatalog):
@@ -310,5 +312,5 @@ def _shown(rows: Counter[str]) -> str:
 
 
 def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
-    """Of a loop that goes on as long as there is something to do, without an interval."""
+    """The situation of a loop without an interval between epochs."""
     return replace(coordinator.situation(), has_room=True, ended=False, has_input=coordinator.has_input(slices))

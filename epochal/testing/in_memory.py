@@ -1,4 +1,4 @@
-"""Sources and sinks of the author's harness: rows that a test provides, rows that it reads back."""
+"""Sources and sinks of the harness: rows that a test supplies, and rows that it reads."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Schema = str | StructType
 
 
 class InMemorySource(Source):
-    """A source whose slices are DataFrames that the test provides, one per epoch.
+    """A source whose slices are DataFrames of the test, one per epoch.
 
-    ``frames``: those of the source of the same name in the version before, whose positions go on.
+    ``frames``: the DataFrames of this source in the previous version, whose positions continue.
     """
 
     def __init__(self, name: str, schema: StructType, frames: list[DataFrame] | None = None) -> None:
@@ -57,7 +57,7 @@ class InMemorySource(Source):
         return self._schema
 
     def give(self, frame: DataFrame, count: int | None = None) -> None:
-        """The rows of the next epoch, and their number where it is known."""
+        """Set the rows of the next epoch, and their number if it is known."""
         if count is not None:
             self._counts[len(self.frames)] = count
         self.frames.append(frame)
@@ -69,7 +69,7 @@ class InMemorySource(Source):
         return {"position": self._position}
 
     def limit_to_available(self) -> None:
-        """All of it is."""
+        """All input is available."""
 
     def most_rows(self, slice: Slice) -> int | None:
         return self._counts.get(slice.start["position"])
@@ -95,7 +95,7 @@ class InMemorySource(Source):
 
 
 class CapturingSink(SinkBackend):
-    """A sink that keeps what was committed in a folder, for the test to look at."""
+    """A sink that stores committed rows in a folder, for the test to read."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name = name
@@ -110,7 +110,7 @@ class CapturingSink(SinkBackend):
         return f"captured:{self._folder}/{self._name}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Any columns will do."""
+        """Accept any columns."""
 
     def start(self, task: TaskScope) -> _CapturingTransaction:
         return _CapturingTransaction(task, self._staging(task.epoch))
@@ -126,7 +126,7 @@ class CapturingSink(SinkBackend):
             Path(handle.payload["path"]).unlink(missing_ok=True)
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nobody else writes to the folder."""
+        """The folder has no other writers."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         kept = {handle.payload["path"] for handle in keep}
@@ -136,7 +136,7 @@ class CapturingSink(SinkBackend):
         return len(lost)
 
     def rows(self, epoch: EpochScope, schema: pa.Schema) -> pa.Table:
-        """What the sink shows of an epoch."""
+        """The committed rows of an epoch."""
         return _read(self._committed(epoch), schema)
 
     def undecided_rows(self, epoch: EpochScope, schema: pa.Schema) -> pa.Table:
@@ -180,7 +180,7 @@ class _CapturingTransaction(SinkTransaction):
 
 
 class CallsOfTest(GivenCalls):
-    """The calls of entries that a test has made so far."""
+    """The calls of entries of a test."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -204,10 +204,10 @@ def stand_ins(
     tables: Mapping[str, InputRows],
     before: Mapping[str, Source],
 ) -> tuple[Graph, dict[str, Source]]:
-    """``graph`` with sources that a test fills in place of its own, and these by name.
+    """The graph with sources of the test, and these sources by name.
 
-    ``schemas``: the columns of sources that cannot be asked for them; ``tables``: the rows of static tables;
-    ``before``: the sources of the version before. Raises ``InvalidInput``, ``SourceError``, ``SchemaError``.
+    ``schemas``: the columns of sources whose columns are unavailable; ``tables``: the rows of static tables;
+    ``before``: the sources of the previous version. Raises ``InvalidInput``, ``SourceError``, ``SchemaError``.
     """
     static = [node.name for node in graph.static_tables]
     _check_names("source or static table", schemas, [*(node.name for node in graph.sources), *static])
@@ -232,14 +232,15 @@ def stand_ins(
 
 
 def frame_of(what: str, rows: InputRows, schema: StructType, spark: SparkSession) -> DataFrame:
-    """``rows`` of ``what`` in this session. Columns that a dict does not name are null. Raises ``InvalidInput``."""
+    """``rows`` of ``what`` as a DataFrame of this session. Missing columns of a dict are null. Raises
+    ``InvalidInput``."""
     if isinstance(rows, DataFrame):
         return within(rows, spark)
     names = schema.names
     for row in rows:
         if isinstance(row, Mapping) and (unknown := [name for name in row if name not in names]):
             hint = closest(unknown[0], names) or f" There are {listed(names)}."
-            raise InvalidInput(f"A row of {what} has a column {unknown[0]!r}, which {what} has not.{hint}")
+            raise InvalidInput(f"A row of {what} has an unknown column {unknown[0]!r}.{hint}")
     values = [tuple(row.get(name) for name in names) if isinstance(row, Mapping) else tuple(row) for row in rows]
     timed = [number for number, field in enumerate(schema) if _has_timestamps(field.dataType)]
     if timed:
@@ -247,13 +248,13 @@ def frame_of(what: str, rows: InputRows, schema: StructType, spark: SparkSession
     try:
         return spark.createDataFrame(values, schema)
     except Exception as error:
-        raise InvalidInput(f"The rows given to {what} do not fit its columns ({schema.simpleString()}): {error}") from (
+        raise InvalidInput(f"The rows of {what} do not match its columns ({schema.simpleString()}): {error}") from (
             error
         )
 
 
 def within(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The rows of a DataFrame of any session as one of this session, whose settings alone decide what becomes of it."""
+    """Copy a DataFrame of any session to this session, so that only the settings of this session apply."""
     if frame.sparkSession is spark:
         return frame
     return spark.createDataFrame(frame.toArrow(), frame.schema)

@@ -1,7 +1,7 @@
-"""What must hold of an application whatever happened to it, checked on what it left: store, catalog, sinks' folders.
+"""Invariants of an application, checked on its store, its catalog and the folders of its sinks.
 
-Each check returns what is wrong, one sentence a finding; nothing when all is well. They are written against what a
-reader can see (manifests, Parquet files, rows of the catalog), not against the engine.
+Each check returns one sentence per violation. The checks use what a reader sees (manifests, Parquet files, rows of the
+catalog), not the engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWNER_FILE = "_epochal.json"
 
 @dataclass(frozen=True)
 class History:
-    """One branch that nobody forked: its store, all its epochs in the catalog, and the folders of its files sinks."""
+    """A branch without forks: its store, all its epochs in the catalog, and the folders of its files sinks."""
 
     store: SnapshotStore
     epochs: Sequence[EpochRecord]
@@ -46,7 +46,7 @@ class History:
 
 
 def violations(history: History, operators: Sequence[KeyedOracle]) -> list[str]:
-    """Everything that is wrong with an application that has come to rest."""
+    """All violations of an application that has stopped."""
     return [
         *unfinished_epochs(history),
         *broken_lineage(history),
@@ -57,7 +57,7 @@ def violations(history: History, operators: Sequence[KeyedOracle]) -> list[str]:
 
 
 def unfinished_epochs(history: History) -> list[str]:
-    """At rest every epoch is committed or aborted, and every decided one has its manifest."""
+    """After a stop, every epoch is committed or aborted, and every decided epoch has a manifest."""
     found = [
         f"epoch {record.epoch} is {record.state}"
         for record in history.epochs
@@ -67,7 +67,7 @@ def unfinished_epochs(history: History) -> list[str]:
 
 
 def broken_lineage(history: History) -> list[str]:
-    """Each snapshot's parent is the one before it, and each source's slices follow on each other."""
+    """The parent of each snapshot is the previous one, and the slices of each source are contiguous."""
     found: list[str] = []
     parent: ManifestReference | None = None
     ends: dict[str, object] = {}
@@ -83,7 +83,7 @@ def broken_lineage(history: History) -> list[str]:
 
 
 def wrong_epochs(history: History, operators: Sequence[KeyedOracle]) -> list[str]:
-    """State at every epoch, and each sink's rows of every epoch, equal the sequential oracle's."""
+    """State at every epoch, and the rows of each sink in every epoch, are equal to the sequential oracle."""
     found: list[str] = []
     inputs = (slices(manifest) for _, manifest in history.snapshots)
     for (reference, _), expected in zip(history.snapshots, expectations(operators, inputs), strict=True):
@@ -93,7 +93,7 @@ def wrong_epochs(history: History, operators: Sequence[KeyedOracle]) -> list[str
 
 
 def wrong_state(store: SnapshotStore, reference: ManifestReference, expected: Expectation) -> Iterator[str]:
-    """Each state table of a snapshot equals the oracle's."""
+    """Each state table of a snapshot is equal to the oracle."""
     reader = SnapshotReader(store, reference)
     for table, rows in expected.state.items():
         there = multiset(reader.read(table).to_pylist())
@@ -102,7 +102,7 @@ def wrong_state(store: SnapshotStore, reference: ManifestReference, expected: Ex
 
 
 def wrongly_visible(history: History) -> list[str]:
-    """A sink shows the epochs that were decided, and no others. Holds at every moment, also between two crashes."""
+    """A sink shows exactly the decided epochs, at any time, also between crashes."""
     decided = {record.epoch for record in history.decided}
     return [
         f"sink {sink} shows epoch {epoch}, which was never decided"
@@ -113,10 +113,10 @@ def wrongly_visible(history: History) -> list[str]:
 
 
 def delivery_violations(expected: Sequence[Counter[Any]], again: Sequence[int], visible: Counter[Any]) -> list[str]:
-    """What is wrong with a sink that delivers at least once; empty when no row is lost and none too often there.
+    """Violations of a sink that delivers at least once: lost rows, and rows that are duplicated without a retry.
 
-    ``expected``: the rows of each epoch. ``again``: how often more than once the tasks of each have run. ``visible``:
-    what the target shows.
+    ``expected``: the rows of each epoch. ``again``: the number of repeated runs of the tasks of each epoch.
+    ``visible``: the rows of the target.
     """
     at_least = sum(expected, Counter())
     at_most = at_least + sum(
@@ -151,7 +151,7 @@ def visible_epochs(folder: Path) -> list[int]:
 
 
 def visible_rows(folder: Path, epoch: int) -> Rows:
-    """What a files sink of Parquet shows of an epoch."""
+    """The rows of an epoch in a files sink of Parquet."""
     files = sorted((folder / f"epoch={epoch:010}").glob("*.parquet"))
     return multiset(row for file in files for row in pq.ParquetFile(file).read().to_pylist())
 

@@ -1,4 +1,4 @@
-"""What is in a Kafka topic, as a reader without Epochal sees it."""
+"""Reading Kafka topics like a reader without Epochal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SETTLING = 10.0
 
 
 def read_topic(servers: str, topic: str, isolation: Isolation = "read_committed") -> list[Message[Any, Any]]:
-    """All records that are there now, partition after partition, in order.
+    """All current records, partition by partition, in order.
 
-    What was committed before the call is there: see :func:`open_transactions`.
+    They include everything that was committed before the call: see :func:`open_transactions`.
     """
     if isolation == "read_committed":
         open_transactions(servers, topic)
@@ -29,10 +29,10 @@ def read_topic(servers: str, topic: str, isolation: Isolation = "read_committed"
 
 
 def open_transactions(servers: str, topic: str) -> list[int]:
-    """The partitions whose end a read_committed reader cannot see, because a transaction is open there.
+    """The partitions whose end is invisible for a read_committed reader because of an open transaction.
 
-    A broker answers a commit when its coordinator has logged it, and writes it into the partitions then: a transaction
-    is open only if it stays so for ``SETTLING`` seconds.
+    A broker answers a commit when its coordinator has logged it, and writes it to the partitions later: a transaction
+    counts as open if it stays open for ``SETTLING`` seconds.
     """
     committed, uncommitted = _consumer(servers, "read_committed"), _consumer(servers, "read_uncommitted")
     deadline = time.monotonic() + SETTLING
@@ -53,11 +53,11 @@ def open_transactions(servers: str, topic: str) -> list[int]:
 
 
 class Watcher:
-    """A read_committed reader that reads all the time: what it has seen was visible at some moment."""
+    """A read_committed reader that reads continuously and records everything that was visible."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.seen: list[tuple[int, int, bytes | None]] = []
-        """Partition, offset and value, in the order in which they became visible."""
+        """Partition, offset and value, in the order of visibility."""
         self._consumer = _consumer(servers, "read_committed")
         partitions = _partitions(self._consumer, topic)
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])

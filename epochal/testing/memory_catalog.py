@@ -28,7 +28,7 @@ from epochal.errors import Conflict, Fenced
 
 @dataclass
 class MemoryCatalogState:
-    """The rows of one application's branch, shared by all attempts."""
+    """The rows of a branch, shared by all attempts."""
 
     application: str = "application"
     branch: str = "main"
@@ -52,7 +52,8 @@ class MemoryCatalogState:
 
 @dataclass
 class MemoryCatalog(Catalog):
-    """``lose(call, landed)`` is called before and after each write's effect; it may raise an unknown outcome."""
+    """A catalog of one attempt. ``lose(call, landed)`` is called before and after the effect of each write; it can
+    raise ``OutcomeUnknown``."""
 
     state: MemoryCatalogState
     attempt: int

@@ -1,7 +1,7 @@
-"""A sequential oracle: what state and output must be, computed in plain Python, one epoch after the other.
+"""A sequential oracle: the expected state and output, computed in plain Python, one epoch after the other.
 
-It knows nothing of Spark, key groups, deltas, retries or recovery. All that it takes from the real run is which slices
-the decided manifests recorded, in their order; everything else it computes itself::
+It is independent of Spark, key groups, deltas, retries and recovery. Its only input from the real run is the slices of
+the decided manifests, in order::
 
     counts = KeyedOracle("counts", source="events", sink="out", key=("sensor",), step=count)
     for manifest, expected in zip(manifests, expectations([counts], map(slices, manifests)), strict=True): ...
@@ -22,13 +22,13 @@ from epochal.snapshots.manifest import Manifest
 Row = Mapping[str, Any]
 FrozenRow = tuple[tuple[str, Any], ...]
 Rows = Counter[FrozenRow]
-"""Rows as a multiset: their order says nothing, how often each is there says all."""
+"""Rows as a multiset, without order."""
 Step = Callable[[Row | None, Sequence[Row]], tuple[Row | None, Sequence[Row]]]
 
 
 @dataclass(frozen=True)
 class KeyedOracle:
-    """One stateful operator, as what it does to one key in one epoch.
+    """One stateful operator, defined by its effect on one key in one epoch.
 
     ``step(before, rows) -> (after, output)``: ``before`` and ``after`` are the value columns of the state table
     ``table`` (``None``: no row), ``rows`` the key's input of the epoch, ordered by ``order_by``, never empty;
@@ -45,7 +45,7 @@ class KeyedOracle:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must be there once an epoch is committed: all of each state table, and the epoch's rows in each sink."""
+    """The expected contents after a commit: all rows of each state table, and the rows of the epoch in each sink."""
 
     state: Mapping[str, Rows]
     output: Mapping[str, Rows]
@@ -54,7 +54,7 @@ class Expectation:
 def expectations(
     operators: Sequence[KeyedOracle], epochs: Iterable[Mapping[str, Sequence[Row]]]
 ) -> Iterator[Expectation]:
-    """One expectation for each epoch, whose input is given by source."""
+    """One expectation for each epoch, from its input by source."""
     states: dict[str, dict[FrozenRow, Row]] = {operator.table: {} for operator in operators}
     for inputs in epochs:
         output: dict[str, Rows] = {operator.sink: Counter() for operator in operators}
@@ -80,7 +80,7 @@ def json_lines(slice: Slice) -> list[Row]:
 
 
 def frozen(row: Row) -> FrozenRow:
-    """A row as something that can be counted."""
+    """A hashable form of a row."""
     return tuple(sorted(row.items()))
 
 

@@ -1,4 +1,4 @@
-"""Is an author's ``reconcile`` of partial state associative and commutative? As a property test has to ask it.
+"""Checks, for property tests, that a ``reconcile`` of partial state is associative and commutative.
 
 from hypothesis import given, strategies as st
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 def close(one: Any, other: Any) -> bool:
-    """Equal, but that numbers with a fraction may differ in their last digits: their sums depend on the order."""
+    """Equality; floats can differ in their last digits, because their sums depend on the order."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -35,14 +35,14 @@ def check_reconcile(
     c: Value,
     same: Callable[[Value, Value], bool] = close,
 ) -> None:
-    """What three instances hold becomes the same in whatever order two of them become one.
+    """Check that merging the values of three instances in any order has the same result.
 
-    Which ones do depends on the parallelism before and after, so that a ``reconcile`` for which this does not hold
-    makes the state depend on it, too. ``same``: when two values are. Raises ``AssertionError`` that shows the values.
+    The order depends on the parallelism before and after a rescale, so that otherwise the state would depend on it.
+    ``same``: the comparison of two values. Raises ``AssertionError`` that shows the values.
     """
 
     def of(first: Value, second: Value) -> Value:
-        return reconcile(deepcopy(first), deepcopy(second))  # it may change what it is given
+        return reconcile(deepcopy(first), deepcopy(second))  # it can change its arguments
 
     one, other = of(a, b), of(b, a)
     assert same(one, other), (

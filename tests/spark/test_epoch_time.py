@@ -78,5 +78,5 @@ def test_a_row_that_is_taken_back_came_with_another_time(spark: SparkSession) ->
     newest = events.key_by("id").aggregate("newest", ts="max(ts)", changes=True)
     old = newest.where("ts < epoch_time() - INTERVAL 1 DAY")
     old.key_by("ts").aggregate("old", n="count(*)").write("out", console.sink())
-    with pytest.raises(PipelineError, match="takes back other rows than it gave"):
+    with pytest.raises(PipelineError, match="retracts other rows than it returned"):
         analyse(pipeline.graph(), spark)

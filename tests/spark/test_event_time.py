@@ -170,7 +170,7 @@ def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) 
     [
         (lambda rows: rows.where("id > 0").select("ts", "id", "note").drop("note"), None),
         (lambda rows: rows.transform(lambda frame: frame.where("id > 0").select("id", "ts")), None),
-        (lambda rows: rows.drop("ts"), r"goes by event time 'ts', which drop\(ts\) after .* leaves out"),
+        (lambda rows: rows.drop("ts"), r"uses event time 'ts', which drop\(ts\) after .* removes"),
         (lambda rows: rows.with_columns(ts="ts + INTERVAL 1 DAY").where("id > 0"), r"which with_columns\(ts\) after"),
         (lambda rows: rows.transform(lambda frame: frame.selectExpr("id", "now() AS ts"), "late"), r"which transform"),
         (lambda rows: rows.with_columns(ts="ts + INTERVAL 1 DAY").with_watermark("ts", "1 day", name="moved"), None),

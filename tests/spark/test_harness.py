@@ -396,7 +396,7 @@ def test_a_retried_epoch_gives_the_same_or_names_what_differs(spark: SparkSessio
     stream.key_by("user").process(Guessing).write("out", console.sink())
     with (
         Harness(pipeline, spark) as test,
-        pytest.raises(AssertionError, match=r"state table 'guessing.guess' has other"),
+        pytest.raises(AssertionError, match=r"state table 'guessing.guess' has different"),
     ):
         test.epoch(retried=True, events=[event("ann")])
 
@@ -439,9 +439,9 @@ def test_rows_that_do_not_fit_a_source_are_refused(spark: SparkSession) -> None:
     pipeline, stream = of_events("wrong")
     stream.write("out", console.sink())
     with Harness(pipeline, spark) as test:
-        with pytest.raises(InvalidInput, match=r"A row of source 'events' has a column 'usr'.*'user'"):
+        with pytest.raises(InvalidInput, match=r"A row of source 'events' has an unknown column 'usr'.*'user'"):
             test.epoch(events=[{"usr": "ann"}])
-        with pytest.raises(InvalidInput, match="The rows given to source 'events' do not fit"):
+        with pytest.raises(InvalidInput, match="The rows of source 'events' do not match"):
             test.epoch(events=[("ann", None, "one")])
         with pytest.raises(InvalidInput, match="no source 'rows'"):
             test.epoch(rows=[])

@@ -91,7 +91,7 @@ def test_a_loop_takes_rows_that_stay() -> None:
     pipeline, rows, loop = begun()
     loop.close(rows.union(loop).key_by("name").aggregate("sums", n="sum(n)"))
     with pytest.raises(
-        PipelineError, match=r"Loop 'again' takes append; operator 'sums' gives upsert\(name\).*process\(\)"
+        PipelineError, match=r"Loop 'again' accepts append, but operator 'sums' returns upsert\(name\).*process\(\)"
     ):
         analyse(pipeline.graph(), None)  # type: ignore[arg-type]
 
@@ -120,7 +120,7 @@ def test_what_people_read_of_a_loop() -> None:
     rows.union(loop).write("out", console.sink())
     loop.close(loop)
     (warning,) = describe(pipeline.graph()).warnings
-    assert "Loop 'again': nobody reads its dead letters" in warning
+    assert "Loop 'again': its dead letters are not used" in warning
 
 
 COLUMNS = (Column(name="n", type="int"), Column(name="note", type="string"))

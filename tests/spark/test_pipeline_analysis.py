@@ -105,9 +105,9 @@ class Doubled(Counter):
         (lambda p, r, n: r.select(F.uper("k")), "select(uper(k))", "Did you mean 'upper'?"),
         (lambda p, r, n: r.transform(lambda frame: frame.select("zz"), label="mine"), "transform(mine)", "column zz"),
         (lambda p, r, n: r.transform(lambda frame: 1 / 0), "transform(<lambda>)", "ZeroDivisionError"),
-        (lambda p, r, n: r.transform(lambda frame: None), "transform(<lambda>)", "Return the DataFrame"),
+        (lambda p, r, n: r.transform(lambda frame: None), "transform(<lambda>)", "Return a DataFrame"),
         (lambda p, r, n: r.select("k").union(r.select("n")), "union", "there is no column 'k'"),
-        (lambda p, r, n: r.join(n, on="n"), "join(n)", "the table that is joined"),
+        (lambda p, r, n: r.join(n, on="n"), "join(n)", "the joined table"),
         (lambda p, r, n: r.key_by("x").aggregate("a", c="count(*)"), "Operator 'a'", "cast it to decimal"),
         (lambda p, r, n: r.key_by("m").aggregate("a", c="count(*)"), "Operator 'a'", "cannot be a key"),
         (lambda p, r, n: r.key_by("kk").aggregate("a", c="count(*)"), "Operator 'a', key", "Did you mean 'k'?"),
@@ -150,7 +150,7 @@ def test_kinds_of_stream_are_checked_before_anything_is_touched(spark: SparkSess
         nowhere = pipeline.read("nowhere", files.source("/nowhere/at/all", "json", "a int"))
         nowhere.key_by("a").aggregate("counts", n="count(*)").write("out", files.sink("/nowhere/either"))
 
-    with pytest.raises(PipelineError, match=r"Sink 'out' takes append; operator 'counts' gives upsert\(a\)"):
+    with pytest.raises(PipelineError, match=r"Sink 'out' accepts append, but operator 'counts' returns upsert\(a\)"):
         analyse(made(over_updates).graph(), spark)
 
 

@@ -145,7 +145,9 @@ def test_a_sum_that_leaves_64_bits_is_an_error_to_whoever_reads_it() -> None:
         plain.weigh(0, 2**63)
     assert plain.weigh(0, 2**63 - 1) == 2**63 - 1
     for _ in range(2):
-        with pytest.raises(OverflowError, match="the sum in weights, index 0 has left 64 bits; set it to go on"):
+        with pytest.raises(
+            OverflowError, match="the sum in weights, index 0 exceeded 64 bits; set a new value to continue"
+        ):
             plain.weigh(0, 1)
     assert list(plain.weights.rows()) == [((0,), OVERFLOWED)]
     plain.weights.set(0, 5)

@@ -103,7 +103,7 @@ REFUSED_VERBS: dict[str, tuple[Verb, str, str]] = {
     "duplicates": (lambda s, t: s.transform(lambda f: f.distinct(), "once"), "transform(once)", "drop_duplicates(..)"),
     "itself": (
         lambda s, t: s.transform(lambda f: f.join(f.select("k", "at"), ["k", "at"], "left_semi"), "self"),
-        "transform(self) after source 'rows': a join of the stream with rows of its own epoch",
+        "transform(self) after source 'rows': a join of the stream with rows of the same epoch",
         "within=..",
     ),
     "after others": (
@@ -148,7 +148,7 @@ def test_verbs_over_the_rows_of_an_epoch_are_refused(spark: SparkSession, case: 
     with pytest.raises(PipelineError) as refused:
         analyse(pipeline.graph(), spark)
     assert place in refused.value.message and advice in refused.value.message
-    assert "depends on where epochs are cut" in refused.value.message
+    assert "depends on epoch boundaries" in refused.value.message
 
 
 @pytest.mark.parametrize(

@@ -205,4 +205,4 @@ def test_sides_are_described_and_one_that_nobody_reads_is_told() -> None:
     assert operator.description["sides"] == ["alerts", "counts"]
     assert (side.name, side.type, side.inputs, side.stream) == ("alerts", "side", (operator.id,), APPEND)
     (warning,) = described.warnings
-    assert warning.startswith("Operator 'alerts': nobody reads its side output 'counts', whose rows are left out.")
+    assert warning.startswith("Operator 'alerts': its side output 'counts' is not used, so that its rows are dropped.")

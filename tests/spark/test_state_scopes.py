@@ -210,5 +210,5 @@ def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
     pipeline = Pipeline("refused")
     stream = pipeline.read("rows", generator.source(COLUMNS))
     stream.with_columns(_group="1").process_any(Kept).write("out", console.sink())
-    with pytest.raises(PipelineError, match="'_group', a name that Epochal uses"):
+    with pytest.raises(PipelineError, match="'_group', a reserved name"):
         analyse(pipeline.graph(), spark)

@@ -89,9 +89,9 @@ def test_equal_windows_are_joined_and_the_result_has_their_time() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"on": "key"}, r"on=\['key', 'window_start', 'window_end'\]; or within="),
+        ({"on": "key"}, r"on=\['key', 'window_start', 'window_end'\]. To join rows"),
         ({"on": ["key", "window_start"]}, r"on=\['key', 'window_start', 'window_end'\]"),
-        ({"on": "window_time"}, "on the event time 'window_time' alone"),
+        ({"on": "window_time"}, "on the event time 'window_time' only"),
         ({"on": ["key", "window_time"], "within": ("0 seconds", "1 hour")}, "Remove one of the two"),
     ],
 )

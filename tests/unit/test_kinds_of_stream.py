@@ -194,9 +194,9 @@ def test_what_an_aggregate_over_changes_refuses(columns: dict[str, object], mess
 
 def test_what_else_reads_changes_is_refused() -> None:
     message = refused(lambda s, a, t: changes(s).key_by("n").process(Streaks))
-    assert "operator 'c' gives changes" in message and "Leave changes=True out" in message
+    assert "operator 'c' returns changes" in message and "Leave changes=True out" in message
     message = refused(lambda s, a, t: changes(s).select("n").key_by("n").aggregate("h", keys="count(*)"))
-    assert "select it, too" in message
+    assert "select it too" in message
     with pytest.raises(PipelineError, match="cannot be a key"):
         built(lambda s, a, t: changes(s).key_by("_change").aggregate("h", keys="count(*)"))
 
@@ -267,16 +267,16 @@ def refused(build: Build, sink: SinkDefinition | None = None) -> str:
 
 def test_a_refusal_names_both_ends_and_the_fix() -> None:
     message = refused(lambda s, a, t: a.select("*", "n * 2 AS twice"), files.sink("out"))
-    assert message.startswith("Sink 'out' takes append; operator 'delays' gives upsert(origin, day): ")
+    assert message.startswith("Sink 'out' accepts append, but operator 'delays' returns upsert(origin, day): ")
     assert "files.sink(.., mode='updates')" in message
     assert "dbms.sink(.., keys=['origin', 'day'])" in message
     message = refused(lambda s, a, t: a.where("n > 3").select("origin", "day"), dbms.sink(URL, "t", keys=BY))
     assert message.startswith(
-        "Sink 'out' takes append, upsert(day, origin); where(n > 3) after operator 'delays' gives updates: "
+        "Sink 'out' accepts append, upsert(day, origin), but where(n > 3) after operator 'delays' returns updates: "
     )
     assert "operation='change'" in message
     message = refused(lambda s, a, t: a.select("origin AS place", "day", "n"), kafka.sink("h:1", "t", key="origin"))
-    assert "select(origin AS place, day, n) after operator 'delays' gives upsert(place, day)" in message
+    assert "select(origin AS place, day, n) after operator 'delays' returns upsert(place, day)" in message
     assert "kafka.sink(.., key=['place', 'day'])" in message
 
 
@@ -284,7 +284,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
     for stream in (lambda s, a, t: a, lambda s, a, t: a.where("n > 3").drop("day")):
         build = lambda s, a, t, of=stream: of(s, a, t).key_by("n").aggregate("histogram", keys="count(*)")  # noqa: E731
         message = refused(build)
-        assert message.startswith("Operator 'histogram' takes append; ")
+        assert message.startswith("Operator 'histogram' accepts append, but ")
         assert "over_updates=True" in message
         assert "Declare the previous aggregate with changes=True" in message
     check_kinds(built(lambda s, a, t: a.key_by("n").process(Streaks)).graph())

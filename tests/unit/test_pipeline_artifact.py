@@ -103,7 +103,7 @@ def test_load_graph_is_ready_for_executors(tmp_path: Path) -> None:
 
 def test_every_wrong_parameter_is_listed_without_its_value(tmp_path: Path) -> None:
     message = refusal(file(tmp_path, GOOD), {"row": "secret", "label": 3})
-    assert "row: there is no such parameter. Did you mean 'rows'?" in message
+    assert "row: unknown parameter. Did you mean 'rows'?" in message
     assert "rows: Field required." in message
     assert "label: Input should be a valid string." in message
     assert "secret" not in message
@@ -122,12 +122,12 @@ WRONG = [
     ("def f():\n    return 1 / 0\nf()\n", ["made.py, line 2, in f", "ZeroDivisionError: division by zero"]),
     ("x = 3\n", ["defines no pipeline", "def build"]),
     ("pipeline = 3\n", ["`pipeline` is int"]),
-    ("def build():\n    return None\n", ["what build() returns is NoneType"]),
-    ("def build(parameters):\n    return None\n", ["does not say what its parameters are", "BaseModel"]),
+    ("def build():\n    return None\n", ["the result of build() is NoneType"]),
+    ("def build(parameters):\n    return None\n", ["does not declare the type of its parameters", "BaseModel"]),
     ("def build(a: int, b: int):\n    return None\n", ["takes 2 arguments"]),
     ("build = 3\n", ["not a function"]),
-    ("import sys\nsys.exit(3)\n", ["made.py, line 2", "ends the process"]),
-    ("from .other import x\n", ["made.py, line 1", "submit other.py and the pipeline as one"]),
+    ("import sys\nsys.exit(3)\n", ["made.py, line 2", "exits the process"]),
+    ("from .other import x\n", ["made.py, line 1", "submit other.py and the pipeline in one archive"]),
     (
         "import pyspark.sql.functions as F\nx = F.count('*')\n",
         ["made.py, line 2", "from epochal import functions as F"],
@@ -169,9 +169,9 @@ def test_errors_name_the_authors_own_line(tmp_path: Path) -> None:
 
 
 def test_what_is_no_artifact(tmp_path: Path) -> None:
-    assert "There is no file" in refusal(tmp_path / "missing.py")
+    assert "does not exist" in refusal(tmp_path / "missing.py")
     assert "neither a .py file nor a .zip" in refusal(file(tmp_path, "", "made.txt"))
-    assert "not a zip archive" in refusal(file(tmp_path, "nonsense", "made.zip"))
+    assert "not a readable zip archive" in refusal(file(tmp_path, "nonsense", "made.zip"))
     assert "archive the contents of inner/" in refusal(archive(tmp_path, inner__pipeline=GOOD))
 
 
@@ -189,7 +189,7 @@ def test_no_path_leaves_the_archives_folder(tmp_path: Path, name: str) -> None:
         entry = zipfile.ZipInfo("x")
         entry.filename = name
         opened.writestr(entry, "stolen")
-    assert "path out of the archive" in refusal(path)
+    assert "path outside of the archive" in refusal(path)
 
 
 def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(unpacking, "LARGEST_ARCHIVE", 1000)
     path = archive(tmp_path, pipeline=GOOD, large="#" * 5000)
-    assert "unpacks to over" in refusal(path)
+    assert "unpacks to more than" in refusal(path)
 
 
 def test_a_program_alone_is_an_application_whose_entries_are_served(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_secret_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_variable_is_named() -> None:
-    with pytest.raises(OptionError, match="no environment variable NOT_THERE_AT_ALL"):
+    with pytest.raises(OptionError, match="environment variable NOT_THERE_AT_ALL is not set"):
         secret("env:NOT_THERE_AT_ALL").reveal()
 
 

@@ -81,7 +81,7 @@ def test_check_prints_the_graph_or_the_first_error(alone: CommandLine, tmp_path:
     file.write_text(plain + GROWING + OVER_UPDATES)
     refused = alone.spawn("check", file, "--json")
     assert refused.code == 1
-    assert "Operator 'histogram' takes append; operator 'totals'" in refused.document["error"]["message"]
+    assert "Operator 'histogram' accepts append, but operator 'totals'" in refused.document["error"]["message"]
 
 
 def test_check_says_where_the_code_is_wrong(alone: CommandLine, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_streams(reader_folder: Path) -> None:
     flights = refused.read("flights", generator.source({"origin": "''"}))
     delays = flights.key_by("origin").aggregate("delays", flights="count(*)")
     delays.key_by("flights").aggregate("histogram", airports="count(*)")
-    assert "Operator 'histogram' takes append" in misfits(refused.graph())[0]
+    assert "Operator 'histogram' accepts append" in misfits(refused.graph())[0]
 
 
 def test_loops(reader_folder: Path) -> None:
