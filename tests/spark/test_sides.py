@@ -162,8 +162,8 @@ def test_what_cannot_be_a_side_is_refused() -> None:
     assert "cannot have a side output named 'rejected'" in refused({"rejected": "a int"})
     assert "'Alerts' cannot be the name of a side output of Sided" in refused({"Alerts": "a int"})
     assert "side 'alerts' of Sided has no columns" in refused({"alerts": " "})
-    assert "give the columns of each side by its name" in refused("alerts")
-    assert "has 101 sides; there can be 100" in refused({f"s{n}": "a int" for n in range(101)})
+    assert "map the name of each side to its columns" in refused("alerts")
+    assert "has 101 sides; the maximum is 100" in refused({f"s{n}": "a int" for n in range(101)})
 
 
 def test_a_side_is_read_of_the_operator_that_declares_it() -> None:

@@ -85,7 +85,9 @@ def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key
             getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
-    assert found.message.startswith("Operator 'operator', key (plane='a'): ctx.timer() is only where there are timers")
+    assert found.message.startswith(
+        "Operator 'operator', key (plane='a'): ctx.timer() is only available in a KeyedProcess"
+    )
     assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
 
 
