@@ -71,13 +71,13 @@ def why_over(times: PoolTimes, age_seconds: float, is_ready: bool) -> str | None
     return "has reached its maximum age" if age_seconds >= times.retired else None
 
 
-def wanted_keys(requested: Sequence[Key], usual: Key, places: int) -> list[Key]:
+def target_keys(requested: Sequence[Key], usual: Key, places: int) -> list[Key]:
     """One key for each place: those requested last, in turn; without requests the usual one."""
     keys = requested or [usual]
     return [keys[place % len(keys)] for place in range(places)]
 
 
-def decide(members: Sequence[Member[Key]], wanted: Sequence[Key], times: PoolTimes) -> Decision[Key]:
+def decide(members: Sequence[Member[Key]], targets: Sequence[Key], times: PoolTimes) -> Decision[Key]:
     """Retire workers that are over, and workers whose key has more of them than places; start one that is missing.
 
     Of several workers with one key those that are ready are retained, older ones first.
@@ -87,14 +87,14 @@ def decide(members: Sequence[Member[Key]], wanted: Sequence[Key], times: PoolTim
         for position, member in enumerate(members)
         if (why := why_over(times, member.age_seconds, member.is_ready)) is not None
     }
-    missing = Counter(wanted)
+    missing = Counter(targets)
     others = [position for position in range(len(members)) if position not in retired]
     for position in sorted(others, key=lambda each: (not members[each].is_ready, -members[each].age_seconds)):
         if missing[members[position].key] > 0:
             missing[members[position].key] -= 1
         else:
             retired[position] = "has a key that other requests have replaced"
-    return Decision(retired, next((key for key in wanted if missing[key] > 0), None))
+    return Decision(retired, next((key for key in targets if missing[key] > 0), None))
 
 
 class Idleness:
@@ -301,12 +301,12 @@ class WarmPool(Generic[Key, Worker]):
             return
         self._refresh()
         with self._lock:
-            held, wanted = list(self._held), wanted_keys(self._requested, self._usual(), self._places)
+            held, targets = list(self._held), target_keys(self._requested, self._usual(), self._places)
         for each in list(held):
             if (why := self._launcher.why_ended(each.worker)) is not None:
                 held.remove(each)
                 self._retire(each, f"has ended: {why}", logging.WARNING)
-        decision = decide([each.member for each in held], wanted, self.times)
+        decision = decide([each.member for each in held], targets, self.times)
         for position, why in decision.retired.items():
             self._retire(held[position], why, logging.INFO if held[position].is_ready else logging.WARNING)
         if decision.start is not None and not self._closed and self._schedule.may_start():

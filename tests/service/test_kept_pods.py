@@ -30,7 +30,7 @@ from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.warm_pods import WarmPod
 from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
 from tests.kit.identity_provider import IdentityProvider, identity_provider
@@ -47,7 +47,7 @@ class House:
 
     provider: IdentityProvider
     settings: Settings
-    kept: KeptPods
+    kept: PodDesk
     folder: Path
     plane: Plane
     made: int = 0
@@ -84,7 +84,10 @@ def house(settings: Settings, tmp_path: Path) -> Iterator[House]:
         supervisor = StandInSupervisor()
         with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
             plane = Plane(control, client, settings, supervisor, [])
-            yield House(provider, settings, KeptPods(settings.pods_directory), tmp_path, plane)
+            desk = PodDesk.of(settings.pods_directory)
+            desk.open()
+            yield House(provider, settings, desk, tmp_path, plane)
+            desk.close()
 
 
 def sha256_of(content: bytes) -> str:

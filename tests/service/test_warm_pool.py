@@ -19,7 +19,7 @@ from epochal.driver.spare import Warmed
 from epochal.errors import LauncherUnavailable
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.builder.warm import ChildLauncher
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.warm_pods import PodLauncher, WarmPod
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.launchers.spare_process import ProcessLauncher, SpareFiles, SpareKey, SpareProcess
@@ -30,7 +30,7 @@ from epochal.service.runtime.warm_pool import (
     WarmLauncher,
     WarmPool,
     decide,
-    wanted_keys,
+    target_keys,
 )
 from tests.kit.waiting import eventually
 
@@ -42,9 +42,9 @@ def members(*keys: str, age: float = 1.0, ready: bool = True) -> list[Member[str
 
 
 def test_places_are_shared_by_the_keys_requested_last() -> None:
-    assert wanted_keys([], "usual", 2) == ["usual", "usual"]
-    assert wanted_keys(["a", "b"], "usual", 3) == ["a", "b", "a"]
-    assert wanted_keys(["a"], "usual", 0) == []
+    assert target_keys([], "usual", 2) == ["usual", "usual"]
+    assert target_keys(["a", "b"], "usual", 3) == ["a", "b", "a"]
+    assert target_keys(["a"], "usual", 0) == []
 
 
 def test_a_missing_worker_is_started_and_a_surplus_one_retired() -> None:
@@ -204,11 +204,11 @@ class Pods(Workbench):
 
     def __init__(self, folder: Path) -> None:
         self.api: Any = StandInApi()
-        self.kept = KeptPods(folder)
+        self.kept = PodDesk(folder)
         self.launcher: NumberedPods = NumberedPods(self.api, self.kept, 0)
 
     def make_ready(self, worker: WarmPod) -> None:
-        self.kept.says_ready(worker.name)
+        self.kept.report_ready(worker.name)
 
     def terminate(self, worker: WarmPod) -> None:
         self.api.existing[worker.name]["status"]["phase"] = "Failed"

@@ -23,13 +23,12 @@ from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.asking import REKEY_SECONDS, AskingBuilder
 from epochal.service.runtime.builder.pods import BuilderPods
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.launcher import passed_on
 from epochal.service.runtime.launchers.kubernetes.warm_pods import WarmPod
 
 log = logging.getLogger("epochal.builder")
 
-_LOOK_SECONDS = 0.1
 _MEANWHILE_SECONDS = 0.5
 _CONDITION_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0
@@ -47,7 +46,7 @@ class KubernetesBuilder(AskingBuilder):
     """A :class:`~epochal.service.domain.ports.Builder`. Each request has a pod of its own, which is gone after it: one
     of those that have Spark started, where the application asks for no other image, nodes, variables or size."""
 
-    def __init__(self, settings: KubernetesSettings, pods: BuilderPods, kept: KeptPods) -> None:
+    def __init__(self, settings: KubernetesSettings, pods: BuilderPods, kept: PodDesk) -> None:
         self._settings = settings
         self._pods = pods
         self._kept = kept
@@ -59,7 +58,7 @@ class KubernetesBuilder(AskingBuilder):
         kubernetes = settings.kubernetes
         if kubernetes is None:
             raise EnvironmentProblem("Builders in pods need `epochal up --kubernetes FILE` (docs/kubernetes.md).")
-        kept = KeptPods(settings.pods_directory)
+        kept = PodDesk.of(settings.pods_directory)
         variables = passed_on(os.environ)
         pods = BuilderPods(kubernetes, kept, settings.internal_url, REKEY_SECONDS, variables)
         return cls(kubernetes, pods, kept)
@@ -124,7 +123,7 @@ class KubernetesBuilder(AskingBuilder):
                 raise _Unusable
             if answer_until is not None and now >= answer_until:
                 return b""
-            time.sleep(_LOOK_SECONDS)
+            self._kept.wait(pod.name, _MEANWHILE_SECONDS)
 
     def _check(self, pod: WarmPod, seconds_left: float | None) -> None:
         """Raises when there will be no answer. ``seconds_left``: until the pod has to have begun; ``None``: it has."""

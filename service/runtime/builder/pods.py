@@ -16,7 +16,7 @@ from epochal.service.domain.kubernetes.pod_identity import BUILDER_PREFIX
 from epochal.service.domain.kubernetes.pod_identity import BUILDERS as SELECTOR
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.ports import SpareFigures
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.launchers.kubernetes.warm_pods import PodLauncher, WarmPod
 from epochal.service.runtime.warm_pool import PoolTimes, WarmPool
@@ -34,7 +34,7 @@ class BuilderPodLauncher(PodLauncher[str]):
     kind = "builder"
     sort = BUILDERS
 
-    def __init__(self, api: ClusterApi, kept: KeptPods, make: Callable[[str], WarmPod]) -> None:
+    def __init__(self, api: ClusterApi, kept: PodDesk, make: Callable[[str], WarmPod]) -> None:
         super().__init__(api, kept, grace_seconds=0)
         self._make = make
 
@@ -48,7 +48,7 @@ class BuilderPods:
     def __init__(
         self,
         settings: KubernetesSettings,
-        kept: KeptPods,
+        kept: PodDesk,
         control_plane: str,
         longest_seconds: float,
         variables: Mapping[str, str],
@@ -70,6 +70,7 @@ class BuilderPods:
 
     def open(self) -> None:
         self._kept.clear(BUILDER_PREFIX)
+        self._kept.open()
         self._sweeper.start()
         self._pool.open()
 
@@ -77,6 +78,7 @@ class BuilderPods:
         """Delete the warm pods; a caller that waits for an answer deletes its pod."""
         self._sweeper.stop()
         self._pool.close()
+        self._kept.close()
 
     @property
     def figures(self) -> SpareFigures:

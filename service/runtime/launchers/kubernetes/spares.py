@@ -31,7 +31,7 @@ from epochal.service.domain.kubernetes.pod_identity import (
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import spare_orders
 from epochal.service.domain.ports import SpareFigures
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.launchers.kubernetes.warm_pods import PodLauncher, WarmPod
 from epochal.service.runtime.launchers.spare_process import CLAIMED, OFFERED
@@ -65,7 +65,7 @@ class Keeping:
     """What warm drivers need: URLs of control planes, this one first, variables, and the desk that answers their pods.
     ``usual``: the key before the first request."""
 
-    kept: KeptPods
+    kept: PodDesk
     control_planes: tuple[str, ...]
     variables: Mapping[str, str]
     usual: PodKey
@@ -111,6 +111,7 @@ class SparePods:
 
     def open(self) -> None:
         self._kept.clear(SPARE_PREFIX)
+        self._kept.open()
         self._sweeper.start()
         self._pool.open()
 
@@ -118,6 +119,7 @@ class SparePods:
         """Warm drivers end; drivers that were taken continue."""
         self._sweeper.stop()
         self._pool.close()
+        self._kept.close()
 
     @property
     def figures(self) -> SpareFigures:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from epochal.errors import LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import DRIVERS, Json, Phase, PodCondition, condition_of
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.warm_pool import Key, WarmLauncher
 
@@ -40,7 +40,7 @@ class PodLauncher(WarmLauncher[Key, WarmPod]):
 
     sort = DRIVERS
 
-    def __init__(self, api: ClusterApi, kept: KeptPods, grace_seconds: int) -> None:
+    def __init__(self, api: ClusterApi, kept: PodDesk, grace_seconds: int) -> None:
         self._api = api
         self._kept = kept
         self._grace_seconds = grace_seconds
