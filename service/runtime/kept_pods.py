@@ -34,7 +34,7 @@ log = logging.getLogger("epochal.launcher")
 _OWNER_ONLY = 0o700
 _CODE = "code"
 _LONGEST_ADDRESS = 100
-"""Of a Unix socket, in bytes; the limit of the kernels is 104 or more."""
+"""Maximum length of a socket path, in bytes; the limit of the kernels is 104 or more."""
 _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 Operation = Literal["check", "work", "taken", "answer"]
@@ -118,11 +118,11 @@ class PodDesk:
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def is_ready(self, name: str) -> bool:
-        """Whether the pod has reported that it is ready."""
+        """``True`` once the pod has reported that it is ready."""
         return (pod := self._pods.get(name)) is not None and pod.is_ready
 
     def has_begun(self, name: str) -> bool:
-        """Whether the pod has its work."""
+        """``True`` once the pod has its work."""
         return (pod := self._pods.get(name)) is not None and pod.has_begun
 
     def report_ready(self, name: str) -> None:

@@ -152,7 +152,7 @@ class WarmLauncher(ABC, Generic[Key, Worker]):
 
     kind: str
     hands_out_unready = True
-    """Whether a worker that is not ready yet may be taken; it is preferred to a cold start."""
+    """``True`` if a worker that is not ready yet may be taken: it is preferred to a cold start."""
 
     @abstractmethod
     def start(self, key: Key) -> Worker:
@@ -160,7 +160,7 @@ class WarmLauncher(ABC, Generic[Key, Worker]):
 
     @abstractmethod
     def is_ready(self, worker: Worker) -> bool:
-        """Whether the worker has reported that it is ready. Does not block."""
+        """``True`` once the worker has reported that it is ready. Does not block."""
 
     @abstractmethod
     def why_ended(self, worker: Worker) -> str | None:

@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0
 def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     _close_standard_input()
-    # Children end by themselves, and nobody asks for their exit codes.
+    # The exit codes of children are not used.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _tell(control: socket.socket, states: list[tuple[int, bool]]) -> list[tuple[int, bool]] | None:
-    """The control plane, which asks now and then; ``None``: it has not listened for long."""
+    """Notify the control plane. ``None``: its socket buffer is full."""
     try:
         control.send(json.dumps(states).encode() + b"\n", socket.MSG_DONTWAIT)
     except OSError:
@@ -75,7 +75,7 @@ def _serve(descriptor: int) -> NoReturn:
     code = 1
     try:
         with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
-            threading.Thread(target=_end_with_whoever_asked, args=(connection.fileno(),), daemon=True).start()
+            threading.Thread(target=_end_with_caller, args=(connection.fileno(),), daemon=True).start()
             result = answer(BuildRequest.model_validate_json(stream.readline()))
             stream.write(result.model_dump_json().encode())
             stream.flush()
@@ -85,10 +85,10 @@ def _serve(descriptor: int) -> NoReturn:
         os._exit(code)
 
 
-def _end_with_whoever_asked(descriptor: int) -> None:
-    """A control plane that is gone wants no answer; the next one begins long work again. Spark's JVM ends, too."""
+def _end_with_caller(descriptor: int) -> None:
+    """Kill this process group, with Spark's JVM, when the caller hangs up. Its successor starts long work again."""
     ended = select.poll()
-    ended.register(descriptor, 0)  # hanging up is reported in any case
+    ended.register(descriptor, 0)  # a hang-up is always reported
     ended.poll()
     os.killpg(0, signal.SIGKILL)
 

@@ -1,5 +1,5 @@
-"""What builders have in common: their verbs as requests, and what an answer is worth. How a request comes to a process
-that builds is each builder's own."""
+"""The common part of builders: their verbs as requests, and the checks of answers. Each builder has its own way
+to reach the process that builds."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _request(
 
 
 def _error(error: BuildError) -> EpochalError:
-    """What a caller hears of a failed build: the kind, and a message of bounded length without control characters.
+    """The error of a failed build: its class, and a message of bounded length without control characters.
 
     An author needs their own exception and its traceback, which are the message; what the code prints is not in it.
     An error that no build has is not believed: the author's code could answer in the builder's place.

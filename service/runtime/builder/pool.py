@@ -1,4 +1,4 @@
-"""How many pipelines are built at the same time: so many run, so many wait, and further ones are refused."""
+"""Limits of concurrent and of waiting builds; further ones are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BoundedBuilder:
 
     @property
     def builds(self) -> Builds:
-        """What is built now, and what waits for it."""
+        """Running and waiting builds."""
         inside = self._inside
         running = min(inside, self._running)
         return Builds(running, inside - running, self._running, self._waiting)

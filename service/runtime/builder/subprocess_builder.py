@@ -26,7 +26,7 @@ log = logging.getLogger("epochal.builder")
 
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
-"""Between two looks whether anybody still wants the answer."""
+"""Interval between checks whether the caller still waits."""
 _READ_BYTES = 1 << 16
 
 
@@ -36,9 +36,8 @@ class SubprocessBuilder(AskingBuilder):
     def __init__(
         self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0, once: bool = False
     ) -> None:
-        """``user``: who the builder runs as, with ``home`` as its home and working folder. ``warm``: so many children
-        are kept that have Spark started. ``once``: they are begun now, and nothing in their place when they were
-        taken."""
+        """``user``: the user of the builder process, with ``home`` as its home and working folder. ``warm``: number of
+        children that have Spark started. ``once``: start them now, and do not replace them."""
         self._warm = warm
         self._arguments = (str(warm), ONCE) if once else (str(warm),)
         self._states: list[tuple[int, bool]] = []
@@ -108,7 +107,7 @@ class SubprocessBuilder(AskingBuilder):
             return b"".join(parts)
 
     def _send(self, connection: socket.socket, kind: bytes) -> None:
-        """Hand the connection to the warm process; to a new one, when the old one is gone."""
+        """Hand the connection to the warm process, or to a new one if it has terminated."""
         with self._lock:
             for _ in range(2):
                 if self._process is None or self._process.poll() is not None:
@@ -118,7 +117,7 @@ class SubprocessBuilder(AskingBuilder):
                     socket.send_fds(self._control, [kind], [connection.fileno()])
                     return
                 except OSError as error:
-                    log.warning("the builder process is gone (%s); starting another", error)
+                    log.warning("the builder process has terminated (%s); starting another", error)
                     assert self._process is not None
                     self._process.kill()
                     self._process.wait()
@@ -138,7 +137,7 @@ class SubprocessBuilder(AskingBuilder):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "epochal.service.runtime.builder", *self._arguments],
                 stdin=theirs.fileno(),
-                # What authors print while their pipeline is built belongs to nobody.
+                # Output of authors' code during a build is discarded.
                 stdout=subprocess.DEVNULL,
                 env=environment,
                 cwd=None if self._user is None else self._home,

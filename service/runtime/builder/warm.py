@@ -1,6 +1,6 @@
-"""Children of the builder that have Spark started before anybody asks: each answers one request, and ends.
+"""Children of the builder that have Spark started before a request arrives. Each answers one request and ends.
 
-As spare drivers they have no author's code, were trained in a session of their own, and end with whoever keeps them.
+Like warm drivers they hold no author's code, were trained in a separate session, and end with the builder.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger("epochal.builder")
 
 READY, QUESTION, ANSWER, REQUEST = b"r", b"?", b".", b"!"
 AFTER_DRIVERS = PoolTimes(quiet=15.0, busy=60.0)
-"""It begins later than a spare driver does, so that one is ready first."""
+"""Starts later than a warm driver, so that the driver is ready first."""
 FOR_ONE_REQUEST = PoolTimes(retired=math.inf, quiet=0.0, busy=0.0, pause=math.inf)
-"""At once, and none after it; how long it is kept is decided by who keeps its pod."""
+"""Starts immediately, and only once. The pool of pods limits its age."""
 _KEY = "spark"
 Serve = Callable[[int], NoReturn]
 """Answers the request of a connection, by its descriptor, and ends the process."""

@@ -50,8 +50,8 @@ class ProcessReference(BaseModel):
 class Launcher(ABC):
     """Starts drivers that outlive the control plane. All calls may block, and are made from threads.
 
-    A reference with a machine is only ever asked for, and ended, on that machine. What needs an answer of somebody else
-    raises ``LauncherUnavailable`` when there is none.
+    A reference with a machine is used on that machine only. Calls that depend on a cluster raise
+    ``LauncherUnavailable`` if it does not answer.
     """
 
     @classmethod
@@ -61,64 +61,64 @@ class Launcher(ABC):
         raise NotImplementedError(f"{cls.__name__} cannot be made of a control plane's settings")
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
-        """From now on start drivers as ``user``, and say that it is so; ``False`` where none run on this machine."""
+        """Start drivers as ``user``. ``False`` if this launcher starts no processes on this machine."""
         return False
 
     def keep_spares(self, number: int, folder: Path) -> bool:
-        """From ``open`` on keep so many spare drivers, with ``folder`` for what they need on this machine; ``False``
-        where there are none.
+        """Hold this number of warm drivers after ``open``, with ``folder`` for their files on this machine.
+        ``False`` if this launcher has none.
 
-        A spare has Spark started and trained, and no code, token or name of an application. Only ``launch`` takes one,
-        for one attempt, if all that is decided when Spark starts (master, settings, Java options, environment, user;
-        of a pod its image, too) is what these orders would start it with. It gets the same orders, folder and log as a
-        driver that is started anew, is found by the same name from then on, and nothing tells the two apart. One that
-        does not answer is replaced, and ``launch`` starts a driver without it. What was not taken ends with the
-        control plane that keeps it.
+        A warm driver has Spark started and trained, and no code, token or name of an application. Only ``launch`` takes
+        one, for one attempt, if everything that Spark's start determines (master, settings, Java options, environment,
+        user; the image of a pod) is equal to what these orders require. It gets the same orders, folder, log and name
+        as a driver that is started cold, and does not differ from it afterwards. One that does not answer is replaced,
+        and ``launch`` starts a driver cold. Warm drivers that were not taken end with their control plane.
         """
         return False
 
-    def keep_spares_while(self, leads: Callable[[], bool]) -> None:  # noqa: B027 on a machine each has its own
-        """Keep spares only while ``leads``, where they cost somebody else what they need: nobody else takes them."""
+    def keep_spares_while(self, leads: Callable[[], bool]) -> None:  # noqa: B027 optional
+        """Hold warm drivers only while ``leads``, if they use resources of a cluster: only the leader launches
+        drivers."""
 
-    def tell_of_ends(self, tell: Callable[[], None]) -> None:  # noqa: B027 whoever wants to know looks, too
-        """Call ``tell``, from any thread, soon after a driver of this machine has ended, as far as that can be seen:
-        of those that it has launched or was asked for."""
+    def tell_of_ends(self, tell: Callable[[], None]) -> None:  # noqa: B027 optional
+        """Call ``tell``, from any thread, soon after a driver has ended that this launcher has launched or looked up. A
+        hint: not every end is noticed."""
 
-    def open(self) -> None:  # noqa: B027 without spares there is nothing to do
-        """Spares may be started from now on."""
+    def open(self) -> None:  # noqa: B027 optional
+        """Start warm drivers from now on."""
 
-    def close(self) -> None:  # noqa: B027 without spares there is nothing to do
-        """Spares end; drivers go on."""
+    def close(self) -> None:  # noqa: B027 optional
+        """Stop warm drivers; drivers continue."""
 
     @property
     def spares(self) -> SpareFigures:
         return SpareFigures()
 
-    def check(self) -> None:  # noqa: B027 a machine is always there for its own processes
-        """Raises ``LauncherUnavailable`` while whoever runs drivers does not answer: none can be started now."""
+    def check(self) -> None:  # noqa: B027 optional
+        """Raises ``LauncherUnavailable`` while no driver can be started, since the cluster does not answer."""
 
     def explain(self, reference: ProcessReference) -> str | None:
-        """Why the driver has not begun, or has ended, as far as whoever runs it says: sentences, with what to do.
-        ``None``: nothing is known beside exit code and log."""
+        """The reason why the driver has not started or has ended, with what to do, as the cluster reports it. ``None``:
+        only the exit code and the log are known."""
         return None
 
-    def bring_log(self, reference: ProcessReference) -> None:  # noqa: B027 a process of this machine writes to it
-        """Have the log of a driver that the catalog knows in this control plane's folder from now on, as far as it can
-        be had. Returns at once; asked again, nothing happens."""
+    def bring_log(self, reference: ProcessReference) -> None:  # noqa: B027 optional
+        """Copy the log of a driver of the catalog to this control plane's folder, continuously and as far as possible.
+        Returns immediately. Idempotent."""
 
     @abstractmethod
     def launch(self, orders: DriverOrders) -> ProcessReference:
-        """Start the driver ``orders.name``, or find it where it runs already. Raises ``EnvironmentProblem`` with the
-        fix where it cannot be started, ``LauncherUnavailable`` where nobody knows whether it was."""
+        """Start the driver ``orders.name``, or find it if it already runs. Raises ``EnvironmentProblem`` with the
+        remedy if it cannot be started, ``LauncherUnavailable`` if it is unknown whether it was."""
 
     @abstractmethod
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
-        """The drivers that run and can be reached from here, by name, whoever has launched them; and those that have
-        ended, as long as something is left of them that ``terminate`` removes."""
+        """All running drivers within reach, by name, including those of other control planes; and drivers that have
+        ended and whose remains ``terminate`` deletes."""
 
     @abstractmethod
     def alive(self, reference: ProcessReference) -> bool:
-        """Whether the process still exists. A stopped (SIGSTOP) process is alive."""
+        """``True`` while the process exists. A stopped (SIGSTOP) process is alive."""
 
     @abstractmethod
     def exit_code(self, reference: ProcessReference) -> int | None:
@@ -126,5 +126,5 @@ class Launcher(ABC):
 
     @abstractmethod
     def terminate(self, reference: ProcessReference, kill: bool) -> None:
-        """Ask the driver to end, or (``kill``) end it and all that it started now; what is left of one that has ended
-        goes. Nothing happens when it is gone."""
+        """Request the end of the driver, or (``kill``) end it and all its processes immediately. Deletes the remains of
+        a driver that has ended. Idempotent."""

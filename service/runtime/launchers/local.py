@@ -63,8 +63,8 @@ _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 
 
 def driver_environment(environment: Mapping[str, str], project: str | None) -> dict[str, str]:
-    """What a driver of a project sees of the control plane's environment: an allow-list, so that no other secret comes
-    through. Without a project it is nobody's yet, and has no project's secrets."""
+    """The control plane's environment as drivers of a project inherit it: an allow-list, which excludes other secrets.
+    Without a project, no secrets at all."""
     passed = {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
@@ -78,8 +78,8 @@ def driver_environment(environment: Mapping[str, str], project: str | None) -> d
 
 
 def project_secrets(environment: Mapping[str, str], project: str) -> dict[str, str]:
-    """What the project's pipelines refer to as ``secret("env:EPOCHAL_SECRET_..")``, of the control plane's
-    environment."""
+    """Secrets in the control plane's environment that pipelines of the project name
+    ``secret("env:EPOCHAL_SECRET_..")``."""
     return {
         VARIABLES + secret: value
         for name, value in environment.items()
@@ -88,8 +88,8 @@ def project_secrets(environment: Mapping[str, str], project: str) -> dict[str, s
 
 
 def _secret_of(project: str, variable: str) -> str | None:
-    """What drivers of the project call the secret that the control plane has as ``variable``; ``None``: it is not
-    theirs. Of a name that can be read as of two projects, ``A`` and ``A_SECRET_B``, the longer one counts."""
+    """The name by which drivers of the project know the secret ``variable`` of the control plane; ``None`` if it
+    belongs to another project. If two projects match, ``A`` and ``A_SECRET_B``, the longer one counts."""
     if project == DEFAULT_PROJECT:
         return variable.removeprefix(VARIABLES) if variable.startswith(VARIABLES) else None
     owner, _, secret = variable.rpartition("_SECRET_")
@@ -101,7 +101,7 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
     if user is None:
         folder.mkdir(parents=True, exist_ok=True)
     elif not folder.exists() or folder.stat().st_uid != user.uid:
-        # Another user's, from before: what is in it can be had again.
+        # Created by an earlier configuration for another user. The content is a cache.
         shutil.rmtree(folder, ignore_errors=True)
         take_folder(folder, user)
 
@@ -253,7 +253,7 @@ class LocalLauncher(Launcher):
         return SpareProcess(key, child, LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"), ours, files)
 
     def _remove_files_of_spares_that_are_gone(self, folder: Path) -> None:
-        """Also those of drivers that were spares, and of earlier control planes."""
+        """Includes the files of drivers that were warm drivers, and of earlier control planes."""
         there = {path.with_suffix(".claim") for path in folder.iterdir()}
         used = {Path(arguments[-1]) for _, arguments in self._processes() if arguments[-2:-1] == (SPARE,)}
         for claim in there - used:
@@ -295,7 +295,7 @@ class LocalLauncher(Launcher):
     def alive(self, reference: ProcessReference) -> bool:
         child, process = self._children.get(reference.identity), LocalProcess.parse(reference.identity)
         if self._ends is not None:
-            self._ends.watch(process.pid)  # before it is looked at: one that ends in between is told of
+            self._ends.watch(process.pid)  # before the check, so that an end in between is reported
         return process.exists() if child is None else child.poll() is None
 
     def exit_code(self, reference: ProcessReference) -> int | None:

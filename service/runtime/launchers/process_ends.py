@@ -1,4 +1,4 @@
-"""Who is told at once that a process of this machine has ended, instead of looking again and again."""
+"""Notification of the end of processes of this machine, instead of polling."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 class ProcessEnds:
     """Calls ``tell``, from a thread of its own, when a process that it watches has ended.
 
-    It does not say which one, and where the system has no descriptors of processes (Linux has since 5.3) it says
-    nothing at all: whoever is told looks for himself, and now and then in any case.
+    It does not name the process, and does nothing if the system has no process descriptors (Linux has them since 5.3):
+    notifications are hints, and receivers also check periodically.
     """
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -24,7 +24,7 @@ class ProcessEnds:
         self._closing: int | None = None
 
     def watch(self, process: int) -> None:
-        """Nothing new where it is watched already, or has ended."""
+        """Idempotent. Has no effect for a process that has ended."""
         with self._lock:
             if process in self._watched or not hasattr(os, "pidfd_open"):
                 return
@@ -46,7 +46,7 @@ class ProcessEnds:
     def _begun(self) -> select.epoll:
         ends = select.epoll()
         closed, self._closing = os.pipe()
-        ends.register(closed, 0)  # hanging up is told of in any case
+        ends.register(closed, 0)  # a hang-up is always reported
         threading.Thread(target=self._run, args=[ends, closed], name="process-ends", daemon=True).start()
         return ends
 
@@ -58,7 +58,7 @@ class ProcessEnds:
                     self._ends, ended = None, {closed, *self._watched.values()}
                     ends.close()
                 for descriptor in ended:
-                    os.close(descriptor)  # which is watched no more then
+                    os.close(descriptor)  # which removes it from the poll set
                 self._watched = {process: own for process, own in self._watched.items() if own not in ended}
             if closed in ended:
                 return

@@ -15,7 +15,7 @@ from pathlib import Path
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/{pid}/stat`` after the command's closing parenthesis (proc(5): fields 3 and 22)."""
 _BEHIND, _AS_OTHERS = "10", "0"
-"""How nice (sched(7)): behind, a session has a tenth of a core that another one wants as well."""
+"""Niceness (sched(7)). At 10, a session gets a tenth of a core for which another session competes."""
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 _COMMAND_SECONDS = 1.0
 """Time that one listing waits for processes that do not show a command yet, all of them together."""
@@ -55,15 +55,15 @@ class LocalProcess:
 
 
 def let_others_go_first(session: int, others_first: bool = True) -> None:
-    """Whether all other sessions of this machine go before this one when there are too few cores.
+    """Lower the priority of a session below all others of this machine, or restore it.
 
-    Where the kernel makes a group of each session (``sched_autogroup_enabled``, sched(7)), which anybody may take back
-    there; elsewhere, as in most containers, nothing happens.
+    Has an effect only if the kernel groups processes by session (``sched_autogroup_enabled``, sched(7)), which most
+    containers disable.
     """
     for _ in range(_TRIES):
         try:
             Path(f"/proc/{session}/autogroup").write_text(_BEHIND if others_first else _AS_OTHERS)
-        except BlockingIOError:  # the kernel takes one such wish in a tenth of a second
+        except BlockingIOError:  # the kernel accepts one change in a tenth of a second
             time.sleep(_AGAIN_SECONDS)
         except OSError:
             return
@@ -141,7 +141,7 @@ def _start_time_from_proc(pid: int) -> str | None:
 
 
 def memory_of_session(leader: int) -> int:
-    """Bytes that the processes of a session have for themselves, what they share divided; 0 where nobody says."""
+    """Proportional memory of the processes of a session, in bytes; 0 if the system does not report it."""
     total = 0
     for entry in Path("/proc").glob("[0-9]*") if Path("/proc/self/smaps_rollup").exists() else ():
         with suppress(OSError):

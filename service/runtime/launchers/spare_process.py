@@ -25,7 +25,7 @@ from epochal.service.runtime.warm_pool import WarmLauncher
 
 OFFERED = declare("W1.offered", "a warm driver is ready and can be taken")
 CLAIMED = declare("W2.claimed", "a spare has the name of an attempt, and no orders")
-HANDED_OVER = declare("W3.handed-over", "a spare has its orders; nobody has written down where the driver is")
+HANDED_OVER = declare("W3.handed-over", "a spare has its orders; the catalog has no reference to the driver yet")
 
 _DRIVER_NAME = re.compile(r"([A-Za-z0-9_.-]{1,80})-([0-9]{1,9})", re.ASCII)
 _CLAIM_FILE = re.compile(r"[0-9a-f]{32}\.claim", re.ASCII)
@@ -33,7 +33,7 @@ _MOST_CLAIM_BYTES = 100
 _MOST_ANSWER_BYTES = 1 << 16
 SEND_SECONDS = 5.0
 END_SECONDS = 30.0
-"""So long a spare may take to stop Spark, which removes Spark's temporary files."""
+"""Timeout for stopping Spark, which deletes its temporary files."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SpareKey:
 
 @dataclass(frozen=True)
 class SpareFiles:
-    """What a spare has on disk: its working folder, the log, and the file that says whose driver it has become."""
+    """Files of a spare: its working folder, its log, and the claim file that names its attempt."""
 
     folder: Path
     log: Path
@@ -130,13 +130,13 @@ class SpareProcess:
         return self.child.poll() is not None
 
     def give(self, orders: SpareOrders) -> None:
-        """What to start Spark with. One that has ended already is seen later."""
+        """Send the settings of Spark. A process that has ended is noticed later."""
         let_others_go_first(self.process.pid)
         with suppress(OSError):
             self._send(orders.model_dump_json().encode() + b"\n")
 
     def hear(self) -> bool:
-        """Whether it is ready, by what it has said so far."""
+        """``True`` once the process has reported that it is ready."""
         with suppress(OSError):
             self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
         if b"\n" in self._heard or len(self._heard) > _MOST_ANSWER_BYTES:
@@ -144,11 +144,11 @@ class SpareProcess:
         return self.is_ready
 
     def go_as_others(self) -> None:
-        """Of cores: what it does from here on somebody waits for. May take a second."""
+        """Restore the normal priority, since a caller waits now. May take a second."""
         let_others_go_first(self.process.pid, False)
 
     def answers(self, seconds: float) -> bool:
-        """Whether it can be relied on: it answers, or it is still on its way, as any driver that is started is."""
+        """``True`` if the process answers, or has not finished its start yet."""
         if self.has_ended or not self.is_ready:
             return not self.has_ended
         try:
