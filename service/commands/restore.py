@@ -166,7 +166,7 @@ class Restore:
         listed = self._backups.listed(self._index)
         for file, problem in check_all(self._backups.files, _sizes(self._backups.files), listed, True, self._progress):
             raise FileCorrupt(
-                f"The backup {self._source} is incomplete: {file.path} {problem}. `epochal backup verify` lists all "
+                f"The backup {self._source} is incomplete: {file.path}: {problem}. `epochal backup verify` lists all "
                 "problems; restore another backup."
             )
         return listed

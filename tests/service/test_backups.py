@@ -66,7 +66,7 @@ def test_what_is_wrong_with_a_backup_is_named(plane: Plane, tmp_path: Path) -> N
 
     (place / "files" / manifest).unlink()
     assert not is_sound(place, quick=True)
-    with pytest.raises(FileCorrupt, match="not whole"):
+    with pytest.raises(FileCorrupt, match="is incomplete"):
         restored(Settings(data=tmp_path / "new", port=free_port()), place)
     file.write_bytes(whole)
     again = backed_up(plane, place)

@@ -201,7 +201,7 @@ def test_a_missing_manifest_stops_the_deletion_of_its_line_alone(plane: Plane) -
 
 
 def test_a_control_plane_collects_by_itself(settings: Settings, serve: Callable[..., Any]) -> None:
-    often = settings.model_copy(update={"collect_every_seconds": 0.05, "grace_seconds": 0.0})
+    often = settings.model_copy(update={"collect_every": 0.05 / 3600, "grace": 0.0})
     with serve(often) as (control, _):
         deadline = time.monotonic() + 20
         found: list[Operation] = []

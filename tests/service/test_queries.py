@@ -113,7 +113,7 @@ def test_a_refusal_says_why_and_where_and_nothing_is_written(plane: Plane, drive
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (422, "urn:epochal:problem:query-refused")
     assert (problem["reason"], problem["position"]) == ("unknown-column", 28)
-    assert "There are: device, at." in problem["detail"]
+    assert "The columns are: device, at." in problem["detail"]
     assert driver.running() == []
 
 
