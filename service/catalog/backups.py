@@ -98,8 +98,8 @@ class BackupRepository:
     def tables(self, kept: Mapping[EpochKey, ManifestReference], moment: datetime) -> Iterator[DumpedTable]:
         """Tables in the order in which their rows have to be read. Epochs whose snapshots are not in the backup are
         dumped as collected."""
-        for table in tables():
-            dumped = rows(self._session, table)
+        for table in dumped_tables():
+            dumped = dumped_rows(self._session, table)
             if table is Epoch.__table__:
                 dumped = as_collected(dumped, kept, moment)
             yield DumpedTable(table.name, kinds_of(table), dumped)
@@ -110,7 +110,7 @@ LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRo
 _AT_ONCE = 500
 
 
-def tables() -> list[Table]:
+def dumped_tables() -> list[Table]:
     """Tables of a backup, in the order of their foreign keys."""
     return [table for table in Base.metadata.sorted_tables if table.name not in LEFT_OUT]
 
@@ -119,7 +119,7 @@ def kinds_of(table: Table) -> dict[str, ColumnKind]:
     return {column.name: _kind(column) for column in table.columns}
 
 
-def rows(session: Session, table: Table) -> Iterator[dict[str, Any]]:
+def dumped_rows(session: Session, table: Table) -> Iterator[dict[str, Any]]:
     """All rows, as JSON."""
     kinds = kinds_of(table)
     order = list(table.primary_key.columns)

@@ -145,7 +145,7 @@ def test_requests_that_come_together_are_each_taken_or_refused_for_themselves(st
 
 def test_what_no_epoch_has_taken_is_bounded(store: Store) -> None:
     first = store.take(("a", "x"), ("b", "x"), ("c", "x"), most=3)
-    with pytest.raises(InboxFull, match="3 calls wait"):
+    with pytest.raises(InboxFull, match="3 calls are waiting"):
         store.take(("d", "x"), most=3)
     assert store.take(("a", "x"), most=3)["a"] == first["a"].__class__(first["a"].number, "get", new=False)
     store.epoch(calls_through=first["c"].number)

@@ -62,7 +62,7 @@ def test_a_cancel_is_refused_for_what_drivers_end_and_for_what_has_ended(kind: O
         with pytest.raises(Conflict, match=f"{kind} 7 is ended by the application's driver.*stop the application"):
             cancelled(kind, "7", State.RUNNING)
     for ended in (State.SUCCEEDED, State.FAILED):
-        with pytest.raises(Conflict, match=f"{kind} 7 has {ended.value} already"):
+        with pytest.raises(Conflict, match=f"{kind} 7 has already {ended.value}"):
             cancelled(kind, "7", ended)
 
 

@@ -242,7 +242,7 @@ def test_a_newer_catalog_is_used_if_its_oldest_reader_allows(database: Database,
         assert migrate_database(database) == "9999"
         check_current(database)
         assert is_current(database)
-        assert any("9999, of a later version" in finding.said for finding in catalog_findings(database))
+        assert any("9999 of a later version" in finding.said for finding in catalog_findings(database))
     else:
         with pytest.raises(CatalogVersion, match="can be used by versions from revision 9998 on"):
             migrate_database(database)
