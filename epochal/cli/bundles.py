@@ -55,9 +55,7 @@ def export_application(
             help="Export only changes after this epoch, which the importer already has.",
         ),
     ] = None,
-    message: Annotated[
-        str | None, typer.Option("--message", "-m", help="Message stored in the bundle.")
-    ] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Message stored in the bundle.")] = None,
     begun: Annotated[
         str | None,
         typer.Option("--operation", metavar="ID", help="Download the bundle of this export operation."),

@@ -66,7 +66,7 @@ from epochal.wire.store import AmountAnswer as Amount
 from epochal.wire.store import BackupAnswer as Backup
 from epochal.wire.store import CollectionAnswer as Collection
 from epochal.wire.store import CollectionPlanAnswer as CollectionPlan
-from epochal.wire.store import DoomedFile
+from epochal.wire.store import DeletableFile
 from epochal.wire.store import FindingAnswer as Finding
 from epochal.wire.store import PruningAnswer as Pruning
 from epochal.wire.store import VerificationAnswer as Verification
@@ -97,7 +97,7 @@ __all__ = [
     "DiffPaths",
     "DiffRow",
     "DiffSide",
-    "DoomedFile",
+    "DeletableFile",
     "EntryDescription",
     "Epoch",
     "EpochCounts",

@@ -114,7 +114,6 @@ def application(state: str, epoch: int | None) -> Callable[[BaseHTTPRequestHandl
         "parameters": {},
         "configuration": {},
         "shadow": False,
-        "revision": "1",
         **dict.fromkeys(("detail", "parent", "imported_from", "execution", "failure", "restarts")),
         "head": None if epoch is None else head,
         "created_at": NOW,

@@ -93,7 +93,7 @@ def test_a_restart_loop_says_its_cause_in_the_list_and_on_the_page() -> None:
 
     goes_on = application("goes-on", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
     [line] = [line for line in drawn(application_table([goes_on], NOW), 160).splitlines() if "goes-on" in line]
-    assert line.rstrip().endswith("waiting for sink · failed 3 of at most 6 times (source-error)")
+    assert line.rstrip().endswith("waiting for sink · 3 of at most 6 failures (source-error)")
 
 
 def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
