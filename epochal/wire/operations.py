@@ -40,7 +40,7 @@ class OperationAnswer(Answer):
 
     id: str
     kind: Open[OperationKind]
-    project: str
+    project: str = "default"
     application: str | None
     """Null for operations on the whole store; for an import, the new application."""
     state: Open[OperationState]
