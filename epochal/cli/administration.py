@@ -1,4 +1,4 @@
-"""``tokens create | list | rotate | delete``."""
+"""``tokens create | list | rotate | delete``, ``nodes`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from epochal.cli.session import connected
 from epochal.client.models import AuditEntry, Token
 from epochal.wire.tokens import Role
 
-tokens_app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
+tokens_app = typer.Typer(help="Manage access tokens (requires an admin token).", no_args_is_help=True)
 
 
 @tokens_app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose or what for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
     role: Annotated[
         Role,
-        typer.Option("--role", help="viewer < operator (starts, stops, rolls back) < author (submits code) < admin."),
+        typer.Option("--role", help="viewer < operator (start, stop, roll back) < author (submit code) < admin."),
     ] = Role.VIEWER,
-    days: Annotated[float | None, typer.Option("--days", min=0, help="Expires after so many days.")] = None,
+    days: Annotated[float | None, typer.Option("--days", min=0, help="Lifetime in days.  [default: unlimited]")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token. It is printed once; only its hash is kept."""
+    """Create a token. The token is printed once; the control plane stores only its hash."""
     with connected(url, as_json) as session:
         token = session.client.tokens.create(name, expires_at=_expiry(days), role=role.value)
-        session.output.note(f"Keep this token of {name} ({_roles(token)}); it is not shown again:")
+        session.output.note(f"Token {name} ({_roles(token)}). Store it now; it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
 
 
 @tokens_app.command("list")
 def list_tokens(url: Url = None, as_json: Json = False) -> None:
-    """List the tokens; never their texts."""
+    """List tokens by name, without their secrets."""
     with connected(url, as_json) as session:
         tokens = session.client.tokens.list()
-        table = Listing(Column("id"), Column("name", flexible=True), Column("role"), Column("made"), Column("expires"))
+        table = Listing(
+            Column("id"), Column("name", flexible=True), Column("role"), Column("created"), Column("expires")
+        )
         for token in tokens:
             expires = "never" if token.expires_at is None else token.expires_at.strftime("%Y-%m-%d %H:%M")
             table.add(
@@ -56,18 +58,18 @@ def rotate(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
     days: Annotated[
         float | None,
-        typer.Option("--days", min=0, help="The new one expires after so many days.  [default: as the old]"),
+        typer.Option("--days", min=0, help="Lifetime of the new token in days.  [default: the expiry of the old one]"),
     ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Replace a token by a new one of the same name and roles; the old one is refused from now on."""
+    """Replace a token by a new one with the same name and roles, and revoke the old one."""
     with connected(url, as_json) as session:
         token = session.client.tokens.rotate(id, _expiry(days))
-        session.output.note(f"Keep this token of {token.name} ({_roles(token)}); it is not shown again:")
+        session.output.note(f"Token {token.name} ({_roles(token)}). Store it now; it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
         if token.file is not None:
-            session.output.note(f"{token.file} on the control plane's machine holds it, too.")
+            session.output.note(f"The file {token.file} on the control plane's machine contains the new token.")
 
 
 @tokens_app.command()
@@ -76,10 +78,10 @@ def delete(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a token for good; it is refused from now on."""
+    """Revoke a token permanently."""
     with connected(url, as_json) as session:
         session.client.tokens.delete(id)
-        session.output.result({"deleted": id}, Text(f"Token {id} is deleted."))
+        session.output.result({"deleted": id}, Text(f"Token {id} is revoked."))
 
 
 def _roles(token: Token) -> str:
@@ -108,7 +110,7 @@ def nodes(url: Url = None, as_json: Json = False) -> None:
             Column("version"),
             Column("host", flexible=True),
             Column("started"),
-            Column("heard"),
+            Column("last heartbeat"),
             Column("drivers", flexible=True, optional=True),
         )
         for node in found:
@@ -131,7 +133,7 @@ def audit(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List the calls that changed something, or were refused to, newest first (needs an admin token)."""
+    """List mutating calls, including refused ones, newest first (requires an admin token)."""
     with connected(url, as_json) as session:
         found = session.client.audit.list(limit)
         session.output.result(found, Group(*(_shown(entry) for entry in found)))
@@ -140,12 +142,12 @@ def audit(
 def _shown(entry: AuditEntry) -> Text:
     method, _, _ = entry.action.partition(" ")
     text = Text(f"{formatting.moment(entry.at)}  ", overflow="fold")
-    text.append(entry.token or "nobody", style="bold")
+    text.append(entry.token or "unauthenticated", style="bold")
     text.append(f" from {entry.address}" if entry.address else "", style="dim")
     text.append(f"  {method} {entry.target}  ")
     text.append(str(entry.outcome), style="red" if entry.outcome >= 400 else "")
     for change in entry.changes:
         text.append(f"\n    {change.subject}: {change.field} {formatting.difference(change.before, change.after)}")
     if entry.changes_left_out:
-        text.append(f"\n    and {entry.changes_left_out} more", style="dim")
+        text.append(f"\n    {entry.changes_left_out} further changes", style="dim")
     return text

@@ -1,4 +1,4 @@
-"""Applications as tables: one line each for ``ps``, everything about one for ``show``."""
+"""Views of applications: the list for ``ps`` and the page for ``show``."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _LOOK = {
 
 
 EVENT_TIME = {"watermarks", "late_rows", "rejected_rows", "dropped_timers", "next_due"}
-"""What an epoch says of it."""
+"""Fields of an epoch that describe event time."""
 
 
 class ListedApplication(Application):
-    """An application with the attempt that its execution is at."""
+    """An application with the current attempt of its execution."""
 
     attempt: int | None = None
 
 
 def application_table(applications: Sequence[ListedApplication], now: datetime | None = None) -> RenderableType:
     if not applications:
-        return Text("No applications yet; `epochal submit FILE --name NAME` makes one.", style="dim")
+        return Text("No applications. Create one with `epochal submit FILE --name NAME`.", style="dim")
     table = Listing(
         Column("name", flexible=True),
         Column("state"),
@@ -81,7 +81,7 @@ def application_page(
     now: datetime | None = None,
     load: Load | None = None,
 ) -> RenderableType:
-    """Everything about one application, on one page. ``head``: its latest committed epoch."""
+    """The page of one application. ``head`` is its latest committed epoch."""
     scaling = None if load is None else autoscaling_words(load)
     parts: list[RenderableType] = [_facts(application, execution, head, now, scaling)]
     if load is not None and load.operators:
@@ -103,8 +103,8 @@ def application_page(
 
 
 def ended(application: Application) -> str:
-    """What follows the name of an application that took what was available."""
-    at = "has committed nothing" if application.head is None else f"is at epoch {application.head.epoch}"
+    """Result of a bounded run, to follow the application's name."""
+    at = "has not committed an epoch" if application.head is None else f"is at epoch {application.head.epoch}"
     return f"{at}: {application.detail or application.state}"
 
 
@@ -137,11 +137,11 @@ def _origin(application: Application, origin: ImportOrigin) -> str:
 
 
 def _restarts(restarts: Restarts, now: datetime | None) -> str:
-    failed = f"failed {restarts.failures} of at most {restarts.allowed + 1} times"
+    failed = f"{restarts.failures} of at most {restarts.allowed + 1} failures"
     if restarts.next_attempt_at is None:
         return failed
     seconds = (restarts.next_attempt_at - (now or datetime.now(UTC))).total_seconds()
-    return f"{failed}, tried again {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
+    return f"{failed}; next attempt {'now' if seconds < 1 else f'in {seconds:.0f} s'}"
 
 
 def _facts(
@@ -151,11 +151,11 @@ def _facts(
     if application.detail:
         facts.append(("detail", Text(application.detail)))
     if application.restarts is not None:
-        last = f"the last time {formatting.age(application.restarts.failed_at, now)}"
+        last = f"last failure {formatting.age(application.restarts.failed_at, now)}"
         facts.append(("restarts", Text(f"{_restarts(application.restarts, now)}, {last}", style="red")))
     if application.head is not None:
         committed = formatting.age(application.head.committed_at, now)
-        drained = ", the last: its input has ended" if application.head.drained else ""
+        drained = " (drained: all input has ended)" if application.head.drained else ""
         facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}{drained}")))
     if head is not None and head.next_due is not None:
         facts.append(("next due", Text(formatting.due(head.next_due))))
@@ -169,7 +169,7 @@ def _facts(
     if application.imported_from is not None:
         facts.append(("imported from", Text(_origin(application, application.imported_from))))
     if application.shadow:
-        facts.append(("shadow", Text("yes: its sinks are not written")))
+        facts.append(("shadow", Text("yes: no sink is written")))
     facts.append(("version", Text(f"{application.version}, artifact {formatting.code(application.artifact)}")))
     facts.append(("parameters", Text(formatting.values(application.parameters) or "none")))
     facts.append(("configuration", Text(_configuration(application))))
@@ -190,14 +190,14 @@ def _facts(
 
 
 def _configuration(application: Application) -> str:
-    """What differs from the defaults: the rest would only be in the way."""
+    """Settings that differ from the defaults."""
     defaults = ApplicationConfiguration().model_dump(mode="json")
     different = {name: value for name, value in application.configuration.items() if value != defaults.get(name)}
     return formatting.values(different) or "defaults"
 
 
 def _event_time(head: Epoch) -> Listing:
-    """By declaration of event time and by operator, as of the epoch."""
+    """Watermarks by declaration of event time and by operator, at the epoch."""
     view = Listing(
         Column("event time"),
         Column("watermark"),
@@ -212,7 +212,7 @@ def _event_time(head: Epoch) -> Listing:
         left_out = (counts.get(place) for counts in (head.late_rows, head.rejected_rows, head.dropped_timers))
         view.add(
             Text(place, style="bold"),
-            "all rows have come" if marks.ended else formatting.moment(marks.fire) + (" (idle)" if marks.idle else ""),
+            "ended" if marks.ended else formatting.moment(marks.fire) + (" (idle)" if marks.idle else ""),
             formatting.moment(marks.late),
             *("" if number is None else formatting.count(number) for number in left_out),
         )
@@ -239,7 +239,7 @@ def _state(tables: Sequence[StateTable]) -> Listing:
 
 
 def _value(column: ValueColumn) -> str:
-    """``mean double since epoch 6``: it counts rows from that epoch on."""
+    """``mean double since epoch 6``: a column that counts rows from that epoch on."""
     return f"{column.name} {column.type}" + ("" if column.since is None else f" since epoch {column.since}")
 
 
@@ -252,13 +252,13 @@ def _columns(columns: Sequence[StateColumn]) -> str:
 
 
 def load_section(load: Load, now: datetime | None = None) -> RenderableType:
-    """``load`` has operators."""
+    """Operators by load. ``load`` has at least one operator."""
     view = Listing(
         Column("operator"),
         Column("rows", numeric=True),
         Column("busy", numeric=True),
         Column("skew", numeric=True, optional=True),
-        Column("rows of the epoch", numeric=True, optional=True),
+        Column("rows in latest epoch", numeric=True, optional=True),
     )
     for name, operator in load.operators.items():
         view.add(
@@ -276,11 +276,11 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
 
 
 def autoscaling_words(load: Load) -> str | None:
-    """What autoscaling makes of it; ``None`` where it is switched off, or nothing runs."""
+    """The autoscaling decision; ``None`` if autoscaling is off or the application does not run."""
     if load.autoscaling is None:
         return None
     aim = load.autoscaling.parallelism
-    return f"{'stays' if aim is None else f'to {aim}'}: {load.autoscaling.reason}"
+    return f"{'no change' if aim is None else f'rescale to {aim}'}: {load.autoscaling.reason}"
 
 
 def _headline(load: Load, now: datetime | None) -> str:

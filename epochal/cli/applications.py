@@ -1,4 +1,4 @@
-"""``ps``, ``show``, ``start``, ``stop``, ``restart``, ``delete``."""
+"""``ps``, ``show``, ``start``, ``stop``, ``restart``, ``delete``, ``logs``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SavepointName = Annotated[str | None, typer.Option("--savepoint", "-s", metavar=
 
 @app.command()
 def ps(url: Url = None, as_json: Json = False) -> None:
-    """List the applications: state, latest committed epoch and its age, attempt."""
+    """List applications with state, latest committed epoch and attempt."""
     with connected(url, as_json) as session:
         listed = [_with_attempt(session.client, application) for application in session.client.applications.list()]
         session.output.result(listed, application_table(listed))
@@ -36,7 +36,7 @@ def ps(url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """Show one application: where it is, what it runs with, its watermarks, state, savepoints, and why it failed."""
+    """Show an application: position, configuration, watermarks, state tables, savepoints and last failure."""
     with connected(url, as_json) as session:
         handle = session.client.application(name)
         application = handle.get()
@@ -67,13 +67,13 @@ def start(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Start a stopped application, from its head or from a savepoint."""
+    """Start a stopped application from its head or from a savepoint."""
     with connected(url, as_json) as session:
         operation = session.client.applications.start(
             name, savepoint, available_now=available_now, drain=drain, if_match=if_match
         )
         if wait and available_now:
-            application = session.wait_until_taken(name)
+            application = session.wait_until_processed(name)
             session.output.result(application, Text(f"{name} {ended(application)}."))
             return
         if wait:
@@ -91,7 +91,7 @@ def stop(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Stop an application at an epoch boundary; with --savepoint, name the snapshot it stops at."""
+    """Stop an application at an epoch boundary, optionally with a savepoint."""
     with connected(url, as_json) as session:
         operation = session.client.applications.stop(name, savepoint, if_match=if_match)
         if not wait:
@@ -107,7 +107,7 @@ def stop(
 
 @app.command()
 def restart(name: Name, if_match: IfMatch = None, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """Stop and start an application; it goes on where it was."""
+    """Restart an application; it continues from its latest snapshot."""
     with connected(url, as_json) as session:
         operation = session.client.applications.restart(name, if_match=if_match)
         if wait:
@@ -119,12 +119,12 @@ def restart(name: Name, if_match: IfMatch = None, wait: Wait = True, url: Url = 
 @app.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     if_match: IfMatch = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a stopped application, with its history."""
+    """Delete a stopped application and its history."""
     with connected(url, as_json) as session:
         if not yes:
             typer.confirm(f"Delete {name} and its snapshots?", abort=True, err=True)
@@ -135,8 +135,10 @@ def delete(
 @app.command()
 def logs(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", min=0, help="Begin with so many last lines.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
+    tail: Annotated[
+        int, typer.Option("--tail", "-n", min=0, help="Number of lines to show from the end of the log.")
+    ] = 200,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="The log of this attempt.")] = None,
     url: Url = None,
     as_json: Json = False,
@@ -169,7 +171,7 @@ def _execution(client: Client, application: Application) -> Execution | None:
         return None
     try:
         return client.application(application.name).executions.get(application.execution)
-    except NotFound:  # It ended, or was deleted, since the application was read.
+    except NotFound:  # deleted since the application was read
         return None
 
 

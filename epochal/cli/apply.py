@@ -1,4 +1,4 @@
-"""``apply``: applications as a file says that they are to be."""
+"""``apply``: bring applications to the state that files describe."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ app = typer.Typer()
 
 Files = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="FILE", help="What applications are to be (YAML); -: standard input."),
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="YAML file that describes applications; - for standard input. Repeatable."
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; a token that reads is enough.")]
-PrintSchema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a document; do nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the changes without applying them. The role viewer suffices.")
+]
+PrintSchema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a document.")]
 
 _DONE: dict[Verb, str] = {
     "create": "created",
@@ -39,7 +43,7 @@ _DONE: dict[Verb, str] = {
 
 
 class Applied(BaseModel):
-    """What was done for one application; in a dry run, what would be. ``version``: what it has now."""
+    """Changes made to one application, or in a dry run the planned ones. ``version`` is its current version."""
 
     name: str
     actions: list[str] = Field(default_factory=list)
@@ -61,19 +65,21 @@ def apply(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make applications what files say: create, upgrade, rescale, start, stop them. A second time nothing is changed.
+    """Create, upgrade, rescale, start or stop applications to match their description in files.
 
-    All files are checked before anything is done. Nothing is ever deleted.
+    All files are validated before any change. Applying the same files again changes nothing. Applications are never
+    deleted.
     """
     if print_schema:
         typer.echo(encode(schema()))
         return
     if not file:
-        raise typer.BadParameter("name a file, or - for standard input.", param_hint="--file")
+        raise typer.BadParameter("Give a file, or - for standard input.", param_hint="--file")
     desired, accepted = read_desired(file), acceptance(accept_changed, accept_partial)
     if any(accepted.values()) and len(desired) > 1:
         raise typer.BadParameter(
-            "an acceptance is for one upgrade: apply a file with this application alone.", param_hint="--file"
+            "An acceptance applies to one upgrade: use a file that describes only this application.",
+            param_hint="--file",
         )
     with ExitStack() as stack:
         session = stack.enter_context(connected(url, as_json))
@@ -97,19 +103,19 @@ def _answer(session: Session, applied: Sequence[Applied]) -> None:
 
 @dataclass(frozen=True)
 class Applying:
-    """Carries steps out, by the verbs that there are, with their checks. ``wait``: until they have taken effect."""
+    """Executes steps through the client. ``wait``: wait until they have taken effect."""
 
     session: Session
     message: str | None
     accepted: Mapping[str, Any]
-    """Arguments of an upgrade: the differences that it accepts by name."""
+    """Arguments of an upgrade: accepted differences."""
     dry_run: bool
     wait: bool
 
     def apply(self, desired: Desired) -> Applied:
-        """What goes wrong with one application is in the answer, and the next one has its turn.
+        """Apply one document. Errors of one application are recorded in the result, and the next document is applied.
 
-        Raises what would be the same for all: ``CatalogUnavailable``, ``Unauthenticated``.
+        Raises errors that concern all applications: ``CatalogUnavailable``, ``Unauthenticated``.
         """
         applied = Applied(name=desired.application.name)
         try:
@@ -127,8 +133,8 @@ class Applying:
         applied.changes, applied.version = list(plan.changes), None if now is None else now.version
         if any(self.accepted.values()) and "upgrade" not in plan.verbs:
             raise InvalidInput(
-                "The application is not upgraded, so that there is no difference to accept. Leave out --accept-changed "
-                "and --accept-partial."
+                "The application is not upgraded, so there is no difference to accept. Omit --accept-changed and "
+                "--accept-partial."
             )
         if self.dry_run:
             applied.actions = [_DONE[verb] for verb in plan.verbs]
@@ -143,7 +149,7 @@ class Applying:
                 now = self.session.client.applications.wait(now.name, "ended")
             plan = steps(now, desired.application, artifact)
         for number, verb in enumerate(plan.verbs):
-            # What follows a verb needs its effect; and who comes between is not run over.
+            # A later verb needs the effect of the previous one and must not overwrite a concurrent change.
             if number:
                 now = self.session.client.applications.get(now.name)
             operation = self._do(verb, now, desired, plan, artifact, applied)
@@ -178,7 +184,7 @@ class Applying:
     def _do(
         self, verb: Verb, now: Application, desired: Desired, plan: Steps, artifact: str, applied: Applied
     ) -> Operation | None:
-        """Of the application as it was seen: whoever changes it meanwhile is not run over. ``None``: it is done."""
+        """Apply a verb to the application at the revision that was read. ``None``: no operation to wait for."""
         applications, versions = self.session.client.applications, self.session.client.application(now.name).versions
         seen, operation = now.revision, None
         match verb:
@@ -203,7 +209,7 @@ class Applying:
         return operation
 
     def _print(self, applied: Applied) -> None:
-        """A line for each application, as soon as it is done with."""
+        """Print one line for each application when it has been processed."""
         if self.session.output.as_json:
             return
         said = [self._in_words(action, applied) for action in applied.actions]

@@ -19,29 +19,34 @@ from epochal.client.models import Backup, Pruning
 from epochal.wire.bodies import read
 
 app = typer.Typer(
-    help="Back the catalog and the store up, look whether a backup is whole, remove old ones, restore one.",
+    help="Create, list, verify, prune and restore backups of the catalog and the store.",
     no_args_is_help=True,
 )
 
-From = Annotated[str, typer.Option("--from", metavar="URL", help="Where backups are: a folder, or any fsspec URL.")]
-Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Which one.  [default: the newest]")]
+From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or any fsspec URL.")]
+Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  [default: the newest]")]
 
 
 @app.command()
 def create(
     to: Annotated[
-        str, typer.Option("--to", metavar="URL", help="A folder on the control plane's machine, or any fsspec URL.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="Location of backups: a folder on the control plane's machine, or any fsspec URL.",
+        ),
     ],
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the catalog, and all files and code that it names; what is in the place already is not copied again.
-    Applications go on meanwhile. Fails (1) where something could not be copied."""
+    """Copy the catalog and all files and code that it references. Files that are already in the backup location are
+    not copied again. Applications keep running. Exit code 1 if a file could not be copied."""
     with connected(url, as_json) as session:
         operation = session.client.store.back_up(_absolute(to))
         if not wait:
-            session.output.result(operation, Text(f"The backup has begun, as operation {operation.id}."))
+            session.output.result(operation, Text(f"Backup started as operation {operation.id}."))
             return
         operation = session.wait(operation, "Backing up")
         backed_up = read(Backup, operation.result)
@@ -54,7 +59,7 @@ def create(
 
 @app.command("list")
 def list_backups(source: From, as_json: Json = False) -> None:
-    """The backups in a place, newest first. Needs no control plane."""
+    """List the backups at a location, newest first. Requires no control plane."""
     from epochal.cli import local_store
 
     local_store.show_all(_absolute(source), Output.make(as_json))
@@ -63,21 +68,26 @@ def list_backups(source: From, as_json: Json = False) -> None:
 @app.command()
 def prune(
     source: Annotated[
-        str, typer.Option("--from", metavar="URL", help="A folder on the control plane's machine, or any fsspec URL.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="Location of backups: a folder on the control plane's machine, or any fsspec URL.",
+        ),
     ],
-    keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="The newest N stay.")] = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="Keep the newest N backups.")] = None,
     older_than: Annotated[
-        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="What is younger stays.")
+        float | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Keep backups younger than this.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the backups that would be removed.")] = False,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Remove old backups, and the files that none of those names that stay. With --keep and --older-than a backup goes
-    when both say so; the newest one stays in any case, and nothing goes unless one of those that stay is whole."""
+    """Remove old backups and the files that only they reference. With both --keep and --older-than, a backup is removed
+    if both apply. The newest backup is always kept. At least one kept backup must be intact."""
     if keep is None and older_than is None:
-        raise typer.BadParameter("Say what is to stay: --keep, --older-than, or both.")
+        raise typer.BadParameter("Give --keep, --older-than, or both.")
     seconds = None if older_than is None else older_than * 86_400
     place = _absolute(source)
     with connected(url, as_json) as session:
@@ -85,14 +95,14 @@ def prune(
         if dry_run:
             with session.output.busy("Planning"):
                 plan = store.plan_pruning(place, keep=keep, older_than_seconds=seconds)
-            session.output.result(plan, _pruned(plan, "would go", "would stay"))
+            session.output.result(plan, _pruned(plan, "would be removed", "would be kept"))
             return
         operation = store.prune_backups(place, keep=keep, older_than_seconds=seconds)
         if not wait:
-            session.output.result(operation, Text(f"The pruning has begun, as operation {operation.id}."))
+            session.output.result(operation, Text(f"Pruning started as operation {operation.id}."))
             return
         operation = session.wait(operation, "Pruning")
-        session.output.result(operation, _pruned(read(Pruning, operation.result), "went", "stay"))
+        session.output.result(operation, _pruned(read(Pruning, operation.result), "removed", "kept"))
 
 
 @app.command()
@@ -102,9 +112,9 @@ def verify(
     quick: Annotated[bool, typer.Option("--quick", help="Compare sizes only, not checksums.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look whether a backup is whole: its index, every file, and all that its snapshots name. Needs no control plane.
-    Fails (1) when something is missing or damaged, (3) when there is no backup."""
-    # Imported here only: Arrow makes every command slower.
+    """Verify a backup: its index, every file, and all files that its snapshots reference. Requires no control plane.
+    Exit code 1 if a file is missing or damaged, 3 if the backup does not exist."""
+    # Imported here because Arrow slows down the start of every command.
     from epochal.cli import local_store
 
     if not local_store.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
@@ -119,15 +129,16 @@ def restore(
     database_url: DatabaseUrl = None,
     store: Store = None,
     start: Annotated[
-        bool, typer.Option("--start", help="Have applications that ran at the time of the backup run again.")
+        bool, typer.Option("--start", help="Start the applications that ran at the time of the backup.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take files that the store still has for right by their sizes.")
+        bool, typer.Option("--quick", help="Compare files that the store still has by size only.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore a backup into an empty database, and an empty store or what is left of the backed-up one. Needs no
-    control plane; none may run on them. A restore that was cut short goes on when it is called again."""
+    """Restore a backup into an empty database and an empty store, or into what remains of the original store.
+    Requires no control plane; none may use the database or the store. An interrupted restore continues when the
+    command is repeated."""
     from epochal.cli import local_store
 
     local_store.restore(
@@ -146,10 +157,10 @@ def _absolute(place: str) -> str:
 
 def _created(backed_up: Backup) -> RenderableType:
     said = (
-        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC is in {backed_up.to}: "
+        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC in {backed_up.to}: "
         f"{backed_up.snapshots} snapshots, "
-        f"{backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), of which {backed_up.copied.files} "
-        f"({backed_up.copied.bytes / 1e6:.1f} MB) were copied now."
+        f"{backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), {backed_up.copied.files} "
+        f"({backed_up.copied.bytes / 1e6:.1f} MB) copied."
     )
     return Text(said)
 
@@ -157,9 +168,10 @@ def _created(backed_up: Backup) -> RenderableType:
 def _pruned(pruned: Pruning, gone: str, stays: str) -> RenderableType:
     amount = f"{pruned.deleted.files} files ({pruned.deleted.bytes / 1e6:.1f} MB)"
     head = Text(
-        f"{len(pruned.removed)} backups {gone}, with {amount} that no other one needs; {len(pruned.kept)} {stays}."
+        f"{len(pruned.removed)} backups {gone}, with {amount} that no other backup references; "
+        f"{len(pruned.kept)} {stays}."
     )
-    table = Listing(Column("backup"), Column("of"), Column("then"))
+    table = Listing(Column("backup"), Column("created"), Column("result"))
     for backup in pruned.kept:
         table.add(backup.id, f"{backup.at:%Y-%m-%d %H:%M:%S} UTC", stays)
     for backup in pruned.removed:

@@ -39,24 +39,32 @@ app = typer.Typer()
 def export_application(
     name: Name,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to.  [default: APP-EPOCH.epochal]")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.  [default: APP-EPOCH.epochal]")
     ] = None,
-    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="This epoch; default: the latest.")] = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", min=0, help="Export this epoch.  [default: the latest]")
+    ] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="NAME")] = None,
     since: Annotated[
-        int | None, typer.Option("--since", min=0, metavar="EPOCH", help="Only what came after an earlier bundle's.")
+        int | None,
+        typer.Option(
+            "--since",
+            min=0,
+            metavar="EPOCH",
+            help="Export only changes after this epoch, which the importer already has.",
+        ),
     ] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="A note, for those who import it.")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Message stored in the bundle.")] = None,
     begun: Annotated[
         str | None,
-        typer.Option("--operation", metavar="ID", help="Fetch the bundle of an export that has begun."),
+        typer.Option("--operation", metavar="ID", help="Download the bundle of this export operation."),
     ] = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make a bundle of a snapshot: state, code, parameters, positions of the sources."""
+    """Export a snapshot as a bundle: state, code, parameters and source positions."""
     with connected(url, as_json) as session:
         exports = session.client.application(name).exports
         if begun is not None:
@@ -65,7 +73,7 @@ def export_application(
             operation = exports.create(epoch=epoch, savepoint=savepoint, tag=tag, since=since, message=message)
         if not wait:
             later = f"epochal export {name} --operation {operation.id}"
-            session.output.result(operation, Text(f"{name} is being bundled; this fetches it: {later}"))
+            session.output.result(operation, Text(f"{name} is being exported. Download the bundle with: {later}"))
             return
         operation = session.wait(operation, f"Bundling {name}")
         result = operation.result or {}
@@ -74,39 +82,55 @@ def export_application(
             exports.fetch(operation, file, progress)
         text = f"{name} at epoch {result['epoch']} is in {file} ({result['bytes']} bytes)."
         if result.get("left_out"):
-            text += f" Not in it, as not durable: {', '.join(result['left_out'])}."
+            text += f" Not included, because not durable: {', '.join(result['left_out'])}."
         session.output.result({**result, "file": str(file)}, Text(text))
 
 
 @app.command("import")
 def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `epochal export` wrote.")],
-    name: Annotated[str | None, typer.Option("--name", metavar="APP", help="Another name than it had.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle written by `epochal export`.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="APP", help="Name of the application.  [default: its name in the bundle]"),
+    ] = None,
     parameter: Parameter = None,
     parameters: ParametersFile = None,
     mapping: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="OLD=NEW", help="Replace a parameter's value: a path, a topic, brokers."),
+        typer.Option(
+            "--map",
+            metavar="OLD=NEW",
+            help="Replace a value in parameters, such as a path, a topic or brokers. Repeatable.",
+        ),
     ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", metavar="SINK", help="This sink writes to the same place as before.")
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="SINK",
+            help="Let this sink write to the same target as the exported application. Repeatable.",
+        ),
     ] = None,
     source_at: Annotated[
         list[str] | None,
-        typer.Option("--source-at", metavar="SOURCE=TIME", help="With other brokers, go on at this time."),
+        typer.Option(
+            "--source-at",
+            metavar="SOURCE=TIME",
+            help="Continue this source at a time, where brokers differ. Repeatable.",
+        ),
     ] = None,
     setting: Setting = None,
     accept_changed: AcceptChanged = None,
     accept_partial: AcceptPartial = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Write to no sink.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="Start it.")] = False,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="Why, for its lineage.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Start the application.")] = False,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Message recorded in the lineage.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without importing.")] = False,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make an application of a bundle. Its code is run: import only what you trust."""
+    """Create an application from a bundle. The bundle's code is executed: import only trusted bundles."""
     request: dict[str, Any] = {
         "name": name,
         "parameters": options.parameters(parameter, parameters),
@@ -128,18 +152,18 @@ def import_bundle(
             return
         operation = session.client.imports.make(upload.id, **request)
         if not wait:
-            session.output.result(operation, Text(f"{file} is being imported."))
+            session.output.result(operation, Text(f"Import of {file} started as operation {operation.id}."))
             return
         operation = session.wait(operation, f"Importing {file.name}")
         result = operation.result or {}
-        ends = "it is starting" if start else f"start it: epochal start {result['application']}"
+        ends = "it is starting" if start else f"start it with `epochal start {result['application']}`"
         parent = result["parent"]
-        text = f"{result['application']} is there, at epoch {parent['epoch']} of {parent['branch']}; {ends}."
+        text = f"{result['application']} is imported, at epoch {parent['epoch']} of {parent['branch']}; {ends}."
         session.output.result(operation, Text(text))
 
 
 def plan_view(plan: ImportPlan) -> RenderableType:
-    """A plan for people."""
+    """View of an import plan."""
     origin = plan.origin
     said = Text(
         f"{origin['application']} at epoch {origin['epoch']}, exported by {origin['by']} at {origin['exported_at']}, "
@@ -153,7 +177,7 @@ def plan_view(plan: ImportPlan) -> RenderableType:
 
 @contextmanager
 def _bar(output: Output, doing: str) -> Iterator[TransferProgress | None]:
-    """A bar on a terminal; elsewhere the lines of a command that waits."""
+    """Show a progress bar on a terminal, otherwise periodic lines."""
     if not output.animated:
         with output.busy(doing) as show:
             yield lambda done, size: show(f"{done >> 20} of {size >> 20} MiB" if size else f"{done >> 20} MiB")

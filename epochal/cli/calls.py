@@ -1,4 +1,4 @@
-"""``call``: an application's entries are called; ``entries``: which there are."""
+"""``call`` and ``entries``: call an application's entries, and list them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ app = typer.Typer()
 
 @app.command()
 def entries(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """List the entries by which an application can be called."""
+    """List the entries of an application."""
     with connected(url, as_json) as session:
         found = session.client.application(name).entries.list()
         table = Listing(
-            Column("entry"), Column("arguments", flexible=True), Column("returns"), Column("about", flexible=True)
+            Column("entry"), Column("arguments", flexible=True), Column("returns"), Column("description", flexible=True)
         )
         for entry in found:
             table.add(entry.name, _arguments(entry), entry.returns or "", entry.description)
@@ -33,21 +33,25 @@ def entries(name: Name, url: Url = None, as_json: Json = False) -> None:
 @app.command()
 def call(
     name: Name,
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="The entry, as `epochal entries` lists it.")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="Name of the entry: `epochal entries`.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Option("--argument", "-a", metavar="NAME=VALUE", help="An argument: text, or JSON where it is no text."),
+        typer.Option(
+            "--argument", "-a", metavar="NAME=VALUE", help="Argument as text, or as JSON for other types. Repeatable."
+        ),
     ] = None,
     request_id: Annotated[
-        str | None, typer.Option("--request-id", help="The call's own id: repeated with it, it is the same call.")
+        str | None,
+        typer.Option("--request-id", help="Id of the call. A repeated call with the same id is not executed again."),
     ] = None,
     wait_seconds: Annotated[
-        float, typer.Option("--wait-seconds", min=0, help="How long to wait for the answer; the call goes on after it.")
+        float,
+        typer.Option("--wait-seconds", min=0, help="Timeout for the answer. The call is executed even if it expires."),
     ] = 10.0,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Call an application, and wait for the answer: that of the epoch that has carried the call out.
+    """Call an entry of an application, and print the answer of the epoch that executed the call.
 
     epochal call store get -a key=JFK
     """
@@ -73,7 +77,7 @@ def _value(argument: str, entry: EntryDescription) -> tuple[str, Any]:
     try:
         return name, json.loads(text)
     except ValueError:
-        return name, text  # what it should have been, the control plane says
+        return name, text  # the control plane reports the expected type
 
 
 def _arguments(entry: EntryDescription) -> str:

@@ -1,6 +1,6 @@
-"""Servers of the test kit beside a control plane, for a first try: ``up --with kafka --with postgresql``.
+"""Servers of the test kit beside a control plane, for evaluation: ``up --with kafka --with postgresql``.
 
-They are empty, on loopback, without security, and gone when the control plane stops: nothing to keep data in.
+They start empty, listen on loopback without security, and are deleted when the control plane stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASSWORD = "EPOCHAL_SECRET_{}"
 
 @dataclass(frozen=True)
 class Companion:
-    """``address``: what a pipeline needs to reach it, as it would be written there."""
+    """``address``: the arguments with which a pipeline reaches the server."""
 
     kind: str
     address: str
@@ -35,7 +35,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 @contextmanager
 def companions(kinds: Sequence[str]) -> Iterator[list[Companion]]:
-    """Start them, one after the other; end them with the block. Raises ``ServerUnavailable`` with the reason."""
+    """Start servers one after another, and stop them at the end of the block. Raises ``ServerUnavailable``."""
     with ExitStack() as stack:
         yield [_start(kind, stack) for kind in dict.fromkeys(kinds)]
 
@@ -62,7 +62,8 @@ def _start(kind: str, stack: ExitStack) -> Companion:
 
 
 def _database(kind: str, server: Any) -> Companion:
-    """An empty database. Its password is where a pipeline's ``secret(..)`` finds it: drivers are handed it on."""
+    """Create an empty database. Its password is set in an environment variable, which drivers inherit for
+    ``secret(..)``."""
     from sqlalchemy import make_url
 
     url = make_url(server.create_database())

@@ -1,4 +1,4 @@
-"""A program's dataflow for people, as a tree with source lines, and as a JSON document."""
+"""Views of a program's dataflow: a tree with source lines, and a JSON document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.programs.layout import edge_text, lines
 
 
 def dataflow_tree(dataflow: Dataflow, file: Path) -> Tree:
-    """State elements, and below each entry its task elements in order, each with the edges that lead to it."""
+    """Tree of state elements and entries; below each entry its task elements in order with their incoming edges."""
     source = file.read_text().splitlines() if file.suffix == ".py" else []
     shown = [source[line - 1] for task in dataflow.tasks for line in task.lines] if source else []
     indent = min((len(line) - len(line.lstrip()) for line in shown), default=0)
@@ -53,7 +53,7 @@ def _edge_line(edge: Edge, entry: str, names: dict[int, str]) -> Text:
 
 
 def dataflow_document(dataflow: Dataflow) -> dict[str, Any]:
-    """The same for programs: task elements and edges by number."""
+    """JSON document of a dataflow. Edges refer to task elements by number."""
     return {
         "name": dataflow.name,
         "elements": [

@@ -1,4 +1,4 @@
-"""Files that say what applications are to be: read, checked as a whole, refused with the path to the field."""
+"""Desired applications: the files that describe them, and the steps that lead to them."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ RUNS = ("starting", "running")
 
 
 class DesiredApplication(Body):
-    """What an application is to be. It is the whole of it: what is left out is as its default says."""
+    """Complete description of an application. Omitted fields have their defaults."""
 
     name: Name
-    project: ProjectName | None = Field(None, description="Where it belongs; without: as the command says.")
-    code: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="Path of the code, a Python file or a zip, from the folder of this file."
+    project: ProjectName | None = Field(
+        None, description="Project of the application.  [default: the project of the command]"
     )
-    artifact: Sha256 | None = Field(None, description="Instead of `code`: the SHA-256 of code that is registered.")
+    code: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Path of the code (a Python file or a zip), relative to the folder of this file."
+    )
+    artifact: Sha256 | None = Field(None, description="SHA-256 of registered code, instead of `code`.")
     parameters: Parameters = Field(default_factory=dict)
     configuration: ApplicationConfiguration = Field(
         default_factory=ApplicationConfiguration,
-        description="As in docs/operations.md. `max_parallelism`, and where it scales by itself `parallelism`, stay as "
-        "they are unless they are said.",
+        description="Configuration as in docs/operations.md. If omitted, `max_parallelism` stays unchanged; with "
+        "autoscaling, so does `parallelism`.",
     )
-    state: Literal["running", "stopped"] = Field("running", description="Whether it is to run.")
+    state: Literal["running", "stopped"] = Field("running", description="Desired state of the application.")
 
     @model_validator(mode="after")
     def _some_code(self) -> DesiredApplication:
@@ -56,7 +58,7 @@ class DesiredApplication(Body):
 
 @dataclass(frozen=True)
 class Desired:
-    """One document. ``place`` names it in messages; ``folder``: what the path of its code starts from."""
+    """One document. ``place`` is its name in messages; paths of code are relative to ``folder``."""
 
     place: str
     folder: Path
@@ -67,7 +69,7 @@ class Desired:
         return None if self.application.code is None else self.folder / self.application.code
 
     def sha256(self) -> str:
-        """Of the code. Raises ``ArtifactError`` when it cannot be read."""
+        """SHA-256 of the code. Raises ``ArtifactError`` if it cannot be read."""
         if self.application.artifact is not None:
             return self.application.artifact
         assert self.code is not None
@@ -78,7 +80,7 @@ class Desired:
 
 
 class Change(BaseModel):
-    """A part of an application that becomes another one, by its path: ``configuration.parallelism``."""
+    """A changed value of an application, by its path, such as ``configuration.parallelism``."""
 
     path: str
     before: Any
@@ -87,7 +89,8 @@ class Change(BaseModel):
 
 @dataclass(frozen=True)
 class Steps:
-    """``changes``: what ``upgrade`` or ``rescale`` changes. ``configuration``: the whole, as it is to be."""
+    """Verbs to apply in order. ``changes``: effect of ``upgrade`` or ``rescale``; ``configuration``: the complete new
+    one."""
 
     verbs: tuple[Verb, ...]
     changes: tuple[Change, ...]
@@ -95,13 +98,13 @@ class Steps:
 
 
 def read_desired(files: Sequence[str]) -> list[Desired]:
-    """All documents of all files, ``-`` being standard input. Raises ``InvalidInput`` with all that is wrong."""
+    """Read all documents of all files; ``-`` is standard input. Raises ``InvalidInput`` with all errors."""
     found: list[Desired] = []
     wrong: list[str] = []
     for file in files:
         documents = list(_documents(file))
         if not documents:
-            raise InvalidInput(f"{_title(file)} holds no document; each describes one application.")
+            raise InvalidInput(f"{_title(file)} contains no document. Each document describes one application.")
         folder = Path() if file == STANDARD_INPUT else Path(file).parent
         for number, document in enumerate(documents, start=1):
             place = _title(file) if len(documents) == 1 else f"{_title(file)}, document {number}"
@@ -116,14 +119,15 @@ def read_desired(files: Sequence[str]) -> list[Desired]:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of a document, for editors and for checks before a merge."""
+    """JSON Schema of a document, for editors and validation."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **DesiredApplication.model_json_schema()}
 
 
 def steps(now: Application | None, desired: DesiredApplication, artifact: str) -> Steps:
-    """``now`` is ``None`` where there is no such application. ``artifact``: the sha256 of the code that it is to have.
+    """Steps from the current to the desired application. ``now``: ``None`` if it does not exist; ``artifact``: SHA-256
+    of the desired code.
 
-    Raises ``OptionError`` where it has a configuration that this version cannot read.
+    Raises ``OptionError`` if this version cannot read the current configuration.
     """
     if now is None:
         return Steps(("create", "start") if desired.state == "running" else ("create",), (), desired.configuration)
@@ -178,7 +182,7 @@ def _named_twice(found: Sequence[Desired]) -> Iterator[str]:
     for desired in found:
         name = desired.application.name
         if name in places:
-            yield f"{desired.place}: name: {name!r} is described in {places[name]}, too."
+            yield f"{desired.place}: name: {name!r} is also described in {places[name]}."
         places.setdefault(name, desired.place)
 
 
@@ -186,15 +190,15 @@ def _faults(error: ValidationError) -> Iterator[str]:
     for fault in error.errors():
         path = ".".join(str(part) for part in fault["loc"]) or "the document"
         if fault["type"] == "extra_forbidden":
-            yield f"{path}: there is no such field.{alternatives(str(fault['loc'][-1]), _fields(fault['loc'][:-1]))}"
+            yield f"{path}: unknown field.{alternatives(str(fault['loc'][-1]), _fields(fault['loc'][:-1]))}"
         elif fault["type"] in ("model_type", "model_attributes_type"):
-            yield f"{path}: give fields with their values, not {type(fault['input']).__name__}."
+            yield f"{path}: must be a mapping, not {type(fault['input']).__name__}."
         else:
             yield f"{path}: {fault['msg'].removeprefix('Value error, ')}."
 
 
 def _fields(path: Sequence[str | int]) -> list[str]:
-    """The fields that there are at a path of the document."""
+    """Field names at a path of the document."""
     model: type[BaseModel] = DesiredApplication
     for part in path:
         annotation = model.model_fields[str(part)].annotation
@@ -204,9 +208,9 @@ def _fields(path: Sequence[str | int]) -> list[str]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML whose plain words are those of JSON: ``no`` and ``2026-01-01`` are text, and so are ``010`` and ``1:30``.
+    """YAML with the scalar types of JSON: ``no``, ``2026-01-01``, ``010`` and ``1:30`` are text.
 
-    A key that is there twice is refused.
+    Duplicate keys are refused.
     """
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as in its base
@@ -216,7 +220,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 mark = node.value[index][0].start_mark
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", mark)
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", mark)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -240,14 +244,15 @@ def _configured(now: Application) -> ApplicationConfiguration:
     except ValidationError as error:
         setting = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise OptionError(
-            f"Application {now.name!r} has a setting that this version of epochal does not know ({setting}): take the "
+            f"Application {now.name!r} has a setting that this version of epochal does not support ({setting}). "
+            f"Use the "
             "version of the control plane."
         ) from None
 
 
 def _with_what_stays(desired: ApplicationConfiguration, now: ApplicationConfiguration) -> ApplicationConfiguration:
-    """Key groups stay unless they are said: no upgrade changes them. Where it scales by itself, the parallelism that it
-    has come to stays, within the bounds. Raises ``OptionError``."""
+    """Desired configuration with the current number of key groups unless given, since no upgrade changes it, and with
+    autoscaling the current parallelism within its bounds. Raises ``OptionError``."""
     kept: dict[str, Any] = {}
     if "max_parallelism" not in desired.model_fields_set:
         kept["max_parallelism"] = now.max_parallelism
@@ -260,7 +265,7 @@ def _with_what_stays(desired: ApplicationConfiguration, now: ApplicationConfigur
 
 
 def _has_ended(now: Application) -> bool:
-    """By itself: its sources have ended, and everything that waited has come out. No start can follow."""
+    """Check whether the application is drained: all sources have ended, and it cannot be started again."""
     return now.state == "stopped" and now.head is not None and now.head.drained
 
 

@@ -1,4 +1,4 @@
-"""Directories that a command keeps things in: made and tried before anything that takes long is started, and held."""
+"""Directories of a command: created and checked before long work starts, and locked while in use."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _LOCK = "run.lock"
 
 
 def writable(directory: Path, option: str, mode: int = 0o777) -> Path:
-    """The directory, made with ``mode`` where it is not there. Raises ``EnvironmentProblem`` when nothing can be
-    written to it."""
+    """Create a directory with ``mode`` if it is missing. Raises ``EnvironmentProblem`` if it is not writable."""
     try:
         directory.mkdir(mode=mode, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
         raise EnvironmentProblem(
-            f"The directory {directory} cannot be written: {error.strerror}. Choose another with {option}, or let "
-            "this user write it."
+            f"The directory {directory} is not writable: {error.strerror}. Choose another one with {option}, or give "
+            "this user write permission."
         ) from error
     return directory
 
 
 @contextmanager
 def held(directory: Path, *, take_over: bool) -> Iterator[None]:
-    """The directory is this process's until the block, or the process, ends.
+    """Lock the directory until the block or the process ends.
 
-    Raises ``Conflict`` when another process has it; with ``take_over`` that one loses it, and is to be fenced.
+    Raises ``Conflict`` if another process has locked it. ``take_over`` replaces the lock; the caller must fence the
+    other process.
     """
     path = directory / _LOCK
-    descriptor = _locked_anew(path) if take_over else _locked(path)
+    descriptor = _lock_replaced(path) if take_over else _locked(path)
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def held(directory: Path, *, take_over: bool) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    """The file's lock, of the file that stands there: who takes over puts another in its place."""
+    """Lock the current file at the path; a take-over replaces the file."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -55,8 +55,8 @@ def _locked(path: Path) -> int:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise Conflict(
-                f"Another run{holder} has the directory {path.parent}. Wait for it to end, choose another --directory, "
-                "or take it over with --take-over: the other run is then fenced, and ends."
+                f"The directory {path.parent} is in use by another run{holder}. Wait until it ends, choose another "
+                "--directory, or take it over with --take-over: the other run is then fenced and ends."
             ) from None
         if _stands_at(descriptor, path):
             _sign(descriptor)
@@ -64,7 +64,7 @@ def _locked(path: Path) -> int:
         os.close(descriptor)
 
 
-def _locked_anew(path: Path) -> int:
+def _lock_replaced(path: Path) -> int:
     descriptor, name = tempfile.mkstemp(prefix=f".{_LOCK}-", dir=path.parent)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _sign(descriptor)
@@ -90,4 +90,4 @@ def _holder(descriptor: int) -> str:
         signature = json.loads(os.pread(descriptor, 1000, 0))
         return f" (process {signature['process']}, since {signature['since']})"
     except (ValueError, KeyError, TypeError):
-        return ""  # it has taken the lock a moment ago
+        return ""  # the holder has not written its signature yet

@@ -1,4 +1,4 @@
-"""``doctor``: what a control plane would find here, in one table."""
+"""``doctor``: check the environment of a control plane."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold
 @app.command()
 @with_settings("home", "database_url", "store")
 def doctor(arguments: Arguments, as_json: Json = False) -> None:
-    """Check what a control plane with these settings needs, and say what to do. Changes nothing; fails (1) when it
-    would refuse to start, or could not run a driver."""
-    # Imported here only: the other commands need no database and shall start quickly.
+    """Check the requirements of a control plane with these settings, and print remedies. Changes nothing. Exit code 1
+    if it could not start, or could not run a driver."""
+    # Imported here so that commands without a database start quickly.
     from epochal.service.commands.doctor import examine
 
     settings = arguments.load().settings
     output = Output.make(as_json)
-    with output.busy("Looking"):
+    with output.busy("Checking"):
         findings = examine(settings)
     output.result({"sound": _sound(findings), "checks": findings}, _view(findings))
     if not _sound(findings):

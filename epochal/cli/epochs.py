@@ -1,4 +1,4 @@
-"""``epochs`` and ``lineage``."""
+"""``epochs``: the epochs of an application."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def epochs(
     name: Name,
     limit: Limit = 20,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only these: started, prepared, committed or aborted.")
+        str | None,
+        typer.Option("--state", help="Show only epochs in this state: started, prepared, committed or aborted."),
     ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List an application's epochs, newest first: counts, times, and why one was aborted."""
+    """List an application's epochs, newest first, with counts, times and reasons of aborts."""
     with connected(url, as_json) as session:
         epochs = session.client.application(name).epochs
         records = epochs.list(limit, state)
@@ -57,7 +58,7 @@ def _folded_line(folded: FoldedRange) -> str:
         return f"{epochs} were aborted until {until}."
     some = f", of which {folded.aborted:,} were aborted, were" if folded.aborted else " were"
     sums = f"{folded.rows_in:,} rows in, {folded.rows_out:,} rows out"
-    return f"{epochs}{some} committed until {until}. They are kept as sums: {sums}."
+    return f"{epochs}{some} committed until {until}. Only sums are retained: {sums}."
 
 
 def _left_out(rows: Mapping[str, int]) -> str:
@@ -65,14 +66,14 @@ def _left_out(rows: Mapping[str, int]) -> str:
 
 
 def _least_watermark(record: Epoch) -> str:
-    """Of the places that are furthest behind; by place they stand in the JSON, and in ``show``."""
+    """The lowest watermark. ``show`` and the JSON document have all watermarks."""
     fires = [marks.fire for marks in record.watermarks.values() if marks.fire is not None]
     return min(fires).strftime("%Y-%m-%d %H:%M:%S") if fires else ""
 
 
 def epoch_table(records: list[Epoch]) -> RenderableType:
     if not records:
-        return Text("No epochs yet.", style="dim")
+        return Text("No epochs.", style="dim")
     table = Listing(
         Column("epoch", numeric=True),
         Column("state"),

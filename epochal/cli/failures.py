@@ -1,4 +1,4 @@
-"""Errors as people and scripts get them: one sentence with the fix, and an exit code."""
+"""Errors of commands: one sentence with a remedy, and an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from epochal.errors import (
 
 
 class ExitCode(IntEnum):
-    """What a script can test for; documented in ``epochal --help``."""
+    """Exit codes of the command line; documented in ``epochal --help``."""
 
     OK = 0
     FAILED = 1
@@ -49,18 +49,18 @@ def exit_code(error: EpochalError) -> ExitCode:
 
 
 def sentence(error: BaseException) -> str:
-    """What to print. Of the author's own error all of it: it says where in the author's code."""
+    """First line of the message; of an author's error the whole text, with the position in the code."""
     text = error.message if isinstance(error, EpochalError) else f"{type(error).__name__}: {error}"
     return text.strip() if isinstance(error, AuthorError) else text.strip().partition("\n")[0]
 
 
 def of_the_system(error: OSError) -> EnvironmentProblem | None:
-    """The system refused a file or a directory that the command was to use; ``None`` where it names none."""
+    """Describe an error of the operating system that names a file; ``None`` if it names none."""
     if error.filename is None or error.strerror is None:
         return None
     return EnvironmentProblem(f"{error.filename}: {error.strerror}. Check the path and its permissions.")
 
 
 def unexpected(error: BaseException) -> str:
-    """A defect of Epochal itself, or of something below it that nobody translated."""
-    return f"Something unexpected went wrong ({sentence(error)}); run again with EPOCHAL_DEBUG=1 to see where."
+    """Message for an unhandled exception."""
+    return f"Unexpected error: {sentence(error)}. Run the command again with EPOCHAL_DEBUG=1 for a traceback."

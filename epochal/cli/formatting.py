@@ -1,4 +1,8 @@
-"""Numbers, times and names as people read them."""
+"""Formatting of numbers, times, names and tables.
+
+Tables never truncate numbers or values. Text may be truncated; if a row still does not fit, it is printed as a block
+with one column per line.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ from epochal.wire.projects import full_name
 GAP = 2
 
 
-# A flexible column narrower than this says nothing; before that, optional columns are left out.
+# Minimum useful width of a flexible column. Optional columns are omitted first.
 _LEAST_USEFUL = 20
 
 
 def age(then: datetime | None, now: datetime | None = None) -> str:
-    """How long ago, in its largest unit: ``just now``, ``41 s``, ``3 min``, ``5 h``, ``12 d``."""
+    """Age in its largest unit: ``just now``, ``41 s ago``, ``3 min ago``, ``5 h ago``, ``12 d ago``."""
     if then is None:
         return ""
     seconds = ((now or datetime.now(UTC)) - then).total_seconds()
@@ -40,7 +44,7 @@ def count(number: int | None) -> str:
 
 
 def imported_from(application: str, epoch: int, project: str, here: str) -> str:
-    """What an import or a fork into the project ``here`` came from: ``pricing.orders @ epoch 12 (project pricing)``."""
+    """Origin of an import or a fork into the project ``here``: ``pricing.orders @ epoch 12 (project pricing)``."""
     said = f"{full_name(project, application)} @ epoch {epoch}"
     return said if project == here else f"{said} (project {project})"
 
@@ -58,24 +62,24 @@ def size(bytes: int | None) -> str:
 
 
 def code(sha256: str | None) -> str:
-    """An artifact's sha256, as far as people compare it."""
+    """The first digits of an artifact's SHA-256."""
     return "" if sha256 is None else sha256[:8]
 
 
 def moment(time: datetime | None) -> str:
-    """A time of events, in UTC, to the second."""
+    """An event time in UTC, to the second."""
     return "–" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def due(next: ShownDue) -> str:
-    """What opens the next epoch: ``2026-05-01 12:00:05 (processing time of 'reminders')``."""
+    """The time that opens the next epoch: ``2026-05-01 12:00:05 (processing time of 'reminders')``."""
     if next.clock == "processing":
         return f"{moment(next.at)} (processing time of {next.operator!r})"
     return f"{moment(next.at)} ({next.operator!r}, event time {moment(next.until)})"
 
 
 def values(mapping: Mapping[str, Any]) -> str:
-    """``late_minutes=15, restart.max_restarts=2``: as they would be given on the command line."""
+    """Values in the syntax of the command line: ``late_minutes=15, restart.max_restarts=2``."""
     return ", ".join(f"{name}={_value(value)}" for name, value in _flat(mapping))
 
 
@@ -98,8 +102,8 @@ def _value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """``optional``: left out where there is no room, the last one first. ``flexible``: cut to the room that is left, or
-    with ``folds`` continued on further lines."""
+    """``optional`` columns are omitted if there is no room, last first. ``flexible`` columns are truncated to the
+    remaining width, or wrapped with ``folds``."""
 
     title: str
     numeric: bool = False
@@ -109,14 +113,14 @@ class Column:
 
 
 class Listing:
-    """A table without frames, one line for each row."""
+    """A table without borders, one line per row."""
 
     def __init__(self, *columns: Column) -> None:
         self._columns = columns
         self._rows: list[tuple[Text, ...]] = []
 
     def add(self, *cells: str | Text) -> None:
-        """One row; a plain string is taken as it is, without markup."""
+        """Add a row. Plain strings are not interpreted as markup."""
         self._rows.append(tuple(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -154,7 +158,7 @@ class Listing:
         return sum(self._least(index, natural) + GAP for index in kept) - GAP
 
     def _blocks(self) -> Iterator[RenderableType]:
-        """Each row by itself, all of its columns below each other."""
+        """Render each row as a block with one line per column."""
         for number, row in enumerate(self._rows):
             if number:
                 yield Text()

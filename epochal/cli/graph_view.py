@@ -1,4 +1,8 @@
-"""A pipeline's graph as trees below its sources; what has several inputs stands below the first of them."""
+"""A pipeline's graph as trees below its sources.
+
+A node with several inputs is drawn below the first one. Programs are shown as their authors wrote them: entries, state
+elements and results.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ _KINDS = {"static": "table", "feedback": "loop begins", "close": "loop is closed
 
 
 def graph_tree(graph: GraphDescription) -> Tree:
-    """Names, kinds and options, kinds of stream; columns and state tables where an analysis has found them."""
+    """Tree with names, kinds, options and kinds of streams; after an analysis also columns and state tables."""
     root = Tree(Text(graph.name, style="bold"), guide_style="dim")
     names = {node.id: node.name for node in graph.nodes}
     programs = shown_programs(graph)
@@ -74,7 +78,7 @@ def _entry(signature: str, kind: str) -> Text:
 
 
 def _label(node: NodeDescription, others: Sequence[str], with_columns: bool) -> Text:
-    """``with_columns``: also of a verb."""
+    """Label of a node. ``with_columns``: also show the columns of a transform."""
     text = Text.assemble((node.name, _STYLES.get(node.type, _OPERATOR)))
     if node.type == "transform":
         text.append(f"  with {', '.join(others)}" if others else "", "dim")
@@ -118,7 +122,7 @@ def _state(table: StateTable) -> Text:
 
 @dataclass
 class ShownProgram:
-    """``stages``: its operators; ``served``: the entries that are called from outside, as people read them."""
+    """A program. ``stages``: its operators; ``served``: signatures of the entries that are called from outside."""
 
     stages: list[NodeDescription]
     served: list[str] = field(default_factory=list)
@@ -130,8 +134,8 @@ class ShownProgram:
 
 @dataclass(frozen=True)
 class ShownPrograms:
-    """``fed``: by node the entry that a stream feeds, and its program; ``hidden``: nodes that stand for nothing that
-    an author has written; ``results``: nodes whose columns are a program's results."""
+    """Programs of a graph. ``fed``: program by node of an entry that a stream feeds; ``hidden``: nodes without a
+    counterpart in the author's code; ``results``: nodes whose columns are a program's results."""
 
     all: tuple[ShownProgram, ...]
     fed: Mapping[int, str]
@@ -140,7 +144,8 @@ class ShownPrograms:
 
 
 def shown_programs(graph: GraphDescription) -> ShownPrograms:
-    """Stages of one program are a chain; calls come to any of them, and answers leave from the last."""
+    """Find the programs of a graph. Stages of a program form a chain; any stage receives calls, the last one
+    answers."""
     nodes = {node.id: node for node in graph.nodes}
     programs: list[ShownProgram] = []
     of_stage: dict[int, ShownProgram] = {}
@@ -186,7 +191,7 @@ def _answered_by_programs(
     of_stage: Mapping[int, ShownProgram],
     hidden: Collection[int],
 ) -> set[int]:
-    """The nodes between programs and what keeps their answers; all that keeps answers, where there are no others."""
+    """Nodes between programs and the operator that stores answers; the operator itself if only programs answer."""
     (both,) = answers.inputs
     above = {both, *nodes[both].inputs} - of_stage.keys()
     own = {id for id in above if any(each in of_stage for each in nodes[id].inputs)}

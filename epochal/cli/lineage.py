@@ -1,4 +1,4 @@
-"""A lineage as people see it: the graph, and beside each snapshot its epoch, names, changes, counts and age."""
+"""``lineage``: the graph of snapshots, with each snapshot's epoch, names, changes, counts and age."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _RUN = frozenset({Glyph.ACROSS, Glyph.CROSS, Glyph.TEE, Glyph.END})
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-# Narrower than this the counts are left out, so that names and changes have room.
+# Minimum width for the columns of counts.
 _WIDTH_FOR_COUNTS = 100
 
 
@@ -72,7 +72,7 @@ _GAP = 2
 
 
 class LineageFormat(StrEnum):
-    """``text`` draws in the terminal; ``dot`` is for Graphviz, ``svg`` a picture."""
+    """Output formats: ``text`` for terminals, ``dot`` for Graphviz, ``svg``, ``json``."""
 
     text = "text"
     json = "json"
@@ -84,20 +84,23 @@ class LineageFormat(StrEnum):
 def lineage(
     name: Name,
     limit: Limit = 100,
-    every: Annotated[bool, typer.Option("--all", help="Show each epoch; do not fold plain ones.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every epoch; do not fold plain epochs.")] = False,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where a page ended, which its last line says.")
+        str | None, typer.Option("--cursor", help="Continue after a page; its last line prints the cursor.")
     ] = None,
     format: Annotated[
-        LineageFormat, typer.Option("--format", help="dot and svg are folded, and begin with the newest.")
+        LineageFormat,
+        typer.Option("--format", help="Output format. dot and svg are folded and begin with the newest snapshot."),
     ] = LineageFormat.text,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades; runs of plain epochs are folded."""
+    """Show the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades. Plain epochs are folded."""
     if format in (LineageFormat.dot, LineageFormat.svg):
         if as_json or every or cursor:
-            raise typer.BadParameter(f"{format.value} goes without --json, --all and --cursor.", param_hint="--format")
+            raise typer.BadParameter(
+                f"{format.value} cannot be combined with --json, --all or --cursor.", param_hint="--format"
+            )
         with connected(url, as_json) as session:
             kind: Literal["dot", "svg"] = "dot" if format is LineageFormat.dot else "svg"
             sys.stdout.write(session.client.application(name).lineage_drawing(kind, limit))
@@ -112,7 +115,7 @@ _COLUMNS, _COLUMNS_WITH_COUNTS, _TEXT = 4, 6, 2
 
 
 class LineageView:
-    """Renders a lineage as wide as the console; in ASCII where the console's encoding has nothing else."""
+    """Renders a lineage in the width of the console, in ASCII if the console's encoding requires it."""
 
     def __init__(self, lineage: Lineage, *, fold: bool = True, now: datetime | None = None) -> None:
         self._lineage = lineage
@@ -128,13 +131,13 @@ class LineageView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._rows:
-            yield Text(f"{self._lineage.application} has no snapshots yet.", style="dim")
+            yield Text(f"{self._lineage.application} has no snapshots.", style="dim")
             return
         glyphs = ASCII if options.ascii_only else UNICODE
         counted = options.max_width >= _WIDTH_FOR_COUNTS
         shown = [self._shown(row, glyphs, counted, options.ascii_only) for row in self._rows]
         widths = [max(cells[index].cell_len for cells in shown) for index in range(len(shown[0]))]
-        # Only the text may be cut: half a graph, or half a number, would be wrong.
+        # Only the text column may be truncated.
         widths[_TEXT] = max(1, min(widths[_TEXT], options.max_width - sum(widths) + widths[_TEXT] - _GAP * len(widths)))
         table = Table.grid(padding=(0, _GAP, 0, 0), expand=False)
         for index, width in enumerate(widths):
@@ -144,7 +147,7 @@ class LineageView:
             table.add_row(*cells)
         yield table
         if self._lineage.next_cursor is not None:
-            more = f"Older ones: epochal lineage {self._lineage.application} --cursor {self._lineage.next_cursor}"
+            more = f"Older snapshots: epochal lineage {self._lineage.application} --cursor {self._lineage.next_cursor}"
             yield Text(more, style="dim", no_wrap=True, overflow="ignore")
 
     def _shown(self, row: Row, glyphs: Mapping[Glyph, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
@@ -182,7 +185,7 @@ class LineageView:
             parts.append(Text(node.state, style="bold"))
         parts += self._changes(node)
         parts += [Text(f"“{node.message}”", style="italic")] if node.message else []
-        parts += [Text("files are gone", style="dim")] if node.collected else []
+        parts += [Text("files deleted", style="dim")] if node.collected else []
         return Text(" · ", style="dim").join(parts)
 
     def _changes(self, node: LineageNode) -> list[Text]:
@@ -190,7 +193,7 @@ class LineageView:
         return phrases(node, parent if parent is not node else None, self._labels.get(node.key))
 
     def _find_tips(self) -> dict[EpochKey, str]:
-        """The latest snapshot of each application, and the application's name."""
+        """The latest snapshot of each application, with the application's name."""
         lineage = self._lineage
         tips: dict[str, EpochKey] = {} if lineage.head is None else {lineage.application: lineage.head}
         for entry in self._entries:
@@ -222,7 +225,7 @@ def _counts(entry: Entry) -> tuple[Text, Text]:
 
 
 def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
-    """``before`` is the parent; ``None`` where it is not known."""
+    """Descriptions of a snapshot's changes, author and message. ``before``: the parent, if it is known."""
     texts: list[Text] = [_phrase(change, node, before) for change in node.changes]
     if label is not None and (label.by or label.message):
         by = f"by {label.by}" if label.by else ""
@@ -237,7 +240,7 @@ def _phrase(change: Change, node: LineageNode, before: LineageNode | None) -> Te
             how = {"abort": "dropped", "commit": "committed by hand"}.get(detail["action"], change.kind)
             return Text(f"sink {detail['sink']}: {how} by {detail['by']}", style="red")
         case "rescale" if "parallelism" in detail:
-            emptied = [f"{table} begins empty" for table in detail.get("emptied", ())]
+            emptied = [f"{table} starts empty" for table in detail.get("emptied", ())]
             return _assembled("rescale", ", ".join([" → ".join(map(str, detail["parallelism"])), *emptied]))
         case "upgrade" if "artifact" in detail:
             codes = " → ".join(formatting.code(code) for code in detail["artifact"])
@@ -262,7 +265,7 @@ def _assembled(said: str, about: str) -> Text:
 
 
 def _began(kind: str, detail: Mapping[str, Any], node: LineageNode, before: LineageNode | None) -> str:
-    """Of an import whose it was where it came from, which may be another project."""
+    """Describe the start of a branch. For an import, name the exported application and its project."""
     origin = detail.get("origin")
     if kind == "import" and isinstance(origin, Mapping) and {"application", "epoch"} <= origin.keys():
         source, here = str(origin["application"]), project_of(node.branch)
@@ -272,7 +275,7 @@ def _began(kind: str, detail: Mapping[str, Any], node: LineageNode, before: Line
 
 
 def _said(what: str) -> str:
-    """Others are said of queries."""
+    """Name of a command result of standing queries."""
     return "refused command" if what == REFUSED else what
 
 
@@ -308,7 +311,7 @@ def _value(value: Any) -> str:
 
 
 def _parameters(before: LineageNode | None, node: LineageNode) -> str:
-    """The parameters at the start; later, what is different: ``late_minutes 15 → 30``."""
+    """All parameters at the start, later the changed ones: ``late_minutes 15 → 30``."""
     now = node.parameters or {}
     if before is None:
         return formatting.values(now)

@@ -1,4 +1,8 @@
-"""The drawing of a lineage as cells: a lane per line of snapshots, joined where it was forked. Pure, without colour."""
+"""Layout of a lineage graph as cells. Pure functions, without colour.
+
+Runs of plain epochs are folded to one entry, entries are ordered before their parents, and each line of snapshots gets
+a lane that joins its parent's lane.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,18 @@ SHORTEST_RUN = 3
 
 
 class Glyph(Enum):
-    """What stands in one cell of the graph."""
+    """Content of one cell of the graph."""
 
     BLANK = "blank"
     LINE = "line"
     SNAPSHOT = "snapshot"
     FOLDED = "folded"
     JOIN = "join"
-    """Where lanes end in this one: ``├``."""
+    """Lanes end in this lane: ``├``."""
     ACROSS = "across"
-    """A joining lane passes over an empty lane: ``─``."""
+    """A joining lane crosses an empty lane: ``─``."""
     CROSS = "cross"
-    """A joining lane passes over a lane that goes on: ``┼``."""
+    """A joining lane crosses a continuing lane: ``┼``."""
     TEE = "tee"
     """A lane ends, and one further right ends in the same join: ``┴``."""
     END = "end"
@@ -34,7 +38,7 @@ class Glyph(Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """A glyph, and the branch that it belongs to (for its colour)."""
+    """A glyph and its branch, which determines the colour."""
 
     glyph: Glyph
     branch: str | None = None
@@ -45,7 +49,7 @@ BLANK = Cell(Glyph.BLANK)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the drawing. ``entry`` is the index of the entry that it shows; ``None`` for a row of joins."""
+    """One line of the graph. ``entry``: index of the entry; ``None`` for a row of joins."""
 
     cells: tuple[Cell, ...]
     entry: int | None
@@ -53,10 +57,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row's worth of the graph: a snapshot, or a folded run of them, newest first.
+    """One row of the graph: a snapshot, or a folded run of snapshots, newest first.
 
-    ``parent`` is the entry that its oldest snapshot builds on, as its index in the list of entries; ``None`` at the
-    start of an application, and where the lineage that was fetched ends.
+    ``parent`` is the index of the entry with the parent of its oldest snapshot; ``None`` at the start of an
+    application and at the end of the fetched lineage.
     """
 
     nodes: tuple[LineageNode, ...]
@@ -68,7 +72,7 @@ class Entry:
 
     @property
     def epochs(self) -> int:
-        """How many; a node may be a folded run itself."""
+        """Number of epochs. A node may be a folded run."""
         return sum(node.epochs for node in self.nodes)
 
     @property
@@ -87,14 +91,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class _Lane:
-    """A line on its way down to the entry ``awaits``."""
+    """A lane that continues down to the entry ``awaits``."""
 
     branch: str
     awaits: int
 
 
 def entries(lineage: Lineage, fold: bool = True) -> list[Entry]:
-    """All entries, each before its parent: the head's line first, and a line goes on until another has to join it."""
+    """All entries, each before its parent. The head's line comes first; a line continues until another line joins
+    it."""
     nodes = {node.key: node for node in lineage.nodes}
     parents = {edge.target: edge.source for edge in lineage.edges if edge.source in nodes and edge.target in nodes}
     children: dict[EpochKey, list[EpochKey]] = defaultdict(list)
@@ -123,7 +128,7 @@ def entries(lineage: Lineage, fold: bool = True) -> list[Entry]:
 def _depth_first(
     lineage: Lineage, parents: Mapping[EpochKey, EpochKey], waiting: dict[EpochKey, int]
 ) -> list[EpochKey]:
-    """Each tip's line down to the first snapshot that other lines still have to reach."""
+    """Keys in order: each tip's line down to the first snapshot that another line still has to reach."""
     tips = [node.key for node in lineage.nodes if waiting[node.key] == 0]
     tips.sort(key=lambda key: key != lineage.head)  # stable: the others stay newest first
     ordered = []
@@ -140,7 +145,7 @@ def _depth_first(
 def _runs(
     ordered: Sequence[EpochKey], parents: Mapping[EpochKey, EpochKey], plain: Callable[[EpochKey], bool]
 ) -> list[list[EpochKey]]:
-    """Neighbours that are parent and child and both plain, together; runs too short to be worth folding, apart."""
+    """Group adjacent plain snapshots that are parent and child. Runs shorter than ``SHORTEST_RUN`` are not folded."""
     runs: list[list[EpochKey]] = []
     for key in ordered:
         last = runs[-1][-1] if runs else None
@@ -180,7 +185,7 @@ def _free(lanes: list[_Lane | None]) -> int:
 
 
 def _join(lanes: Sequence[_Lane | None], column: int, ending: Sequence[int], branch: str) -> Row:
-    """The row in which the lanes ``ending`` run left into ``column``."""
+    """The row in which the lanes ``ending`` join ``column``."""
     cells: list[Cell] = []
     for number, lane in enumerate(lanes):
         if number == column:

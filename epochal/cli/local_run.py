@@ -1,4 +1,4 @@
-"""One attempt in this process: the engine over a catalog in a SQLite file, and epochs printed as they are decided."""
+"""One attempt in this process: the engine with a catalog in a SQLite file. Epochs are printed when they are decided."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from epochal.wire.configuration import check_configuration
 
 @dataclass(frozen=True)
 class Code:
-    """A graph, built of these parameters, and what tells one version of its code from another."""
+    """A graph, its parameters, and the digest that identifies the version of its code."""
 
     graph: Graph
     sha256: str
@@ -48,7 +48,7 @@ class Code:
 
 
 def code_of_file(file: Path, parameters: Parameters) -> Code:
-    """Raises what the artifact or the pipeline is wrong with."""
+    """Load a graph. Raises errors of the artifact and the pipeline."""
     artifact = load(file)
     graph = artifact.graph(parameters)
     artifact.ship()
@@ -59,14 +59,14 @@ Starting = Callable[[str, Configuration], AbstractContextManager[SparkSession]]
 
 
 def run_locally(code: Code, options: RunOptions, output: Output, starting: Starting = local_spark) -> RunOutcome:
-    """Run until the end or SIGINT. Raises what the configuration or an epoch is wrong with."""
+    """Run until the input ends or SIGINT. Raises errors of the configuration and of epochs."""
     graph, configuration = code.graph, checked_configuration(options.configuration)
     with contextlib.ExitStack() as stack:
         folder = _folder(options, stack)
         check_graph(graph)
         with output.busy("Starting Spark"):
             spark = stack.enter_context(starting(graph.name, configuration))
-        # The attempt asks sources and sinks itself, and waits for sinks that are down.
+        # The attempt checks sources and sinks itself, and waits for unavailable sinks.
         with output.busy("Checking the pipeline"):
             analyse(graph, spark, configuration, connected=False)
         catalog = standalone_catalog(
@@ -76,7 +76,7 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             code.parameters,
             configuration.model_dump(mode="json"),
         )
-        catalog.begin_attempt()  # from here on this process has the branch, and an earlier run is fenced
+        catalog.begin_attempt()  # acquires the branch and fences an earlier run
         orders = ExecutionOrders(
             application=graph.name,
             execution=catalog.execution,
@@ -92,10 +92,10 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             cache_directory=str(folder.absolute() / "cache"),
         )
         if output.as_json:
-            # Console sinks print to standard output, which is to hold one document.
+            # Standard output must contain one document only; console sinks print there.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         progress = _Progress(output, stack.enter_context(contextlib.ExitStack()))
-        # After Spark's start, which installs a handler of its own.
+        # After the start of Spark, which installs its own handler.
         interruption = stack.enter_context(_interruptible(output))
         hooks = Hooks(
             progress.show,
@@ -104,9 +104,9 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
             aborted=options.aborted,
             abort_command=_abort_command(options.directory),
         )
-        output.note(Text(f"{graph.name} runs; Ctrl-C stops it after the current epoch.", style="dim"))
+        output.note(Text(f"{graph.name} is running; Ctrl-C stops it after the current epoch.", style="dim"))
         stack.enter_context(_log_shown(output))
-        if not output.animated:  # on a terminal a spinner would stand between the lines of a console sink
+        if not output.animated:  # a spinner on a terminal would interleave with a console sink
             progress.waiting.enter_context(output.busy("Waiting for the first epoch"))
         with authors_errors():
             run_attempt(orders, graph, spark, catalog, hooks)
@@ -120,17 +120,17 @@ def run_locally(code: Code, options: RunOptions, output: Output, starting: Start
 
 def _abort_command(directory: Path | None) -> str:
     if directory is None:
-        return "This run's state is temporary: run it again when the cause is corrected."
+        return "The state of this run is temporary: correct the cause and run the pipeline again."
     folder = str(directory).replace("{", "{{").replace("}", "}}")
     return (
         f"`epochal run FILE --directory {folder} --abort-transaction {{sink}}:{{epoch}}` drops the epoch's rows in "
-        "this sink alone, and goes on."
+        "this sink only, and continues."
     )
 
 
 @contextmanager
 def authors_errors() -> Iterator[None]:
-    """What the author's code raised in a task is an ``AuthorError`` with the author's own lines."""
+    """Convert errors of the author's code in tasks to ``AuthorError`` with the author's traceback."""
     try:
         yield
     except EpochalError as error:
@@ -142,11 +142,11 @@ def authors_errors() -> Iterator[None]:
 
 @dataclass
 class _Progress:
-    """Prints each epoch once it is decided, and keeps its counts."""
+    """Prints each decided epoch and stores its counts."""
 
     output: Output
     waiting: contextlib.ExitStack
-    """Left when the first epoch is decided."""
+    """Closed when the first epoch is decided."""
     epochs: list[RunEpoch] = field(default_factory=list)
     drained: bool = False
     _last: float = field(default_factory=time.monotonic)
@@ -187,7 +187,7 @@ def _left_out(counts: EpochCounts) -> str:
 
 
 class _Warnings(logging.Handler):
-    """The engine's warnings (an aborted epoch, a sink that has to wait) as notes; its errors come as exceptions."""
+    """Prints the engine's warnings, such as aborted epochs, as notes. Errors are raised as exceptions."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(logging.WARNING)
@@ -217,17 +217,18 @@ class _Interruption:
 
 @contextmanager
 def _interruptible(output: Output) -> Iterator[_Interruption]:
-    """The first SIGINT or SIGTERM asks for an orderly stop; a second one ends at once, which loses nothing, too."""
+    """The first SIGINT or SIGTERM requests a stop after the epoch; the second one exits immediately, without data
+    loss."""
     interruption = _Interruption()
 
     def ask(_number: int, _frame: Any) -> None:
         if interruption.requested:
             raise KeyboardInterrupt
         interruption.requested = True
-        output.note(Text("Stopping after this epoch; Ctrl-C again stops at once.", style="dim"))
+        output.note(Text("Stopping after this epoch; press Ctrl-C again to exit immediately.", style="dim"))
 
     if threading.current_thread() is not threading.main_thread():
-        yield interruption  # only the main thread may handle signals
+        yield interruption  # only the main thread can handle signals
         return
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""A SparkSession for one command of this process, quiet."""
+"""A local SparkSession for one command, without Spark's start-up messages."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _FLUSHING = b"PySpark daemon failed to flush the output to the worker process:"
 
 @contextmanager
 def local_spark(application: str, configuration: Configuration) -> Iterator[SparkSession]:
-    """Start Spark, stop it at the end. Raises ``EnvironmentProblem`` when it cannot start."""
+    """Start Spark, and stop it at the end. Raises ``EnvironmentProblem`` if it cannot start."""
     session = start_local_spark(application, configuration)
     try:
         yield session
     finally:
-        with suppress(Exception):  # it may have died, which is no reason to hide what this command has to say
+        with suppress(Exception):  # the JVM may have terminated
             session.stop()
 
 
 def start_local_spark(application: str, configuration: Configuration) -> SparkSession:
-    """Raises ``EnvironmentProblem`` when it cannot start."""
+    """Start Spark. Raises ``EnvironmentProblem`` if it cannot start."""
     if os.environ.get("EPOCHAL_DEBUG"):
         return _started(application, configuration)
     chosen = configuration.model_copy(update={"spark": {"spark.log.level": "OFF"} | configuration.spark})
@@ -43,9 +43,8 @@ def start_local_spark(application: str, configuration: Configuration) -> SparkSe
 
 
 def _started(application: str, configuration: Configuration) -> SparkSession:
-    # Out of reach of signals to this process's group: they ask for an orderly stop, which needs the JVM. It ends with
-    # this process all the same, when its standard input does. Where it cannot be launched, create_session tries again,
-    # and says what is wrong.
+    # A session of its own protects the JVM from signals to this process group, since an orderly stop needs the JVM. The
+    # JVM ends when its standard input is closed. If the launch fails, create_session repeats it and reports the error.
     with suppress(Exception):
         launch_jvm(application, configuration, start_new_session=True)
     return create_session(application, configuration)
@@ -53,7 +52,7 @@ def _started(application: str, configuration: Configuration) -> SparkSession:
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """What processes started in the block write to standard error is dropped until its end, then passed on."""
+    """Drop the standard error of processes started in the block until its end, then forward it."""
     sys.stderr.flush()
     terminal = os.dup(2)
     reading, writing = os.pipe()
@@ -73,15 +72,15 @@ def _forward(reading: int, terminal: int) -> None:
         for line in stream:
             if line == _STARTED:
                 break
-        for line in without_worker_farewells(stream):
+        for line in without_daemon_tracebacks(stream):
             os.write(terminal, line)
 
 
-def without_worker_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Without the tracebacks of Spark's worker daemon, whose pipe is closed when a task has raised, or a worker idled.
+def without_daemon_tracebacks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Remove tracebacks of Spark's worker daemon, whose pipe is closed when a task has raised or a worker was idle.
 
-    The author's own exception comes through the engine, with the lines that matter. Workers end at the same time, and
-    write their lines in between each other's: a block ends with as many exceptions as it has tracebacks.
+    The engine reports the author's exception. Workers may end at the same time and interleave their lines: a block ends
+    with as many exceptions as it has tracebacks.
     """
     held: list[bytes] = []
     unended = 0
@@ -97,11 +96,11 @@ def without_worker_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
             unended -= 1
         held.append(line)
         if not unended and line != held[0]:
-            yield from () if _is_farewell(held) else held
+            yield from () if _is_daemon_traceback(held) else held
             held = []
     yield from held
 
 
-def _is_farewell(block: Sequence[bytes]) -> bool:
+def _is_daemon_traceback(block: Sequence[bytes]) -> bool:
     frames = [line for line in block if line.startswith(b"  File ")]
     return all(b"pyspark/daemon.py" in frame for frame in frames)

@@ -1,4 +1,4 @@
-"""``backup list``, ``backup verify`` and ``backup restore``: on this machine, without a control plane."""
+"""Commands on a backup or a store of this machine: ``backup list | verify | restore`` and ``verify --store``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def show_all(place: str, output: Output) -> None:
         backups = Backups(place)
         found = sorted(map(backups.index, backups.ids()), key=lambda index: (index.created_at, index.id), reverse=True)
     if not found:
-        output.result([], Text(f"{backups.place.url} holds no backup."))
+        output.result([], Text(f"{backups.place.url} contains no backup."))
         return
     table = Listing(
         Column("backup"),
-        Column("of"),
+        Column("created"),
         Column("applications", numeric=True, optional=True),
         Column("files", numeric=True),
         Column("MB", numeric=True),
@@ -51,7 +51,7 @@ def show_all(place: str, output: Output) -> None:
 
 
 def verify(place: str, id: str | None, output: Output, *, quick: bool) -> bool:
-    """Whether the backup is whole. Raises ``NotFound``, ``NewerFormat``, ``SnapshotError``."""
+    """Return whether the backup is intact. Raises ``NotFound``, ``NewerFormat``, ``SnapshotError``."""
     with output.busy("Verifying"):
         backups = Backups(place)
         index = backups.index(id)
@@ -81,27 +81,29 @@ def restore(
         output.warn(f"Not in the backup: {problem}")
     for branch, application in report.unknown_branches:
         output.warn(
-            f"The store holds branch {branch} of {application}, which was made after the backup and is not known any "
-            "more. If that was a rollback, its sinks' output is not that of the restored branch: see docs/backup.md."
+            f"The store contains branch {branch} of {application}, which was created after the backup and is "
+            f"not in the "
+            "restored catalog. If it is the result of a rollback, sinks do not show the output of the restored branch: "
+            "see docs/backup.md."
         )
 
 
 def _verified(index: Index, report: BackupReport) -> RenderableType:
     said = f"{report.snapshots} snapshots, {report.files} files, {report.bytes / 1e6:.1f} MB"
     if report.is_sound:
-        return Text(f"Backup {index.id} of {index.created_at:%Y-%m-%d %H:%M:%S} UTC is whole: {said}.")
+        return Text(f"Backup {index.id} of {index.created_at:%Y-%m-%d %H:%M:%S} UTC is intact: {said}.")
     table = Listing(Column("file", flexible=True), Column("trouble", flexible=True, folds=True))
     for damage in report.damages:
         table.add(damage.path, damage.detail)
-    remedy = "Delete the damaged files, and make another backup: it copies them again, as long as the store has them."
+    remedy = "Delete the damaged files and create another backup, which copies them again if the store still has them."
     lines = [Text(f"Not backed up: {problem}", style="yellow") for problem in report.problems]
-    head = Text(f"Backup {index.id} is not whole: {len(report.damages)} files ({said}).", style="bold red")
+    head = Text(f"Backup {index.id} is damaged: {len(report.damages)} files ({said}).", style="bold red")
     return Group(head, table, Text(remedy), *lines) if report.damages else Group(head, *lines)
 
 
 def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
     if report.resumed:
-        return Text(f"The restore of backup {report.backup} was all but done, and is done now.")
+        return Text(f"The interrupted restore of backup {report.backup} is complete.")
     table = Listing(
         Column("application"),
         Column("branch", flexible=True),
@@ -111,33 +113,36 @@ def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
     for row in report.applications:
         parts = ["starts" if row.started else "stopped"]
         if row.newer:
-            parts.append(f"{row.newer} epochs are newer than the backup: the store had them")
+            parts.append(f"{row.newer} epochs from the store are newer than the backup")
         if row.unknown_code:
-            parts.append(
-                f"these were made by code that is lost ({row.unknown_code[0][:12]}..): upgrade to it, then start"
-            )
+            parts.append(f"code of these epochs is missing ({row.unknown_code[0][:12]}..): upgrade to it, then start")
         table.add(row.name, row.branch, "-" if row.epoch is None else str(row.epoch), "; ".join(parts))
     lines = [
         f"Backup {report.backup} is restored: {report.copied_files} files ({report.copied_bytes / 1e6:.1f} MB) copied.",
         f"All tokens are revoked; the new admin token is in {token_file}.",
-        "Next: `epochal up`, then `epochal start APP`. Where sinks show later epochs, it does not run, and says why.",
+        (
+            "Next: `epochal up`, then `epochal start APP`. An application whose sinks show later epochs does not "
+            "start; the "
+            "error explains how to continue."
+        ),
     ]
     return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))
 
 
 def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:
-    """Whether it is sound. Raises ``InvalidInput`` where there is no store, ``SnapshotError``, ``StorageFull``."""
+    """Verify a store by its manifests. Return whether it is intact. Raises ``InvalidInput`` if there is no store,
+    ``SnapshotError``, ``StorageFull``."""
     store = SnapshotStore(url)
     with output.busy("Verifying"):
         discovered = discover(store)
         if not discovered.roots and not discovered.unreadable:
-            raise InvalidInput(f"{url} holds no snapshots. Give the root of a snapshot store.")
+            raise InvalidInput(f"{url} contains no snapshots. Give the root of a snapshot store.")
         report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
     answer = verification_answer(report).model_dump(mode="json")
     document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
     output.result(document, verified_view(read(StoreVerification, answer)))
     for path in discovered.unreadable:
-        output.warn(f"{path} is no manifest that this version can read; what it named is not checked.")
+        output.warn(f"This version cannot read the manifest {path}. Its files are not checked.")
     if discovered.cut_off:
-        output.note(f"{discovered.cut_off} manifests are remains of what was collected, or of attempts that lost.")
+        output.note(f"{discovered.cut_off} manifests belong to collected snapshots or to aborted attempts.")
     return report.is_sound and not discovered.unreadable

@@ -1,4 +1,4 @@
-"""``login``, ``logout``, ``context list | use``: people at an identity provider, and the control planes they use."""
+"""``login``, ``logout``, ``context list | use``: logins through an identity provider."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from epochal.client.location import Context, address_of, changed_contexts, proje
 from epochal.errors import IssuerUnavailable, NotFound, Unauthenticated
 
 app = typer.Typer()
-context_app = typer.Typer(help="Control planes that you have logged in to.", no_args_is_help=True)
+context_app = typer.Typer(help="List and select control planes that you have logged in to.", no_args_is_help=True)
 
-ContextName = Annotated[str, typer.Argument(metavar="CONTEXT", help="As `epochal context list` shows it.")]
+ContextName = Annotated[str, typer.Argument(metavar="CONTEXT", help="Name of the context: `epochal context list`.")]
 
 
 @app.command()
 def login(
     issuer: Annotated[
-        str, typer.Option(metavar="URL", envvar="EPOCHAL_OIDC_ISSUER", help="The identity provider, as `iss` names it.")
+        str, typer.Option(metavar="URL", envvar="EPOCHAL_OIDC_ISSUER", help="Issuer URL of the identity provider.")
     ],
     client: Annotated[
-        str, typer.Option("--client-id", metavar="ID", envvar="EPOCHAL_OIDC_CLIENT", help="Epochal's id there.")
+        str,
+        typer.Option(
+            "--client-id", metavar="ID", envvar="EPOCHAL_OIDC_CLIENT", help="Client id of Epochal at the provider."
+        ),
     ],
-    scopes: Annotated[str, typer.Option("--scopes", help="What is asked for there.")] = "openid offline_access",
+    scopes: Annotated[str, typer.Option("--scopes", help="Scopes to request.")] = "openid offline_access",
     id_token: Annotated[
-        bool, typer.Option("--id-token", help="Show the control plane the ID token, not the access token.")
+        bool, typer.Option("--id-token", help="Send the ID token to the control plane instead of the access token.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the context.  [default: the control plane's URL]")
+        str | None, typer.Option("--name", help="Name of the context.  [default: the control plane's URL]")
     ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Log in to a control plane in a browser, here or elsewhere; other commands use it from then on."""
+    """Log in to a control plane with a browser on any device, and make it the current context."""
     output = Output.make(as_json)
     address = address_of(url)
     with closing(Provider(issuer, client, id_token)) as provider:
         invitation = provider.invite(scopes)
-        output.notes.print(f"Open {invitation.url} and log in; the code is {invitation.code}")
+        output.notes.print(f"Open {invitation.url} and log in with the code {invitation.code}")
         with output.busy("Waiting for the login"):
             grant = provider.wait(invitation)
     context = Context(url=address, issuer=issuer, client=client, id_token=id_token, token="")
@@ -58,16 +61,18 @@ def login(
 
 @app.command()
 def logout(
-    name: Annotated[str | None, typer.Argument(metavar="CONTEXT", help="[default: the current one]")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.  [default: the current one]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Forget a login, and have the identity provider take it back where it can."""
+    """Delete a login, and revoke it at the identity provider if the provider supports revocation."""
     output = Output.make(as_json)
     with changed_contexts() as contexts:
         called = name or contexts.current
         context = None if called is None else contexts.contexts.pop(called, None)
         if called is None or context is None:
-            raise NotFound("You are logged in nowhere." if called is None else f"There is no context {called!r}.")
+            raise NotFound("There is no current context." if called is None else f"There is no context {called!r}.")
         if contexts.current == called:
             contexts.current = None
     revoked = False
@@ -76,13 +81,13 @@ def logout(
             with closing(context.provider()) as provider:
                 revoked = provider.revoke(context.refresh_token)
         except (IssuerUnavailable, Unauthenticated) as error:
-            output.note(f"The identity provider has not taken the login back: {error.message}")
+            output.note(f"The identity provider has not revoked the login: {error.message}")
     output.result({"context": called, "revoked": revoked}, Text(f"Logged out of {context.url}."))
 
 
 @context_app.command("list")
 def list_contexts(as_json: Json = False) -> None:
-    """List them; never their tokens."""
+    """List contexts, without their tokens."""
     output = Output.make(as_json)
     known = read_contexts()
     table = Listing(Column("name", flexible=True), Column("control plane"), Column("provider"), Column("current"))
@@ -98,17 +103,17 @@ def list_contexts(as_json: Json = False) -> None:
 def use(
     name: ContextName,
     project: Annotated[
-        str | None, typer.Option("--project", help="Which project is meant there from now on.  [default: as before]")
+        str | None, typer.Option("--project", help="Default project of the context.  [default: unchanged]")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Which control plane is meant from now on, where neither --url nor EPOCHAL_URL says it."""
+    """Select the control plane that commands use without --url and EPOCHAL_URL."""
     output = Output.make(as_json)
     with changed_contexts() as contexts:
         if name not in contexts.contexts:
-            raise NotFound(f"There is no context {name!r}; `epochal context list` shows those that there are.")
+            raise NotFound(f"There is no context {name!r}; see `epochal context list`.")
         contexts.current = name
         if project is not None:
             contexts.contexts[name].project = project_at(contexts.contexts[name].url, project)
         url = contexts.contexts[name].url
-    output.result({"context": name, "url": url}, Text(f"Commands are for {url} from now on."))
+    output.result({"context": name, "url": url}, Text(f"Commands now use {url}."))

@@ -1,4 +1,4 @@
-"""The command ``epochal``: the commands together, and errors as sentences and exit codes."""
+"""The command ``epochal``: registration of all commands, and the mapping of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ from epochal.errors import EpochalError
 HELP = (
     "Epochs, queryable state and exactly-once sinks for Apache Spark.\n\n"
     "`epochal up` starts a control plane; `epochal submit FILE --name NAME` runs a pipeline on it; "
-    "`epochal run FILE` runs one without any control plane."
+    "`epochal run FILE` runs a pipeline without a control plane."
 )
 EPILOG = (
     "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
-    "5 no control plane answers · 6 not allowed · 130 interrupted. docs/command-line.md has each error's.\n\n"
-    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (which control plane, and the token for it), "
-    "EPOCHAL_PROJECT (whose applications), EPOCHAL_HOME (where a local one keeps its data, and its admin.token), "
+    "5 control plane unavailable · 6 not allowed · 130 interrupted. docs/command-line.md lists the code of "
+    "each error.\n\n"
+    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (control plane and access token), "
+    "EPOCHAL_PROJECT (project), EPOCHAL_HOME (data directory of a local control plane, with its admin.token), "
     "EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
 )
 
@@ -119,7 +120,7 @@ def _options(
         typer.Option(
             "--project",
             metavar="PROJECT",
-            help="Whose applications are meant.  [default: EPOCHAL_PROJECT, the context's, or default]",
+            help="Project of the applications.  [default: EPOCHAL_PROJECT, the context's project, or default]",
         ),
     ] = None,
 ) -> None:
@@ -127,10 +128,10 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit with its :class:`ExitCode`. Errors are one sentence on standard error."""
+    """Run one command and exit with its :class:`ExitCode`. Errors are printed as one sentence on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # A terminal that lacks a sign gets a question mark, no exception.
+            stream.reconfigure(errors="replace")  # unsupported characters become question marks
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(words, prog_name="epochal")
@@ -147,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(text: str, slug: str, code: ExitCode, *, as_json: bool) -> None:
-    """With --json standard output gets its one document in any case."""
+    """Print an error. With --json it is also written to standard output as the command's document."""
     if as_json:
         sys.stdout.write(encode({"error": {"type": slug, "message": text}}) + "\n")
     console = Console(stderr=True, highlight=False, soft_wrap=True)

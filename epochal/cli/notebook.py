@@ -1,4 +1,4 @@
-"""``Pipeline.run`` and ``Pipeline.show``: in the author's own process, on the session that is there or a local one."""
+"""``Pipeline.run`` and ``Pipeline.show`` in the author's process, on the active Spark session or a local one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ QUICK = {"state_backend": "heap", "epoch_interval_seconds": 0.0}
 
 
 def version_of(graph: Graph) -> str:
-    """What tells one version from another where there is no file of code: what its author says, not what follows."""
+    """Digest of a graph's declarations, which identifies a version without a code file."""
     said = describe(graph).model_dump_json(exclude={"nodes": {"__all__": {"stream"}}})
     return hashlib.sha256(said.encode()).hexdigest()
 
 
 class NotebookRunner(Runner):
-    """Spark stays, so that the next call begins at once."""
+    """Runs pipelines; Spark keeps running between calls."""
 
     def run(self, graph: Graph, options: RunOptions, spark: SparkSession | None) -> RunOutcome:
 
@@ -48,7 +48,8 @@ class NotebookRunner(Runner):
 
 
 def _session(authors: SparkSession | None, application: str, configuration: Configuration) -> SparkSession:
-    """A session with the engine's settings that leaves the author's as it is; the Spark below them is one."""
+    """Derive a session with the engine's settings from the author's, or start Spark. The author's session is not
+    changed."""
     running = authors or SparkSession.getActiveSession()
     if running is None:
         return start_local_spark(application, configuration)

@@ -16,9 +16,9 @@ from epochal.cli.session import connected
 from epochal.client import Operation
 from epochal.errors import OperationCancelled
 
-app = typer.Typer(help="See long work of the control plane, and cancel it.", no_args_is_help=True)
+app = typer.Typer(help="List and cancel operations of the control plane.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="OPERATION", help="The operation's id: `epochal operations list`.")]
+Id = Annotated[str, typer.Argument(metavar="OPERATION", help="Id of the operation: `epochal operations list`.")]
 
 
 @app.command("list")
@@ -39,7 +39,7 @@ def show(operation: Id, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def cancel(operation: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """End an export, import, trial, rekey, collection, verification or backup, and remove what it has written."""
+    """Cancel an export, import, trial, rekey, collection, verification or backup, and delete its partial results."""
     with connected(url, as_json) as session:
         found = session.client.operations.cancel(operation)
         if wait and found.state == "running":
@@ -53,13 +53,13 @@ def cancel(operation: Id, wait: Wait = True, url: Url = None, as_json: Json = Fa
 
 def _table(operations: Sequence[Operation]) -> RenderableType:
     if not operations:
-        return Text("No operations yet.", style="dim")
+        return Text("No operations.", style="dim")
     table = Listing(
         Column("operation"),
         Column("kind"),
         Column("application"),
         Column("state"),
-        Column("begun"),
+        Column("started"),
         Column("progress", flexible=True),
     )
     for operation in operations:

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how their texts are read."""
+"""Options and arguments shared by several commands, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -12,67 +12,79 @@ import typer
 
 from epochal.contracts.configuration import Configuration, Parameters
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url", help="The control plane.  [default: EPOCHAL_URL, the current context, or http://127.0.0.1:8765]"
+        "--url", help="URL of the control plane.  [default: EPOCHAL_URL, the current context, or http://127.0.0.1:8765]"
     ),
 ]
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
 ]
-Store = Annotated[str | None, typer.Option(metavar="URL", help="Where snapshots go.  [default: in the data directory]")]
+Store = Annotated[
+    str | None, typer.Option(metavar="URL", help="URL of the snapshot store.  [default: in the data directory]")
+]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The catalog, SQLite or PostgreSQL, without a password.  [default: EPOCHAL_DATABASE_URL, or SQLite in the "
+        help="URL of the catalog (SQLite or PostgreSQL), without a password.  [default: EPOCHAL_DATABASE_URL, "
+        "or SQLite in the "
         "data directory]",
         show_default=False,
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="APP", help="The application's name.")]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As it was at the snapshot with this tag.")]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Read the snapshot with this tag.")]
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", help="As it was then: 2030-01-01T00:00:00+00:00; without an offset, local time."
+        "--at",
+        metavar="TIME",
+        help="Read the latest snapshot at this time, such as 2030-01-01T00:00:00+00:00; local time without an offset.",
     ),
 ]
 IfMatch = Annotated[
     str | None,
     typer.Option(
-        "--if-match", metavar="REVISION", help="Only if APP is still at this revision (`epochal show APP --json`)."
+        "--if-match", metavar="REVISION", help="Fail unless APP is at this revision (`epochal show APP --json`)."
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of results.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait until it is done, and fail if it fails; or only say what has begun."),
+    typer.Option(
+        "--wait/--no-wait", help="Wait for the operation and report its failure, or return when it has been accepted."
+    ),
 ]
 AvailableNow = Annotated[
     bool,
-    typer.Option("--available-now", help="Take what the sources have now, commit it, and stop; go on next time."),
+    typer.Option(
+        "--available-now",
+        help="Process the input that is available now, and stop; the next start continues from there.",
+    ),
 ]
 Drain = Annotated[
     bool,
     typer.Option(
         "--drain/--no-drain",
-        help="When all input of bounded sources has ended: let everything that waits come out in a last epoch; or stop "
-        "without, to go on next time.",
+        help="At the end of bounded input, emit open windows, unmatched rows and timers in a last epoch; or "
+        "stop without "
+        "it, so that the application can be started again.",
     ),
 ]
 Parameter = Annotated[
     list[str] | None,
-    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter; VALUE is JSON, or text. Repeatable."),
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Set a parameter; VALUE is JSON or text. Repeatable."),
 ]
 AcceptChanged = Annotated[
     list[str] | None,
     typer.Option(
         "--accept-changed",
         metavar="OPERATOR[.COLUMN]",
-        help="State whose argument, filter, key or input may differ from the version that computed it. Repeatable.",
+        help="Accept that an argument, filter, key or input of this state differs from the version that computed it. "
+        "Repeatable.",
     ),
 ]
 AcceptPartial = Annotated[
@@ -80,33 +92,36 @@ AcceptPartial = Annotated[
     typer.Option(
         "--accept-partial",
         metavar="OPERATOR[.COLUMN]",
-        help="An added aggregate that may count only the rows of later epochs. Repeatable.",
+        help="Accept that this added aggregate counts only rows of later epochs. Repeatable.",
     ),
 ]
-LineageNote = Annotated[str | None, typer.Option("--message", "-m", help="A note for the lineage.")]
+LineageNote = Annotated[str | None, typer.Option("--message", "-m", help="Message recorded in the lineage.")]
 ParametersFile = Annotated[
-    Path | None, typer.Option("--parameters", metavar="FILE", help="Parameters as one JSON object; -p goes over it.")
+    Path | None,
+    typer.Option("--parameters", metavar="FILE", help="File with parameters as one JSON object; -p takes precedence."),
 ]
 Setting = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Configuration: parallelism=4, epoch_interval_seconds=0.5, spark.executor.memory=2g, "
+        help="Set a configuration value: parallelism=4, epoch_interval_seconds=0.5, spark.executor.memory=2g, "
         "allow_dropped_state=streaks.current,delays.worst. Repeatable.",
     ),
 ]
 AllowDropped = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-dropped-state", metavar="ID[,ID..]", help="A state table or column that may be dropped. Repeatable."
+        "--allow-dropped-state", metavar="ID[,ID..]", help="State table or column that may be dropped. Repeatable."
     ),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A Python file or a zip with `pipeline` or `build(..)`.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Python file or zip that defines `pipeline` or `build(..)`.")
+]
 
 
 def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Parameters:
-    """``-p`` over ``--parameters``. Raises ``typer.BadParameter``."""
+    """Merge ``-p`` over ``--parameters``. Raises ``typer.BadParameter``."""
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -121,7 +136,7 @@ def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Paramet
 
 
 def acceptance(changed: Sequence[str] | None, partial: Sequence[str] | None) -> dict[str, Any]:
-    """``--accept-changed`` and ``--accept-partial``, each repeated or with commas, as arguments of the client."""
+    """Client arguments for ``--accept-changed`` and ``--accept-partial``; both may be repeated or comma-separated."""
     options = {"accept_changed": changed, "accept_partial": partial}
     return {
         argument: [name for text in texts or () for name in map(str.strip, text.split(",")) if name]
@@ -130,10 +145,10 @@ def acceptance(changed: Sequence[str] | None, partial: Sequence[str] | None) -> 
 
 
 def configuration(pairs: Sequence[str] | None, allow_dropped: Sequence[str] | None = None) -> dict[str, Any]:
-    """``--set`` and ``--allow-dropped-state`` as a configuration.
+    """Build a configuration from ``--set`` and ``--allow-dropped-state``.
 
-    ``restart.max_restarts=2`` is nested, ``spark.executor.memory=2g`` is Spark's. A setting that is a list takes a JSON
-    array or names with commas between them; where the option is repeated, the lists are joined. Raises
+    ``restart.max_restarts=2`` is nested; ``spark.executor.memory=2g`` is an option of Spark. A list is a JSON array or
+    comma-separated names; repeated options are concatenated. Raises
     ``typer.BadParameter``.
     """
     values: dict[str, Any] = {}
@@ -179,12 +194,12 @@ def _pair(pair: str, option: str) -> tuple[str, Any]:
 
 
 def moment(text: str | None, option: str = "--at") -> datetime | None:
-    """A time, if there is one. Raises ``typer.BadParameter``."""
+    """Parse an optional time. Raises ``typer.BadParameter``."""
     return None if text is None else time_of(text, option)
 
 
 def time_of(text: str, option: str) -> datetime:
-    """A time; one without an offset is local. Raises ``typer.BadParameter``."""
+    """Parse a time; without an offset it is local. Raises ``typer.BadParameter``."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

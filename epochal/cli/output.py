@@ -1,4 +1,4 @@
-"""Where a command's words go: one JSON document or tables on standard output, everything else on standard error."""
+"""Output of commands: results (one JSON document, or tables) on standard output, all else on standard error."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Output:
 
     @property
     def animated(self) -> bool:
-        """May spinners and progress bars be drawn? Only where a person looks, never into a file or a pipe."""
+        """Spinners and progress bars are drawn on a terminal only."""
         return sys.stderr.isatty() and not self.as_json
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[Callable[[str], None]]:
-        """Show on standard error what the command waits for: a spinner on a terminal; elsewhere, and with ``--json``, a
-        line when the block has taken ``QUIET_SECONDS``, repeated every ``REPEATED_SECONDS``.
+        """Show on standard error what the command is waiting for: a spinner on a terminal; elsewhere, and with
+        ``--json``, a line when the block has taken ``QUIET_SECONDS``, repeated every ``REPEATED_SECONDS``.
 
-        The value takes the progress to show beside it. In a block within another one only the outer one is shown.
+        The yielded function shows progress. Nested blocks show the outer one only.
         """
         if self._waits:
             yield lambda progress: None
@@ -60,7 +60,7 @@ class Output:
 
     @contextmanager
     def answered(self, url: str) -> Iterator[None]:
-        """Around a request to a control plane, unless the command shows spinners for what takes long."""
+        """Show that the command waits for the control plane, unless it uses spinners."""
         if self.animated:
             yield
             return
@@ -94,7 +94,7 @@ class Output:
             thread.join()
 
     def result(self, document: Any, view: RenderableType | Callable[[], RenderableType]) -> None:
-        """The command's result: the document for programs, or the view for people, made only for them."""
+        """Print the result: the document with ``--json``, otherwise the view."""
         if self.as_json:
             self.document(document)
         else:
@@ -105,12 +105,12 @@ class Output:
         sys.stdout.flush()
 
     def line(self, document: Any) -> None:
-        """One of a stream of documents, on a line of its own."""
+        """Print one document of a stream on one line."""
         sys.stdout.write(encode(document, indent=None) + "\n")
         sys.stdout.flush()
 
     def note(self, text: RenderableType) -> None:
-        """A word to the person at the terminal, beside the result."""
+        """Print a note on standard error, except with ``--json``."""
         if not self.as_json:
             self.notes.print(text)
 
@@ -119,11 +119,11 @@ class Output:
 
 
 def _terminal() -> IO[str] | None:
-    """A descriptor of its own for standard error, which is dropped while Spark starts; the notes go on."""
+    """Duplicate standard error, so that notes are printed while Spark's messages are dropped."""
     try:
         if sys.stderr.fileno() != 2:
             return None
-    except (OSError, ValueError):  # it was replaced, and is no file
+    except (OSError, ValueError):  # replaced by an object without a descriptor
         return None
     return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")
 

@@ -13,18 +13,18 @@ from epochal.cli.options import Json, Url
 from epochal.cli.session import connected
 from epochal.client.models import Project
 
-app = typer.Typer(help="Projects: what belongs together, and how much of it there may be.", no_args_is_help=True)
+app = typer.Typer(help="Manage projects and their quotas.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="PROJECT", help="The project's name.")]
 Applications = Annotated[
-    int | None, typer.Option("--applications", min=0, help="At most so many applications.  [default: any number]")
+    int | None, typer.Option("--applications", min=0, help="Maximum number of applications.  [default: unlimited]")
 ]
 Running = Annotated[
-    int | None, typer.Option("--running", min=0, help="At most so many of them at once.  [default: any number]")
+    int | None, typer.Option("--running", min=0, help="Maximum number of running executions.  [default: unlimited]")
 ]
 Subtasks = Annotated[
     int | None,
-    typer.Option("--subtasks", min=0, help="At most so many subtasks in what runs.  [default: any number]"),
+    typer.Option("--subtasks", min=0, help="Maximum total parallelism of running executions.  [default: unlimited]"),
 ]
 
 
@@ -37,19 +37,25 @@ def create(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make a project (needs an admin of `default`)."""
+    """Create a project (requires an admin of `default`)."""
     with connected(url, as_json) as session:
         project = session.client.projects.create(name, _quotas(applications, running, subtasks))
-        session.output.result(project, Text(f"Project {name} is there: `epochal --project {name} ps`."))
+        session.output.result(
+            project, Text(f"Project {name} is created. List its applications with `epochal --project {name} ps`.")
+        )
 
 
 @app.command("list")
 def list_projects(url: Url = None, as_json: Json = False) -> None:
-    """List those in which you have a role, and what each has of what it may have."""
+    """List the projects in which you have a role, with their use and quotas."""
     with connected(url, as_json) as session:
         projects = session.client.projects.list()
         table = Listing(
-            Column("name", flexible=True), Column("applications"), Column("running"), Column("subtasks"), Column("made")
+            Column("name", flexible=True),
+            Column("applications"),
+            Column("running"),
+            Column("subtasks"),
+            Column("created"),
         )
         for project in projects:
             age = "" if project.created_at is None else formatting.age(project.created_at)
@@ -59,7 +65,7 @@ def list_projects(url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """Show what a project has, and may have."""
+    """Show the use and the quotas of a project."""
     with connected(url, as_json) as session:
         project = session.client.projects.get(name)
         lines = [f"{what} {used}" for what, used in _use(project).items()]
@@ -75,7 +81,7 @@ def set_quotas(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Give a project other quotas, in place of all that it had (needs an admin of `default`)."""
+    """Replace all quotas of a project (requires an admin of `default`)."""
     with connected(url, as_json) as session:
         project = session.client.projects.set(name, dict(_quotas(applications, running, subtasks)))
         has = ", ".join(f"{what} {used}" for what, used in _use(project).items())
@@ -84,7 +90,8 @@ def set_quotas(
 
 @app.command()
 def delete(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """Delete a project without applications, for good: its name is not given again (needs an admin of `default`)."""
+    """Delete a project without applications permanently; its name cannot be used again (requires an admin of
+    `default`)."""
     with connected(url, as_json) as session:
         session.client.projects.delete(name)
         session.output.result({"deleted": name}, Text(f"Project {name} is deleted."))

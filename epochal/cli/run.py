@@ -1,4 +1,4 @@
-"""``run``: the author's loop. One pipeline on a local Spark, without any service."""
+"""``run``, ``check`` and ``dev``: work on a pipeline with a local Spark, without a control plane."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def run(
     parameters_file: ParametersFile = None,
     setting: Setting = None,
     allow_dropped_state: AllowDropped = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after so many epochs.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Stop after this number of epochs.")] = None,
     available_now: AvailableNow = False,
     drain: Drain = True,
-    state_backend: Annotated[str, typer.Option(help="Where executors cache state: heap or lmdb.")] = "heap",
+    state_backend: Annotated[str, typer.Option(help="Cache of state in executors: heap or lmdb.")] = "heap",
     accept_changed: AcceptChanged = None,
     accept_partial: AcceptPartial = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Run without writing to any sink.")] = False,
@@ -54,27 +54,27 @@ def run(
         typer.Option(
             "--directory",
             metavar="DIR",
-            help="Keep state here, and go on from it next time.  [default: a temporary one, deleted at the end]",
+            help="Directory for state; the next run continues from it.  [default: a temporary directory]",
             show_default=False,
         ),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Take the directory from a run that holds it, which is fenced and ends.")
+        bool, typer.Option("--take-over", help="Take the directory over from another run, which is fenced and ends.")
     ] = False,
     abort_transaction: Annotated[
         list[str] | None,
         typer.Option(
             "--abort-transaction",
             metavar="SINK:EPOCH",
-            help="Drop an epoch's rows that the target of SINK refuses, in this sink alone; with --directory.",
+            help="Drop the rows of an epoch that the target of SINK refuses, in this sink only. Requires --directory.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run FILE here, epoch by epoch, until its sources end or Ctrl-C; no control plane is needed."""
+    """Run FILE on this machine until its sources end or Ctrl-C, without a control plane."""
     output = Output.make(as_json)
     values, settings = parameters(parameter, parameters_file), configuration(setting, allow_dropped_state)
-    # Spark and the catalog are imported here only, so that every other command starts quickly.
+    # Spark and the catalog are imported here so that other commands start quickly.
     from epochal.cli.local_run import code_of_file, run_locally
     from epochal.pipeline.runner import RunOptions
 
@@ -91,10 +91,10 @@ def run(
         aborted=tuple(map(_transaction, abort_transaction or ())),
     )
     outcome = run_locally(code_of_file(file, values), options, output)
-    kept = "" if directory is None else f"; its state is kept in {directory}"
+    kept = "" if directory is None else f"; its state is in {directory}"
     number = len(outcome.epochs)
     ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {formatting.count(outcome.rows_in)} rows in{kept}."
-    drained = " Its input has ended, and everything that waited has come out." if outcome.drained else ""
+    drained = " The pipeline is drained: all input has ended." if outcome.drained else ""
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}{drained}"))
 
 
@@ -106,10 +106,10 @@ def check(
     setting: Setting = None,
     as_json: Json = False,
 ) -> None:
-    """Analyse FILE against empty inputs and print its graph, or the first error: where, what, and the fix."""
+    """Analyse FILE with empty inputs, and print its graph or the first error with its position and a remedy."""
     output = Output.make(as_json)
     values, settings = parameters(parameter, parameters_file), configuration(setting)
-    # Spark is imported here only, so that every other command starts quickly; and last, after all that needs no Spark.
+    # Spark is imported here so that other commands start quickly, and after all checks that need no Spark.
     from epochal.cli.graph_view import graph_tree
     from epochal.pipeline.artifact import load
 
@@ -129,7 +129,7 @@ def check(
     for warning in description.warnings:
         output.warn(warning)
     for message in relative_paths(graph):
-        output.warn(f"{message} `epochal run` takes it from the working directory; `epochal submit` refuses it.")
+        output.warn(f"{message} `epochal run` resolves it in the working directory; `epochal submit` refuses it.")
     for note in description.notes:
         output.note(Text.assemble(("note: ", "cyan"), note))
     output.note(f"{file.name} is valid.")
@@ -141,18 +141,20 @@ def dev(
     parameter: Parameter = None,
     parameters_file: ParametersFile = None,
     setting: Setting = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Print so many rows of each sink and state table.")] = 10,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="Read so many rows of each source.")] = 1000,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, help="Number of rows to print of each sink and state table.")
+    ] = 10,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Number of rows to read from each source.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Watch FILE: each time it is saved, run one epoch over a sample of its sources, until Ctrl-C.
+    """Run one epoch on a sample of the sources each time FILE is saved, until Ctrl-C.
 
-    Nothing is written to any sink, and no state is kept. What is wrong is said, and FILE is watched on. With --json:
+    Nothing is written to sinks, and no state is stored. Errors are printed, and FILE is watched further. With --json,
     one JSON document per line.
     """
     output = Output.make(as_json)
     passed, settings = parameters(parameter, parameters_file), configuration(setting)
-    # Spark is imported here only, so that every other command starts quickly.
+    # Spark is imported here so that other commands start quickly.
     from epochal.cli.local_run import checked_configuration
     from epochal.cli.local_spark import local_spark
     from epochal.cli.notebook import QUICK
@@ -164,9 +166,9 @@ def dev(
         with output.busy("Starting Spark"):
             spark = stack.enter_context(local_spark("dev", chosen))
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _end)  # after Spark's start, which installs a handler of its own
+            signal.signal(number, _end)  # after the start of Spark, which installs its own handler
         development = Development(file, passed, rows, sample, spark, chosen, output)
-        output.note(Text(f"{file.name} runs on a sample each time it is saved; Ctrl-C ends it.", style="dim"))
+        output.note(Text(f"{file.name} runs on a sample each time it is saved; Ctrl-C stops.", style="dim"))
         for _ in saved(file):
             development.run()
 
@@ -179,6 +181,6 @@ def _transaction(text: str) -> tuple[str, int]:
 
 
 def _end(_number: int, _frame: Any) -> None:
-    """At once: nothing is kept. What Spark's client logs of a call that is cut short would only be in the way."""
+    """Exit immediately, without the messages of Spark's client about interrupted calls."""
     logging.disable()
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""One epoch over the first rows of each source, in memory: what it writes and keeps, and nothing else is touched."""
+"""One epoch on the first rows of each source, in memory, and its repetition each time a file is saved."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from epochal.state.table import StateTable
 from epochal.testing.harness import Harness
 
 WAIT_SECONDS = 3.0
-"""So long rows may take to come: a generator's fall due at its rate, those of a table have to settle."""
+"""Timeout for the first rows of a source; generators emit at their rate, and table snapshots need time to settle."""
 
 
 LOOK_SECONDS = 1.0
-"""So often the file is looked at, whatever the system says: some file systems say nothing."""
+"""Interval between checks of the file, since some file systems send no notifications."""
 
 
 _PAUSE_SECONDS = 0.1
@@ -43,7 +43,7 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows by sink and by state table; ``waited_for``: sources that had none."""
+    """Rows by sink and by state table. ``waited_for``: sources without rows."""
 
     outputs: Mapping[str, pa.Table]
     states: Mapping[str, pa.Table]
@@ -51,7 +51,7 @@ class Sample:
 
 
 def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Configuration) -> Sample:
-    """At most ``rows`` of each source. Raises what the pipeline, a source or the epoch is wrong with."""
+    """Run one epoch on at most ``rows`` rows of each source. Raises errors of the pipeline, a source or the epoch."""
     with Harness(graph, spark, configuration) as harness:
         inputs: dict[str, Any] = {}
         without = []
@@ -70,7 +70,7 @@ def take_sample(graph: Graph, rows: int, spark: SparkSession, configuration: Con
 
 @contextmanager
 def _aborts_are_raised() -> Iterator[None]:
-    """An epoch that is aborted is this call's own error, and need not be a warning, too."""
+    """Suppress the warning about an aborted epoch, which is raised as an error."""
     logger = logging.getLogger("epochal.engine.coordinator")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -86,7 +86,7 @@ def sample_view(sample: Sample, rows: int) -> RenderableType:
         for name, table in tables.items():
             parts += [Text.assemble((kind, "dim"), " ", (name, "bold"), f"  {formatting.count(table.num_rows)} rows")]
             parts += [_rows(table.slice(0, rows)), Text()] if table.num_rows else [Text()]
-    parts += [Text(f"Source {name} has no rows now.", style="yellow") for name in sample.waited_for]
+    parts += [Text(f"Source {name} has no rows.", style="yellow") for name in sample.waited_for]
     return Group(*parts)
 
 
@@ -114,7 +114,7 @@ def _rows(table: pa.Table) -> Listing:
 
 @dataclass(frozen=True)
 class Development:
-    """One file, run on a sample of ``sample`` rows of each source; ``rows`` of each result are printed."""
+    """A file that is run on ``sample`` rows of each source; ``rows`` rows of each result are printed."""
 
     file: Path
     parameters: Parameters
@@ -125,7 +125,7 @@ class Development:
     output: Output
 
     def run(self) -> bool:
-        """Whether it ran. What was wrong is printed, and never raised."""
+        """Return whether the run succeeded. Errors are printed, not raised."""
         began = time.monotonic()
         try:
             with self.output.busy(f"Running {self.file.name} on a sample"), authors_errors():
@@ -133,7 +133,7 @@ class Development:
         except EpochalError as error:
             self._failed(sentence(error), error.slug)
             return False
-        except Exception as error:  # noqa: BLE001 the author is about to mend it, and the loop goes on
+        except Exception as error:  # noqa: BLE001 the author corrects the file, and the loop continues
             self._failed(unexpected(error), EpochalError.slug)
             return False
         self._ran(taken, time.monotonic() - began)
@@ -164,7 +164,7 @@ class Development:
 
 
 def saved(file: Path) -> Iterator[None]:
-    """Once at the beginning, and then each time the file has other contents; none is missed while one is worked on."""
+    """Yield at the start and after each change of the file's contents, including changes during processing."""
     before: bytes | None = None
     first = True
     folder = file.absolute().parent
@@ -178,7 +178,7 @@ def saved(file: Path) -> Iterator[None]:
     )
     while True:
         now = _contents(file)
-        # While an editor replaces the file it is not there for a moment.
+        # The file may be missing while an editor replaces it.
         if first or (now is not None and now != before):
             first, before = False, now
             yield

@@ -1,4 +1,4 @@
-"""``sdg explain``: the dataflow that a program is translated to."""
+"""``sdg explain``: the dataflow graph of a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="Programs: classes with state and entries (docs/programs.
 
 
 class Format(StrEnum):
-    """How the dataflow is shown."""
+    """Output formats of a dataflow."""
 
     TEXT = "text"
     DOT = "dot"
@@ -31,17 +31,15 @@ def _group() -> None:
 @app.command()
 def explain(
     file: File,
-    format: Annotated[
-        Format, typer.Option("--format", help="For people, for Graphviz, or as a picture.")
-    ] = Format.TEXT,
+    format: Annotated[Format, typer.Option("--format", help="Text, Graphviz (dot) or SVG.")] = Format.TEXT,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="CLASS", help="Which one, where FILE has several.")
+        str | None, typer.Option("--program", metavar="CLASS", help="Name of the program, if FILE has several.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Translate the program in FILE and print its dataflow, or why it is refused: the line, the reason, the fix."""
+    """Translate the program in FILE and print its dataflow, or the line, the reason and a remedy if it is refused."""
     output = Output.make(as_json)
-    # NumPy is imported here only, so that every other command starts quickly.
+    # NumPy is imported here so that other commands start quickly.
     from epochal.cli.dataflow_view import dataflow_document, dataflow_tree
     from epochal.pipeline.artifact import load_code
     from epochal.programs.svg import dot, svg
@@ -51,7 +49,7 @@ def explain(
     if not found:
         raise InvalidInput(f"{file.name} has no program: decorate its class with @program.")
     if program is None and len(found) > 1:
-        raise InvalidInput(f"{file.name} has several programs: say which with --program: {', '.join(found)}.")
+        raise InvalidInput(f"{file.name} has several programs; choose one with --program: {', '.join(found)}.")
     chosen = program or next(iter(found))
     if chosen not in found:
         raise InvalidInput(f"{file.name} has no program {chosen!r}. There are: {', '.join(found)}.")

@@ -1,4 +1,4 @@
-"""A command's connection to the control plane, and its waiting for long work."""
+"""A command's connection to the control plane, and waiting for operations."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from epochal.errors import Conflict
 
 @dataclass(frozen=True)
 class Session:
-    """``client`` to ask, ``output`` to answer."""
+    """A client and the output of the command."""
 
     client: Client
     output: Output
 
     def wait(self, operation: Operation, doing: str) -> Operation:
-        """Wait for the operation's success, and show so. Raises what it failed with."""
+        """Wait for an operation and show its progress. Raises its error."""
         with self.output.busy(doing) as progress:
             return self.client.operations.wait(operation, lambda now: progress(now.progress or ""))
 
     def wait_until_running(self, name: str) -> Application:
-        """Wait until the application runs, and show so. Raises what it failed with."""
+        """Wait until the application runs, and show its progress. Raises its error."""
         with self._seen(f"Starting {name}") as progress:
             return self.client.applications.wait(name, on_progress=progress)
 
-    def wait_until_taken(self, name: str) -> Application:
-        """Wait until the application has taken what was available, and show so.
+    def wait_until_processed(self, name: str) -> Application:
+        """Wait until the application has processed the available input, and show its progress.
 
-        Raises what it failed with, ``Conflict`` when somebody stopped it before.
+        Raises its error, and ``Conflict`` if it was stopped earlier.
         """
         with self._seen(f"Running {name}") as progress:
             application = self.client.applications.wait(name, "ended", on_progress=progress)
         execution = self.client.application(name).executions.get(str(application.execution))
         if execution.stop_requested_at is not None:
             raise Conflict(
-                f"Application {name} was stopped before all that was available was taken; "
-                f"`epochal start {name} --available-now` goes on."
+                f"Application {name} was stopped before it had processed all available input. Continue with "
+                f"`epochal start {name} --available-now`."
             )
         return application
 
@@ -56,12 +56,12 @@ def _progress(application: Application) -> str:
 
 
 chosen_project: ContextVar[str | None] = ContextVar("chosen_project", default=None)
-"""What ``epochal --project`` says, before the command."""
+"""Value of ``epochal --project``."""
 
 
 @contextmanager
 def connected(url: str | None, as_json: bool, project: str | None = None) -> Iterator[Session]:
-    """``project``: the one that is meant, where it is not what ``epochal --project`` says."""
+    """Connect to the control plane. ``project`` takes precedence over ``epochal --project``."""
     output = Output.make(as_json)
     with Client(url, project=project or chosen_project.get(), waiting=output.answered) as client:
         yield Session(client, output)

@@ -1,4 +1,4 @@
-"""``pin``, ``unpin``, ``tag``, ``untag`` and ``message``: what people say of snapshots."""
+"""``pin``, ``unpin``, ``tag``, ``untag``, ``message`` and ``savepoint``: annotations and names of snapshots."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from epochal.client import Savepoint
 app = typer.Typer()
 
 
-savepoints_app = typer.Typer(help="Name snapshots, and keep them until they are deleted.", no_args_is_help=True)
+savepoints_app = typer.Typer(
+    help="Create, list and delete savepoints: named snapshots that do not expire.", no_args_is_help=True
+)
 
 
-Epoch = Annotated[int, typer.Argument(metavar="EPOCH", min=0, help="The snapshot, by its epoch.")]
+Epoch = Annotated[int, typer.Argument(metavar="EPOCH", min=0, help="Epoch of the snapshot.")]
 
 
 OptionalEpoch = Annotated[
-    int | None, typer.Argument(metavar="[EPOCH]", min=0, help="The snapshot, by its epoch; without it: list them.")
+    int | None, typer.Argument(metavar="[EPOCH]", min=0, help="Epoch of the snapshot; omit it to list all.")
 ]
 
 
-Note = Annotated[str | None, typer.Option("--message", "-m", help="A note.")]
+Note = Annotated[str | None, typer.Option("--message", "-m", help="Message to store.")]
 
 
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
@@ -44,7 +46,7 @@ _NOTE = Column("message", flexible=True)
 
 @app.command()
 def pin(name: Name, epoch: OptionalEpoch = None, message: Note = None, url: Url = None, as_json: Json = False) -> None:
-    """Keep a snapshot until it is unpinned; without EPOCH, list the pins."""
+    """Protect a snapshot from expiry until it is unpinned. Without EPOCH, list the pins."""
     with connected(url, as_json) as session:
         annotations = session.client.application(name).annotations
         if epoch is None:
@@ -56,14 +58,12 @@ def pin(name: Name, epoch: OptionalEpoch = None, message: Note = None, url: Url 
                 )
             session.output.result(pins, table)
             return
-        session.output.result(
-            annotations.pin(epoch, message), Text(f"Epoch {epoch} of {name} is kept until it is unpinned.")
-        )
+        session.output.result(annotations.pin(epoch, message), Text(f"Epoch {epoch} of {name} is pinned."))
 
 
 @app.command()
 def unpin(name: Name, epoch: Epoch, url: Url = None, as_json: Json = False) -> None:
-    """Let a snapshot expire as others of its age do."""
+    """Remove the pin of a snapshot, so that it can expire."""
     with connected(url, as_json) as session:
         session.client.application(name).annotations.unpin(epoch)
         session.output.result({"unpinned": epoch}, Text(f"Epoch {epoch} of {name} is no longer pinned."))
@@ -75,13 +75,13 @@ def tag(
     epoch: OptionalEpoch = None,
     tag: Annotated[str | None, typer.Argument(metavar="[TAG]", help="The tag's name.")] = None,
     message: Note = None,
-    move: Annotated[bool, typer.Option("--move", help="Take the tag from the snapshot that has it.")] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move the tag from the snapshot that has it.")] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Give a snapshot a further name, which does not keep it (pin it, too); without EPOCH and TAG, list the tags."""
+    """Tag a snapshot. Tags do not prevent expiry; pins do. Without EPOCH and TAG, list the tags."""
     if (epoch is None) != (tag is None):
-        raise typer.BadParameter("Give both the epoch and the tag's name, or neither.", param_hint="TAG")
+        raise typer.BadParameter("Give both EPOCH and TAG, or neither.", param_hint="TAG")
     with connected(url, as_json) as session:
         annotations = session.client.application(name).annotations
         if epoch is None or tag is None:
@@ -99,29 +99,33 @@ def tag(
 
 @app.command()
 def untag(name: Name, epoch: Epoch, tag: TagName, url: Url = None, as_json: Json = False) -> None:
-    """Take a tag away from a snapshot."""
+    """Remove a tag from a snapshot."""
     with connected(url, as_json) as session:
         session.client.application(name).annotations.untag(epoch, tag)
-        session.output.result({"untagged": epoch, "tag": tag}, Text(f"Epoch {epoch} of {name} has no tag {tag} now."))
+        session.output.result(
+            {"untagged": epoch, "tag": tag}, Text(f"Tag {tag} is removed from epoch {epoch} of {name}.")
+        )
 
 
 @app.command()
 def message(
     name: Name,
     epoch: Epoch,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What to say; without it: print it.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Take it back.")] = False,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Text of the message; omit it to print the message.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the message.")] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Say something about a snapshot, or read what was said."""
+    """Write, print or delete the message of a snapshot."""
     if delete and text is not None:
-        raise typer.BadParameter("Give a text, or --delete, not both.", param_hint="TEXT")
+        raise typer.BadParameter("TEXT and --delete cannot be combined.", param_hint="TEXT")
     with connected(url, as_json) as session:
         annotations = session.client.application(name).annotations
         if delete:
             annotations.delete_message(epoch)
-            session.output.result({"deleted": epoch}, Text(f"Nothing is said of epoch {epoch} of {name} any more."))
+            session.output.result({"deleted": epoch}, Text(f"The message of epoch {epoch} of {name} is deleted."))
             return
         said = annotations.message(epoch) if text is None else annotations.write_message(epoch, text)
         session.output.result(said, Text(said.message))
@@ -131,18 +135,18 @@ def message(
 def create(
     name: Name,
     savepoint: SavepointName,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="A note.")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Message to store.")] = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Run an epoch now, if there is input, and name its snapshot."""
+    """Create a savepoint. If there is input, an epoch runs first."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).savepoints.create(savepoint, message)
         if not wait:
-            session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is being made."))
+            session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is being created."))
             return
-        operation = session.wait(operation, f"Making savepoint {savepoint}")
+        operation = session.wait(operation, f"Creating savepoint {savepoint}")
         epoch = (operation.result or {}).get("epoch", "?")
         session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is at epoch {epoch}."))
 
@@ -157,7 +161,7 @@ def list_savepoints(name: Name, url: Url = None, as_json: Json = False) -> None:
 
 @savepoints_app.command()
 def delete(name: Name, savepoint: SavepointName, url: Url = None, as_json: Json = False) -> None:
-    """Delete a savepoint's name; its snapshot then lives as long as any other."""
+    """Delete a savepoint, so that its snapshot can expire."""
     with connected(url, as_json) as session:
         session.client.application(name).savepoints.delete(savepoint)
         session.output.result({"deleted": savepoint}, Text(f"Savepoint {savepoint} of {name} is deleted."))
@@ -165,12 +169,12 @@ def delete(name: Name, savepoint: SavepointName, url: Url = None, as_json: Json 
 
 def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
     if not savepoints:
-        return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
+        return Text("No savepoints. Create one with `epochal savepoint create APP NAME`.", style="dim")
     table = Listing(
         Column("savepoint"),
         Column("epoch", numeric=True),
         Column("branch", optional=True),
-        Column("made"),
+        Column("created"),
         Column("message", flexible=True),
     )
     for savepoint in savepoints:

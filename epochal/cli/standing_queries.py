@@ -19,21 +19,23 @@ from epochal.cli.session import Session, connected
 from epochal.client.models import Operation, QueryResult, StandingQuery
 from epochal.errors import NotFound
 
-app = typer.Typer(help="Ask standing queries of an application, and see what they answer.", no_args_is_help=True)
+app = typer.Typer(help="Add standing queries to an application, and show their results.", no_args_is_help=True)
 
 COMMIT_SECONDS: Final = 10.0
-"""So long the commit of a query's first epoch is waited for."""
-Id = Annotated[int, typer.Argument(metavar="QUERY", help="The query's id.", min=1)]
+"""Timeout for the commit of a query's first epoch."""
+Id = Annotated[int, typer.Argument(metavar="QUERY", help="Id of the query.", min=1)]
 Sql = Annotated[
     str, typer.Argument(metavar="SQL", help="SELECT device, count(*) AS n GROUP BY device WINDOW '5 minutes'")
 ]
 Operator = Annotated[
-    str | None, typer.Option("--of", metavar="NAME", help="Of which standing_queries, where there are several.")
+    str | None,
+    typer.Option("--of", metavar="NAME", help="Name of the standing_queries operator, if there are several."),
 ]
 Expires = Annotated[
-    str | None, typer.Option("--expires-after", metavar="INTERVAL", help="Drop it after so long: '7 days'.")
+    str | None,
+    typer.Option("--expires-after", metavar="INTERVAL", help="Drop the query after this interval, such as '7 days'."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1)]
+Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of results.", min=1)]
 
 
 @app.command()
@@ -46,7 +48,7 @@ def add(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Add a query; the application answers it from the next epoch on."""
+    """Add a query. The application answers it from the next epoch on."""
     with connected(url, as_json) as session:
         queries = session.client.application(name).queries
         operation = queries.add(sql, operator=operator, expires_after=expires_after)
@@ -55,7 +57,7 @@ def add(
 
 @app.command("list")
 def list_queries(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """List the queries that the latest committed epoch ran with."""
+    """List the queries of the latest committed epoch."""
     with connected(url, as_json) as session:
         queries = session.client.application(name).queries.list()
         session.output.result(queries, query_table(queries))
@@ -63,7 +65,7 @@ def list_queries(name: Name, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(name: Name, query: Id, url: Url = None, as_json: Json = False) -> None:
-    """Show a query: its text, who added it, which window it answers first, when it ends."""
+    """Show a query: text, owner, first window, expiry."""
     with connected(url, as_json) as session:
         found = session.client.application(name).queries.get(query)
         session.output.result(found, query_page(found))
@@ -71,7 +73,7 @@ def show(name: Name, query: Id, url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def results(name: Name, query: Id, limit: Limit = 100, url: Url = None, as_json: Json = False) -> None:
-    """Show what a query has answered: windows that have closed, by window and group."""
+    """Show the results of a query by window and group."""
     with connected(url, as_json) as session:
         found = list(session.client.application(name).queries.results(query, limit))
         session.output.result(found, result_table(found))
@@ -79,7 +81,7 @@ def results(name: Name, query: Id, limit: Limit = 100, url: Url = None, as_json:
 
 @app.command()
 def pause(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """Stop answering a query; its results stay."""
+    """Pause a query; its results are kept."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).queries.pause(query)
         _finish(session, operation, wait, "Query {query} of " + name + " is paused from epoch {epoch} on.")
@@ -87,7 +89,7 @@ def pause(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: Js
 
 @app.command()
 def resume(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """Answer a paused query again, beginning with the next whole window."""
+    """Resume a paused query from the next complete window."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).queries.resume(query)
         _begun(session, name, operation, wait)
@@ -95,7 +97,7 @@ def resume(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: J
 
 @app.command()
 def drop(name: Name, query: Id, wait: Wait = True, url: Url = None, as_json: Json = False) -> None:
-    """End a query; its results are gone."""
+    """Drop a query and its results."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).queries.drop(query)
         _finish(session, operation, wait, "Query {query} of " + name + " is dropped from epoch {epoch} on.")
@@ -161,7 +163,7 @@ def result_table(results: Sequence[QueryResult]) -> RenderableType:
 
 
 def _begun(session: Session, name: str, operation: Operation, wait: bool) -> None:
-    """Says from when on a query answers."""
+    """Print the first epoch and the first window of a query."""
     done = _carried_out(session, operation, wait)
     if done is None:
         return
@@ -171,7 +173,7 @@ def _begun(session: Session, name: str, operation: Operation, wait: bool) -> Non
 
 
 def _first_answer(session: Session, name: str, query: int) -> str:
-    """The query is shown as soon as its epoch has committed, which takes as long as sinks take."""
+    """Describe the first window of a query, after its first epoch has committed."""
     queries, end = session.client.application(name).queries, time.monotonic() + COMMIT_SECONDS
     with session.output.busy("Waiting for the commit of the epoch"):
         while True:
@@ -181,12 +183,12 @@ def _first_answer(session: Session, name: str, query: int) -> str:
             except NotFound:
                 if time.monotonic() > end:
                     return (
-                        f"That epoch is being committed; `epochal query show {name} {query}` says its first window "
-                        "then."
+                        f"The epoch is being committed; `epochal query show {name} {query}` then shows the first "
+                        "window."
                     )
                 time.sleep(0.2)
     if found.first_window is None:
-        return "It answers every window, when the watermark has reached its end."
+        return "It answers each window when the watermark has reached the window's end."
     window = _window(found.first_window.start, found.first_window.end)
     return f"It answers windows from {window} (UTC) on, each when the watermark has reached its end{_now(found)}."
 
@@ -196,7 +198,7 @@ def _now(query: StandingQuery) -> str:
 
 
 def _window(start: datetime, end: datetime) -> str:
-    """The day of the end is said where it is another one."""
+    """A window; the end has a date only if it differs from the start's."""
     until = f"{end:%H:%M:%S}" if start.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
     return f"{start:%Y-%m-%d %H:%M:%S} – {until}"
 
@@ -208,9 +210,9 @@ def _finish(session: Session, operation: Operation, wait: bool, said: str) -> No
 
 
 def _carried_out(session: Session, operation: Operation, wait: bool) -> Operation | None:
-    """``None``: nobody waits for it."""
+    """Wait for the operation; ``None`` with ``--no-wait``."""
     if not wait:
-        session.output.result(operation, Text(f"The driver is asked to, by operation {operation.id}."))
+        session.output.result(operation, Text(f"Requested by operation {operation.id}."))
         return None
     if not session.output.animated and operation.progress:
         session.output.note(Text(f"{operation.progress[:1].upper()}{operation.progress[1:]} ..", style="dim"))

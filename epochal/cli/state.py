@@ -1,4 +1,4 @@
-"""``get``: point look-ups, a key's history, and which epoch is to blame for its value."""
+"""``get``, ``scan`` and ``diff``: read state, its history and the differences between snapshots."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ app = typer.Typer()
 
 
 FIRST_EPOCH_SECONDS = 120.0
-"""Maximum time that a look-up waits for the first epoch of an application that runs."""
+"""Timeout of look-ups for the first epoch of a running application."""
 
 
-_SNAPSHOT = "An epoch, a savepoint, a tag, or head"
+_SNAPSHOT = "Epoch, savepoint, tag or head"
 
 
 Answer = TypeVar("Answer")
 
 
 class IsolationName(StrEnum):
-    """``read_uncommitted`` also sees epochs that are decided, and whose sinks are still being committed."""
+    """``read_uncommitted`` includes decided epochs whose sinks have not committed yet."""
 
     read_committed = "read_committed"
     read_uncommitted = "read_uncommitted"
 
 
 class Moment(TypedDict):
-    """Which snapshot of the past is meant, if any."""
+    """Selection of an older snapshot."""
 
     epoch: int | None
     savepoint: str | None
@@ -51,12 +51,12 @@ class Moment(TypedDict):
 
 
 def key_columns(text: str) -> list[str | None]:
-    """The columns of a key as one argument, percent-encoded: ``JFK,LAX``; ``%00`` is null."""
+    """Split a key given as one argument, percent-encoded: ``JFK,LAX``; ``%00`` is null."""
     return [None if column == "%00" else unquote(column) for column in text.split(",")]
 
 
 class KeyCommand(TyperCommand):
-    """Refuses a key that looks like an option with the way out: ``--`` ends the options."""
+    """A command with keys. The error for a key that looks like an option explains ``--``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest: list[str] = []
@@ -64,7 +64,7 @@ class KeyCommand(TyperCommand):
             rest = super().parse_args(ctx, list(args))
         except Exception as error:
             option = getattr(error, "option_name", None)
-            # A misspelt option has a name that is near; what remains is a key.
+            # A misspelt option has similar names; otherwise the argument is a key.
             if option is None or getattr(error, "possibilities", None):
                 raise
             key = next((argument for argument in args if argument.startswith(option)), option)
@@ -78,39 +78,36 @@ class KeyCommand(TyperCommand):
 @app.command(cls=KeyCommand)
 def get(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of the state table: `epochal show`.")],
     key: Annotated[
         list[str],
         typer.Argument(
             metavar="KEY",
-            help="The key columns' values in order: JFK LAX, or JFK,LAX (there %2C is a comma, and JFK,%00 is JFK and "
-            "null).",
+            help="Values of the key columns in order: JFK LAX, or JFK,LAX with %2C for a comma and %00 for null.",
         ),
     ],
-    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
-    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Read this epoch.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Read this savepoint.")] = None,
     tag: Tag = None,
     at: At = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="Every change of the key, newest first, up to then or now.")
-    ] = False,
+    history: Annotated[bool, typer.Option("--history", help="Show all changes of the key, newest first.")] = False,
     blame: Annotated[
-        bool, typer.Option("--blame", help="The epoch that last changed it: slices, code, parameters, time.")
+        bool, typer.Option("--blame", help="Show the epoch that last changed the key: slices, code, parameters, time.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: at most so many changes.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="With --history: maximum number of changes.")] = 50,
     min_epoch: Annotated[
-        int | None, typer.Option("--min-epoch", min=0, help="Not older than this epoch; waits for it.")
+        int | None, typer.Option("--min-epoch", min=0, help="Wait until this epoch is committed.")
     ] = None,
     wait_seconds: Annotated[
-        float | None, typer.Option("--wait-seconds", min=0, help="With --min-epoch: how long to wait.")
+        float | None, typer.Option("--wait-seconds", min=0, help="With --min-epoch: timeout.")
     ] = None,
     isolation: Annotated[IsolationName | None, typer.Option("--isolation")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Look one key up in an application's state, or into its past; also while the application is stopped.
+    """Look up a key in the state of an application, running or stopped, or show its history.
 
-    Right after `epochal submit` it waits for the first epoch.
+    Waits for the first epoch of an application that has just been submitted.
 
     Options come first. A key that begins with a hyphen, such as a negative number, comes after --:
     epochal get APP TABLE -- -5
@@ -118,9 +115,11 @@ def get(
     columns: Sequence[str | None] = key_columns(key[0]) if len(key) == 1 else key
     then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
     if history and blame:
-        raise typer.BadParameter("give one of them.", param_hint="--history / --blame")
+        raise typer.BadParameter("Give only one of them.", param_hint="--history / --blame")
     if (history or blame) and (min_epoch is not None or wait_seconds is not None or isolation is not None):
-        raise typer.BadParameter("looks back from a committed epoch.", param_hint="--history / --blame")
+        raise typer.BadParameter(
+            "Cannot be combined with --min-epoch, --wait-seconds and --isolation.", param_hint="--history / --blame"
+        )
     with connected(url, as_json) as session:
         state = session.client.application(name).state(table)
         latest = all(value is None for value in then.values())
@@ -149,21 +148,21 @@ def get(
 @app.command(cls=KeyCommand)
 def scan(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of the state table: `epochal show`.")],
     prefix: Annotated[
         str,
-        typer.Argument(metavar="[PREFIX]", help="Only keys with these leading columns: JFK; JFK,L* (a beginning)."),
+        typer.Argument(metavar="[PREFIX]", help="Leading key columns: JFK, or JFK,L* for a text prefix."),
     ] = "",
     limit: Limit = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")] = None,
-    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
-    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after a page.")] = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Read this epoch.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Read this savepoint.")] = None,
     tag: Tag = None,
     at: At = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """List a state table's rows in key order, a page at a time; also as they were.
+    """List rows of a state table in key order, one page at a time.
 
     Options come first. A prefix that begins with a hyphen, such as a negative number, comes after --:
     epochal scan APP TABLE -- -5
@@ -193,14 +192,16 @@ def diff(
     name: Name,
     before: Annotated[str, typer.Argument(metavar="FROM", help=f"{_SNAPSHOT}.")],
     after: Annotated[
-        str, typer.Argument(metavar="TO", help=f"{_SNAPSHOT}; of another application of the lineage as NAME:EPOCH.")
+        str, typer.Argument(metavar="TO", help=f"{_SNAPSHOT}; for another application of the lineage, NAME:EPOCH.")
     ] = "head",
-    table: Annotated[str | None, typer.Option("--table", "-t", help="Show this state table's rows.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", "-t", help="Show the differing rows of this state table.")
+    ] = None,
     limit: Limit = 50,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two snapshots: code, parameters, what was read between, and the keys of every state table."""
+    """Compare two snapshots: code, parameters, input read between them, and keys of every state table."""
     with connected(url, as_json) as session:
         snapshots = session.client.application(name).snapshots
         if table is not None:
@@ -212,8 +213,8 @@ def diff(
 
 
 def _found(session: Session, name: str, latest: bool, look: Callable[[], Answer]) -> Answer:
-    """The answer of ``look``. Where the latest state is meant, and a driver runs that has not committed an epoch yet,
-    the first epoch is waited for."""
+    """Return the answer of ``look``. If the latest state is requested and a running application has not committed an
+    epoch, wait for its first epoch."""
     try:
         return look()
     except NotFound:
@@ -248,7 +249,7 @@ def value_view(answer: StateValue) -> RenderableType:
 
 
 def _instances(answer: StateValue) -> RenderableType:
-    """A row for each instance and, where there is one, the value of all together."""
+    """A row for each instance and, if available, the merged value."""
     instances = answer.instances or []
     names = list(dict.fromkeys(name for each in instances for name in each.value))
     table = Listing(Column("instance"), *(Column(name) for name in names))

@@ -1,4 +1,8 @@
-"""Histories, blame, scans and differences as people read them."""
+"""Views of histories, blame, scans and differences, without internal columns.
+
+Internal columns, such as the sum and the count of an average, are stored to compute other columns. Documents
+(``--json``) contain all columns.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,14 @@ def history_view(history: KeyHistory) -> RenderableType:
     if history.items:
         parts.append(_changes(history.items, names_keys=any(item.key != history.key for item in history.items)))
     else:
-        parts.append(Text("Nothing has changed it.", style="dim"))
+        parts.append(Text("No changes.", style="dim"))
     parts += since_notes(next((item.since for item in history.items if item.since), None))
     if history.note is not None:
         parts.append(Text(history.note, style="dim"))
     if history.next_cursor is not None:
-        parts.append(Text("Older changes are left out; --limit shows more.", style="dim"))
+        parts.append(Text("Older changes are omitted; use --limit to show more.", style="dim"))
     if history.known_since is not None:
-        parts.append(Text(f"What was before epoch {history.known_since.epoch} has expired.", style="dim"))
+        parts.append(Text(f"Changes before epoch {history.known_since.epoch} have expired.", style="dim"))
     return Group(*parts)
 
 
@@ -94,7 +98,7 @@ def diff_view(diff: SnapshotDiff) -> RenderableType:
     for parameter in diff.parameters:
         grid.add_row("parameter", Text(f"{parameter.name} {text_of(parameter.source)} → {text_of(parameter.target)}"))
     if diff.between is None:
-        grid.add_row("between", Text("expired, or very many epochs: whole states were compared"))
+        grid.add_row("between", Text("whole states were compared (epochs have expired, or are too many)"))
     else:
         for name, path in (("from", diff.between.source), ("to", diff.between.target)):
             for source, slice in path.slices.items():
@@ -129,7 +133,7 @@ def diff_rows_view(rows: Sequence[DiffRow]) -> RenderableType:
 
 
 def since_notes(since: Mapping[str, int] | None) -> list[Text]:
-    """A line for each epoch from which some columns count rows."""
+    """One line for each epoch from which some columns count rows."""
     since = since or {}
     names = {epoch: [name for name, first in since.items() if first == epoch] for epoch in sorted({*since.values()})}
     return [
@@ -141,7 +145,7 @@ def since_notes(since: Mapping[str, int] | None) -> list[Text]:
 
 
 def difference(old: Values | None, new: Values | None, expired: bool = False) -> str:
-    """``flights 1 → 2``; all values of a row that has come or gone."""
+    """``flights 1 → 2``; all values of an added or deleted row."""
     if old is None or new is None:
         return ", ".join(f"{name}={text_of(value)}" for name, value in (new or old or {}).items()) + (
             "" if new is not None else " (expired)" if expired else " (deleted)"
@@ -197,13 +201,13 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """Answers about one state table without its ``internal`` columns."""
+    """Removes the ``internal`` columns of one state table from answers."""
 
     internal: frozenset[str]
 
     @classmethod
     def of(cls, session: Session, application: str, table: str) -> Shown:
-        """As the application declares the table now; one that it no longer has is shown as it is."""
+        """Read the internal columns from the current declaration; an unknown table has none."""
         tables = session.client.application(application).state_tables()
         columns = [column for each in tables if each.table == table for column in each.value]
         return cls(frozenset(column.name for column in columns if column.internal))
@@ -230,7 +234,7 @@ class Shown:
         return self._change(change).model_copy(update={"since": self._visible(change.since)})
 
     def _change(self, change: Change) -> Change:
-        """One that only internal columns have (an average that stayed the same) is shown by them."""
+        """Keep internal columns if only they differ, such as for an unchanged average."""
         old, new = self._visible(change.old), self._visible(change.new)
         return change if old == new else change.model_copy(update={"old": old, "new": new})
 

@@ -26,19 +26,27 @@ FILES_SHOWN = 20
 
 @app.command()
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go, and why; delete nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the files that would be deleted, with reasons.")
+    ] = False,
     grace: Annotated[
-        float | None, typer.Option("--grace", min=0, metavar="SECONDS", help="What is younger stays.  [default: 3600]")
+        float | None,
+        typer.Option("--grace", min=0, metavar="SECONDS", help="Keep files younger than this.  [default: 3600]"),
     ] = None,
     foreign: Annotated[
         list[str] | None,
-        typer.Option("--foreign", metavar="FOLDER", help="Also delete this unknown folder. Repeatable."),
+        typer.Option(
+            "--foreign",
+            metavar="FOLDER",
+            help="Also delete this folder, which the catalog does not reference. Repeatable.",
+        ),
     ] = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete what no retained snapshot needs (needs an admin token). The control plane does it hourly by itself."""
+    """Delete files that no retained snapshot needs (requires an admin token). The control plane also does this
+    hourly."""
     with connected(url, as_json) as session:
         store = session.client.store
         if dry_run:
@@ -48,7 +56,7 @@ def gc(
             return
         operation = store.collect(grace, foreign or ())
         if not wait:
-            session.output.result(operation, Text(f"The collection has begun, as operation {operation.id}."))
+            session.output.result(operation, Text(f"Collection started as operation {operation.id}."))
             return
         operation = session.wait(operation, "Collecting")
         session.output.result(operation, collected_view(read(Collection, operation.result)))
@@ -57,24 +65,33 @@ def gc(
 @app.command()
 def verify(
     name: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="An application's snapshots; without it: all.")
+        str | None,
+        typer.Argument(metavar="[APP]", help="Verify the snapshots of this application.  [default: all snapshots]"),
     ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="A store without its catalog, by its manifests alone.")
+        str | None,
+        typer.Option("--store", metavar="URL", help="Verify this store by its manifests, without a catalog."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Sizes only, no checksums.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Compare sizes only, not checksums.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write again what can be, byte for byte: bases, and known manifests.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Rewrite what can be restored byte for byte: base files and manifests stored in the catalog.",
+        ),
     ] = False,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Check that every file that snapshots need is there and whole; exit code 1 when one is not."""
+    """Check that every file that snapshots need exists and is intact. Exit code 1 if a file is missing or damaged."""
     if store is not None:
         if name is not None or url is not None:
-            raise typer.BadParameter("Give --store alone: it is read without a control plane.", param_hint="--store")
-        # Imported here only: Arrow makes every command slower.
+            raise typer.BadParameter(
+                "--store cannot be combined with APP or --url: the store is read without a control plane.",
+                param_hint="--store",
+            )
+        # Imported here because Arrow slows down the start of every command.
         from epochal.cli.local_store import verify_store
 
         _exit(verify_store(store, Output.make(as_json), quick=quick, repair=repair))
@@ -82,7 +99,7 @@ def verify(
     with connected(url, as_json) as session:
         operation = session.client.store.verify(name, quick=quick, repair=repair)
         if not wait:
-            session.output.result(operation, Text(f"The verification has begun, as operation {operation.id}."))
+            session.output.result(operation, Text(f"Verification started as operation {operation.id}."))
             return
         operation = session.wait(operation, "Verifying")
         found = read(Verification, operation.result)
@@ -96,31 +113,31 @@ def _exit(sound: bool) -> None:
 
 
 def plan_view(plan: CollectionPlan) -> RenderableType:
-    """What would go and why, what stays and why, and some of the files."""
-    parts = _summary(plan.needed, plan.reasons, plan.spared, plan.foreign, "would go")
+    """View of a collection plan: deletable and kept files with reasons, and some of the files."""
+    parts = _summary(plan.needed, plan.reasons, plan.spared, plan.foreign, "would be deleted")
     if plan.files:
         files = Listing(Column("file", flexible=True), Column("size", numeric=True), Column("why"))
         for file in plan.files[:FILES_SHOWN]:
             files.add(file.path, formatting.size(file.bytes), file.why)
         parts += [Text(), files]
     if plan.total.files > FILES_SHOWN:
-        parts.append(Text(f".. and {plan.total.files - FILES_SHOWN} more; --json shows a thousand", style="dim"))
-    total = f"{plan.total.files} files, {formatting.size(plan.total.bytes)}, of which nothing is deleted now"
+        parts.append(Text(f".. and {plan.total.files - FILES_SHOWN} more; --json lists up to 1,000", style="dim"))
+    total = f"{plan.total.files} files, {formatting.size(plan.total.bytes)}, would be deleted"
     snapshots = f"; {len(plan.snapshots)} snapshots would be marked as expired" if plan.snapshots else ""
     return Group(*parts, *_problems(plan.problems), Text(f"\n{total}{snapshots}."))
 
 
 def collected_view(collected: Collection) -> RenderableType:
-    """What went and why, and what stays and why."""
+    """View of a collection: deleted and kept files with reasons."""
     deleted = collected.deleted
     amount = f"{deleted.files} files, {formatting.size(deleted.bytes)}"
-    said = f"\n{amount} are deleted; {collected.snapshots} snapshots expired."
-    parts = _summary(collected.needed, collected.reasons, collected.spared, collected.foreign, "went")
+    said = f"\n{amount} deleted; {collected.snapshots} snapshots expired."
+    parts = _summary(collected.needed, collected.reasons, collected.spared, collected.foreign, "deleted")
     return Group(*parts, *_problems(collected.problems), Text(said))
 
 
 def verified_view(verified: Verification) -> RenderableType:
-    """Each damaged file: whom it harms, and what can be done."""
+    """View of a verification: damaged files, the snapshots that need them, and remedies."""
     parts: list[RenderableType] = []
     for finding in verified.findings:
         state = Text(" repaired", style="green") if finding.repaired else Text(f" {finding.trouble}", style="bold red")
@@ -132,11 +149,11 @@ def verified_view(verified: Verification) -> RenderableType:
         ]
     if verified.found and not verified.sound:
         intact = ", ".join(f"{key.branch}/{key.epoch}" for key in verified.intact) or "none"
-        parts.append(Text(f"The newest snapshots that are whole: {intact}."))
+        parts.append(Text(f"Newest intact snapshots: {intact}."))
     amount = f"{verified.files.files} files, {formatting.size(verified.files.bytes)}"
     checked = f"{amount}, of {verified.snapshots} snapshots"
-    verdict = "sound" if verified.sound else f"{sum(not item.repaired for item in verified.findings)} damaged"
-    unneeded = f"; {verified.unreferenced.files} files are needed by none" if verified.unreferenced.files else ""
+    verdict = "intact" if verified.sound else f"{sum(not item.repaired for item in verified.findings)} damaged"
+    unneeded = f"; {verified.unreferenced.files} unreferenced files" if verified.unreferenced.files else ""
     return Group(*parts, Text.assemble(f"{checked}: ", (verdict, "green" if verified.sound else "bold red"), unneeded))
 
 
@@ -154,7 +171,7 @@ def _summary(
     for why, amount in reasons.items():
         table.add(Text(goes, style="yellow"), str(amount.files), formatting.size(amount.bytes), why)
     for why, amount in spared.items():
-        table.add("stays", str(amount.files), formatting.size(amount.bytes), why)
+        table.add("kept", str(amount.files), formatting.size(amount.bytes), why)
     folders = [
         Text(f"foreign folder {folder}: {amount.files} files", style="dim") for folder, amount in foreign.items()
     ]

@@ -1,4 +1,4 @@
-"""``submit`` and ``fork``: new applications."""
+"""``submit``, ``fork`` and ``artifacts``: new applications and their code."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ from epochal.errors import InvalidInput, NotFound
 app = typer.Typer()
 
 
-NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
+NewName = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Name of the application: lower-case letters, digits, hyphens.")
+]
 
 
-_TIME = "Fork from what was the latest then: 2030-01-01T00:00:00+00:00; without an offset, local time."
+_TIME = "Fork from the latest snapshot at this time, such as 2030-01-01T00:00:00+00:00; local time without an offset."
 
 
-_INTO = "Make it in another project, as a copy; needs the roles of `export` here and of `import` there."
+_INTO = "Create the fork in another project as a copy. Requires the roles for `export` here and for `import` there."
 
 
-NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Create the application without starting it.")]
 
 
 @app.command()
@@ -65,13 +67,13 @@ def submit(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Register FILE and make an application of it; it is analysed first, and started.
+    """Register FILE, analyse it, and create and start an application.
 
-    Waits until it runs; with --available-now, until it has ended.
+    Waits until the application runs, or with --available-now until it has ended.
     """
     if available_now and no_start:
         raise typer.BadParameter(
-            "give --available-now to `epochal start`, not with --no-start.", param_hint="--no-start"
+            "Use --available-now with `epochal start` instead of --no-start.", param_hint="--no-start"
         )
     values, configured = parameters(parameter, parameters_file), configuration(setting)
     with connected(url, as_json) as session:
@@ -88,8 +90,8 @@ def submit(
             )
         origin = f"from {file.name}"
         if available_now and wait:
-            application = session.wait_until_taken(name)
-            session.output.result(application, Text(f"{name} was made {origin}; it {ended(application)}."))
+            application = session.wait_until_processed(name)
+            session.output.result(application, Text(f"{name} is created {origin}; it {ended(application)}."))
             return
         _answer(session, application, start=not no_start, wait=wait, origin=origin)
 
@@ -102,7 +104,7 @@ def fork(
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Fork from this savepoint.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Fork from the snapshot with this tag.")] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help=_TIME)] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Other code: a Python file or a zip.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="New code: a Python file or a zip.")] = None,
     parameter: Parameter = None,
     parameters_file: ParametersFile = None,
     setting: Setting = None,
@@ -117,16 +119,17 @@ def fork(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Make a new application on a snapshot of APP (its head by default); no byte of state is copied.
+    """Create an application from a snapshot of APP, by default its head, without copying state.
 
-    Into another project it is a copy, by an export and an import: it shares nothing with APP. Waits until it runs.
+    A fork into another project is a copy by export and import, which shares no files with APP. Waits until the
+    application runs.
     """
     named = {"--epoch": epoch, "--savepoint": savepoint, "--tag": tag, "--at": at}
     if len([each for each in named.values() if each is not None]) > 1:
-        raise typer.BadParameter("give one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
+        raise typer.BadParameter("Give only one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
     if into is not None and (at is not None or file is not None):
         option = "--at" if at is not None else "--file"
-        raise typer.BadParameter(f"a fork into another project has no {option}.", param_hint=option)
+        raise typer.BadParameter(f"A fork into another project does not support {option}.", param_hint=option)
     values, configured = parameters(parameter, parameters_file), configuration(setting, allow_dropped_state)
     then = moment(at)
     with connected(url, as_json) as session:
@@ -165,15 +168,15 @@ def _answer(session: Session, application: Application, *, start: bool, wait: bo
     if start and wait:
         application = session.wait_until_running(name)
     if not start:
-        follow_up = f"`epochal start {name}` starts it"
+        follow_up = f"start it with `epochal start {name}`"
     elif wait:
         follow_up = f"it is {application.state}"
     else:
-        follow_up = f"it is starting; `epochal logs -f {name}` shows how"
-    session.output.result(application, Text(f"{name} was made {origin}; {follow_up}."))
+        follow_up = f"it is starting; follow its log with `epochal logs -f {name}`"
+    session.output.result(application, Text(f"{name} is created {origin}; {follow_up}."))
 
 
-artifacts_app = typer.Typer(help="Registered code.", no_args_is_help=True)
+artifacts_app = typer.Typer(help="List and delete registered code.", no_args_is_help=True)
 
 
 _WHOLE = 64
@@ -181,7 +184,7 @@ _WHOLE = 64
 
 @artifacts_app.command("list")
 def list_artifacts(limit: Limit = 20, url: Url = None, as_json: Json = False) -> None:
-    """List the registered code, newest first."""
+    """List registered code, newest first."""
     with connected(url, as_json) as session:
         artifacts = session.client.artifacts.list(limit)
         table = Listing(Column("sha256"), Column("file", flexible=True), Column("bytes"), Column("uploaded"))
@@ -194,12 +197,13 @@ def list_artifacts(limit: Limit = 20, url: Url = None, as_json: Json = False) ->
 @artifacts_app.command()
 def delete(
     sha256: Annotated[
-        str, typer.Argument(metavar="SHA256", help="As `epochal artifacts list` shows it; its beginning is enough.")
+        str,
+        typer.Argument(metavar="SHA256", help="SHA-256 of the code, or its first digits: `epochal artifacts list`."),
     ],
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete code that no version of any application is made of."""
+    """Delete code that no version of an application uses."""
     with connected(url, as_json) as session:
         found = _whole(session.client, sha256)
         session.client.artifacts.delete(found)
@@ -211,7 +215,7 @@ def _whole(client: Client, beginning: str) -> str:
         return beginning
     found = [artifact.sha256 for artifact in client.artifacts.list() if artifact.sha256.startswith(beginning)]
     if not found:
-        raise NotFound(f"There is no artifact {beginning!r}; `epochal artifacts list` shows them.")
+        raise NotFound(f"There is no artifact {beginning!r}; see `epochal artifacts list`.")
     if len(found) > 1:
-        raise InvalidInput(f"{len(found)} artifacts begin with {beginning!r}; give more of it.")
+        raise InvalidInput(f"{len(found)} artifacts begin with {beginning!r}; give more digits.")
     return found[0]

@@ -17,18 +17,18 @@ from epochal.cli.session import Session, connected
 from epochal.client.models import Operation, Transaction
 
 app = typer.Typer(
-    help="See what is decided and not committed in a sink, and decide on it by hand.", no_args_is_help=True
+    help="List transactions that sinks have not committed, and resolve them manually.", no_args_is_help=True
 )
 
 Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's name.")]
 Epoch = Annotated[int, typer.Argument(metavar="EPOCH", help="The epoch's number.", min=0)]
-Note = Annotated[str | None, typer.Option("--message", "-m", help="Why, for the audit log and lineage.")]
-Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Note = Annotated[str | None, typer.Option("--message", "-m", help="Message recorded in the audit log and the lineage.")]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command("list")
 def list_transactions(name: Name, url: Url = None, as_json: Json = False) -> None:
-    """List what is prepared and not committed, for each sink, and why it waits."""
+    """List prepared transactions that are not committed, by epoch and sink, with the reason."""
     with connected(url, as_json) as session:
         transactions = session.client.application(name).transactions.list()
         session.output.result(transactions, transaction_table(transactions))
@@ -44,10 +44,10 @@ def retry(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Try to commit it now, whatever the back-off."""
+    """Retry the commit now, without waiting for the back-off."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).transactions.retry(sink, epoch, message)
-        _finish(session, operation, wait, f"Sink {sink} of {name} tries epoch {epoch} again.")
+        _finish(session, operation, wait, f"Sink {sink} of {name} retries epoch {epoch}.")
 
 
 @app.command()
@@ -61,11 +61,11 @@ def commit(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Say that it was applied by hand; Epochal then never writes it."""
+    """Mark a transaction as committed, after it was applied manually. Epochal does not write it."""
     with connected(url, as_json) as session:
-        _confirm(yes or as_json, f"Was epoch {epoch} applied to sink {sink} by hand, all of it?")
+        _confirm(yes or as_json, f"Was epoch {epoch} applied completely to sink {sink}?")
         operation = session.client.application(name).transactions.commit(sink, epoch, message)
-        _finish(session, operation, wait, f"Epoch {epoch} counts as committed in sink {sink} of {name}.")
+        _finish(session, operation, wait, f"Epoch {epoch} is marked as committed in sink {sink} of {name}.")
 
 
 @app.command()
@@ -79,11 +79,16 @@ def abort(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Drop its rows, in this sink alone; they are gone for good."""
+    """Drop the rows of an epoch in this sink permanently. Other sinks are not affected."""
     with connected(url, as_json) as session:
-        _confirm(yes or as_json, f"Drop what epoch {epoch} would write to sink {sink}, for good?")
+        _confirm(yes or as_json, f"Drop the rows of epoch {epoch} in sink {sink} permanently?")
         operation = session.client.application(name).transactions.abort(sink, epoch, message)
-        _finish(session, operation, wait, f"Epoch {epoch} is dropped in sink {sink} of {name}; other sinks have it.")
+        _finish(
+            session,
+            operation,
+            wait,
+            f"Epoch {epoch} is dropped in sink {sink} of {name}. Other sinks are not affected.",
+        )
 
 
 def _confirm(sure: bool, question: str) -> None:
@@ -101,7 +106,7 @@ def _finish(session: Session, operation: Operation, wait: bool, said: str) -> No
 
 def transaction_table(transactions: Sequence[Transaction], now: datetime | None = None) -> RenderableType:
     if not transactions:
-        return Text("Everything that is decided is committed in every sink.", style="dim")
+        return Text("No open transactions: every decided epoch is committed in every sink.", style="dim")
     table = Listing(
         Column("epoch", numeric=True),
         Column("sink"),
@@ -111,13 +116,13 @@ def transaction_table(transactions: Sequence[Transaction], now: datetime | None 
         Column("why", flexible=True),
     )
     for item in transactions:
-        on_its_way = "on its way" if item.driver else "no driver runs; the next start commits it"
+        status = "commit in progress" if item.driver else "no driver runs; the next start commits it"
         table.add(
             str(item.epoch),
             Text(item.sink, style="bold"),
             formatting.count(item.rows),
             formatting.age(item.prepared_at, now),
             formatting.age(item.waiting_since, now),
-            Text(item.error, style="red") if item.error else Text(on_its_way, style="dim"),
+            Text(item.error, style="red") if item.error else Text(status, style="dim"),
         )
     return table

@@ -1,4 +1,4 @@
-"""``upgrade``, ``rescale``, ``rekey``, ``preflight``: other versions of an application."""
+"""``upgrade``, ``rescale``, ``rekey`` and ``preflight``: new versions of an application."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STYLES = {
 }
 
 
-OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Other code; else the code stays.")]
+OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="New code.  [default: unchanged]")]
 
 
 @app.command()
@@ -67,14 +67,14 @@ def upgrade(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Give APP other code, parameters or settings; what is not given stays.
+    """Upgrade APP to new code, parameters or settings; all others stay unchanged.
 
-    A running application goes on with it at an epoch boundary, and back when its first epoch fails.
+    A running application changes at an epoch boundary, and returns to the previous version if the first epoch fails.
     """
     values, configured = _changes(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Analysing {file.name if file else name}"):
-            # What is not said stays: of the application as it is now, not of what somebody makes of it meanwhile.
+            # Unchanged values come from this revision; a concurrent change must not be overwritten.
             seen = session.client.applications.get(name).revision if values or configured else None
             artifact = None if file is None else session.client.artifacts.upload(file).sha256
             version = session.client.application(name).versions.create(
@@ -90,7 +90,7 @@ def upgrade(
             return
         operation = session.client.operations.get(version.operation)
         if not wait:
-            session.output.result(operation, Text(f"{name} goes on with version {version.number} soon."))
+            session.output.result(operation, Text(f"{name} is being upgraded to version {version.number}."))
             return
         operation = session.wait(operation, f"Upgrading {name} to version {version.number}")
         session.output.result(operation, Text(f"{name} runs version {version.number}{_since(operation.result)}."))
@@ -99,21 +99,23 @@ def upgrade(
 @app.command()
 def rescale(
     name: Name,
-    parallelism: Annotated[int, typer.Argument(min=1, help="Subtasks per operator.")],
+    parallelism: Annotated[int, typer.Argument(min=1, help="Number of subtasks per operator.")],
     message: LineageNote = None,
     if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Change the parallelism of APP; a running one is not restarted."""
+    """Change the parallelism of APP without a restart."""
     with connected(url, as_json) as session:
         operation = session.client.application(name).versions.rescale(parallelism, message=message, if_match=if_match)
         if wait:
             operation = session.wait(operation, f"Rescaling {name} to {parallelism}")
         since = _since(operation.result)
         said = (
-            f"{name} runs with parallelism {parallelism}{since}." if since else f"{name} will run with {parallelism}."
+            f"{name} runs with parallelism {parallelism}{since}."
+            if since
+            else f"{name} will start with parallelism {parallelism}."
         )
         session.output.result(operation, Text(said))
 
@@ -121,8 +123,10 @@ def rescale(
 @app.command()
 def rekey(
     name: Name,
-    max_parallelism: Annotated[int, typer.Argument(min=1, help="Key groups from now on.")],
-    parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Subtasks per operator.")] = None,
+    max_parallelism: Annotated[int, typer.Argument(min=1, help="New number of key groups.")],
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", min=1, help="Number of subtasks per operator.")
+    ] = None,
     accept_changed: AcceptChanged = None,
     accept_partial: AcceptPartial = None,
     message: LineageNote = None,
@@ -131,7 +135,7 @@ def rekey(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Change max_parallelism of a stopped APP: its state is written anew by a Spark job."""
+    """Change max_parallelism of a stopped APP. A Spark job rewrites its state."""
     with connected(url, as_json) as session:
         versions = session.client.application(name).versions
         operation = versions.rekey(
@@ -142,7 +146,7 @@ def rekey(
             if_match=if_match,
         )
         if not wait:
-            text = f"{name} is re-keyed by operation {operation.id}; until that is over it cannot be started."
+            text = f"{name} is being re-keyed by operation {operation.id}, and cannot be started until it ends."
             session.output.result(operation, Text(text))
             return
         operation = session.wait(operation, f"Re-keying {name}")
@@ -161,16 +165,21 @@ def preflight(
     allow_dropped_state: AllowDropped = None,
     accept_changed: AcceptChanged = None,
     accept_partial: AcceptPartial = None,
-    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Go on from this epoch, not the head.")] = None,
-    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Go on from this savepoint.")] = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", min=0, help="Continue from this epoch instead of the head.")
+    ] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="Continue from this savepoint.")] = None,
     trial: Annotated[
-        int | None, typer.Option("--trial", min=1, metavar="N", help="Run the last N epochs again, and compare.")
+        int | None,
+        typer.Option(
+            "--trial", min=1, metavar="N", help="Run the last N epochs again in shadow and compare the results."
+        ),
     ] = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Check an upgrade without doing it: what would be kept, added, lost. Exit code 1 when it would be refused."""
+    """Show what an upgrade would keep, add and remove, without upgrading. Exit code 1 if it would be refused."""
     values, configured = _changes(parameter, parameters_file, setting, allow_dropped_state)
     with connected(url, as_json) as session:
         with session.output.busy(f"Checking {file.name if file else name}"):
@@ -187,7 +196,7 @@ def preflight(
         if trial is not None:
             operation = versions.trial(trial, **proposed)
             if not wait:
-                session.output.result(operation, Text(f"The trial has begun, as operation {operation.id}."))
+                session.output.result(operation, Text(f"Trial started as operation {operation.id}."))
                 return
             operation = session.wait(operation, f"Trying {file.name if file else name}")
             report = read(Preflight, operation.result)
@@ -204,7 +213,7 @@ def _changes(
 
 
 def _merged(client: Client, name: str, values: dict[str, Any], configured: dict[str, Any]) -> dict[str, Any]:
-    """What is given over what is there; ``None`` where nothing is given."""
+    """Merge given values over the current ones; ``None`` if none are given."""
     now = client.applications.get(name)
     return {
         "parameters": {**now.parameters, **values} if values else None,
@@ -220,7 +229,7 @@ def _since(result: dict[str, Any] | None) -> str:
 def preflight_page(report: Preflight) -> RenderableType:
     at = "no snapshot yet" if report.snapshot is None else f"epoch {report.snapshot.epoch}"
     title = Text.assemble((report.application, "bold"), f" from {at}")
-    verdict = Text("✓ it can go on", "bold green") if report.ok else Text("✗ it would be refused", "bold red")
+    verdict = Text("✓ accepted", "bold green") if report.ok else Text("✗ refused", "bold red")
     return Group(title, _table(report), *_said(report), *_trial(report.trial), verdict)
 
 
@@ -260,7 +269,7 @@ def _columns(change: StateChange) -> str:
 
 
 def _differences(change: StateChange) -> Iterator[Text]:
-    """A line for each meaning that differs, for columns that count only later rows, and for code that differs."""
+    """One line for each changed meaning, for columns that count only later rows, and for changed code."""
     for meaning in change.changed:
         name = meaning.what if meaning.column is None else f"{meaning.what} of {meaning.column}"
         accepted = " (accepted)" if meaning.accepted else ""
@@ -270,7 +279,7 @@ def _differences(change: StateChange) -> Iterator[Text]:
     if change.code_changed:
         yield Text(f"code changed: {', '.join(change.code_changed)}", "dim")
     if change.unknown:
-        yield Text("meaning not known: the older version stored no definition", "dim")
+        yield Text("meaning unknown: the version stored no definition", "dim")
 
 
 def _said(report: Preflight) -> Iterator[Text]:
@@ -279,21 +288,21 @@ def _said(report: Preflight) -> Iterator[Text]:
     for warning in report.comparison.warnings:
         yield Text.assemble(("! ", "yellow"), warning)
     if report.restarts:
-        yield Text.assemble(("! ", "yellow"), "Spark's resources change: it takes effect by a restart.")
+        yield Text.assemble(("! ", "yellow"), "Spark's resources change: the upgrade restarts the driver.")
 
 
 def _trial(trial: Trial | None) -> Iterator[Text]:
     if trial is None:
         return
-    base = "the beginning" if trial.base is None else f"epoch {trial.base}"
-    yield Text(f"trial: {trial.epochs} epochs from {base} again in {trial.seconds:.1f} s", "bold")
+    base = "the start" if trial.base is None else f"epoch {trial.base}"
+    yield Text(f"trial: {trial.epochs} epochs from {base} in {trial.seconds:.1f} s", "bold")
     for table in trial.tables:
         differing = table.different + table.only_before + table.only_after
         if not differing:
-            yield Text(f"  {table.table}: {table.rows:,} rows, all the same", "green")
+            yield Text(f"  {table.table}: {table.rows:,} rows, no differences", "green")
             continue
         yield Text(
-            f"  {table.table}: {table.different:,} rows differ, {table.only_before:,} only now, "
+            f"  {table.table}: {table.different:,} rows differ, {table.only_before:,} only in the current state, "
             f"{table.only_after:,} only in the trial",
             "yellow",
         )
@@ -305,14 +314,16 @@ def _trial(trial: Trial | None) -> Iterator[Text]:
 
 def _sink(sink: TrialSink) -> Iterator[Text]:
     if not sink.only_before and not sink.only_after:
-        yield Text(f"  {sink.sink}: {sink.after:,} rows out, all the same", "green")
+        yield Text(f"  {sink.sink}: {sink.after:,} rows out, no differences", "green")
     else:
         yield Text(
-            f"  {sink.sink}: {sink.only_before:,} of {sink.before:,} rows out are no more, {sink.only_after:,} of "
-            f"{sink.after:,} are new",
+            f"  {sink.sink}: {sink.only_before:,} of {sink.before:,} rows only before, {sink.only_after:,} of "
+            f"{sink.after:,} rows only after",
             "yellow",
         )
     for example in sink.examples:
         yield Text(f"    {'-' if example['version'] == 'before' else '+'} {example['row']}", "dim")
     if sink.committed not in (None, sink.before):
-        yield Text(f"    it got {sink.committed:,} rows: other versions, or chance, had a part in them", "yellow")
+        yield Text(
+            f"    {sink.committed:,} rows were committed: other versions or nondeterminism contributed", "yellow"
+        )

@@ -13,11 +13,11 @@ from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.session import connected
 
-app = typer.Typer(help="Post what happens to a URL (needs an admin token).", no_args_is_help=True)
+app = typer.Typer(help="Manage webhooks, which post events to URLs (requires an admin token).", no_args_is_help=True)
 
 
 class KindName(StrEnum):
-    """What can be posted."""
+    """Kinds of events."""
 
     epoch_committed = "epoch.committed"
     epoch_aborted = "epoch.aborted"
@@ -27,29 +27,29 @@ class KindName(StrEnum):
 
 @app.command()
 def create(
-    target: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted to.")],
-    kind: Annotated[list[KindName], typer.Option("--kind", "-k", help="Which events. Repeatable.")],
+    target: Annotated[str, typer.Argument(metavar="URL", help="URL that receives events.")],
+    kind: Annotated[list[KindName], typer.Option("--kind", "-k", help="Kind of events to post. Repeatable.")],
     application: Annotated[
-        list[str] | None, typer.Option("--app", metavar="APP", help="Of this application only. Repeatable.")
+        list[str] | None, typer.Option("--app", metavar="APP", help="Post events of this application only. Repeatable.")
     ] = None,
     secret: Annotated[
         str | None,
-        typer.Option("--secret", envvar="EPOCHAL_WEBHOOK_SECRET", help="To sign with.  [default: a new one]"),
+        typer.Option("--secret", envvar="EPOCHAL_WEBHOOK_SECRET", help="Secret for signatures.  [default: a new one]"),
     ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Post events to URL from now on. The secret of its signatures is printed once."""
+    """Create a webhook. The secret for its signatures is printed once."""
     with connected(url, as_json) as session:
         kinds = [item.value for item in kind]
         webhook = session.client.webhooks.create(target, kinds, applications=application or None, secret=secret)
-        session.output.note(f"Webhook {webhook.id}. Keep its secret, with which deliveries are signed:")
+        session.output.note(f"Webhook {webhook.id}. Store its secret, with which deliveries are signed, now:")
         session.output.result(webhook, Text(webhook.secret or "", overflow="fold"))
 
 
 @app.command("list")
 def list_webhooks(url: Url = None, as_json: Json = False) -> None:
-    """List the webhooks, how they do, and what waits for them."""
+    """List webhooks with their state and the number of waiting events."""
     with connected(url, as_json) as session:
         webhooks = session.client.webhooks.list()
         table = Listing(
@@ -68,11 +68,11 @@ def list_webhooks(url: Url = None, as_json: Json = False) -> None:
 
 @app.command()
 def delete(
-    id: Annotated[str, typer.Argument(metavar="ID", help="As `epochal webhooks list` shows it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the webhook: `epochal webhooks list`.")],
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a webhook, with what waits to be delivered to it."""
+    """Delete a webhook and its waiting events."""
     with connected(url, as_json) as session:
         session.client.webhooks.delete(id)
         session.output.result({"deleted": id}, Text(f"Webhook {id} is deleted."))

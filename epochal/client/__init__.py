@@ -1,6 +1,6 @@
-"""The Python client of the control plane: the same nouns as the REST interface, typed answers, one error root.
+"""The Python client of the control plane, with the resources of the REST API and typed answers.
 
-Needs httpx and pydantic only; safe to install and import where there is no Spark and no web framework.
+Requires httpx and pydantic only; it can be installed and imported without Spark and without a web framework.
 """
 
 from epochal.client.client import AsyncClient, Client

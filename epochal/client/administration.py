@@ -1,4 +1,4 @@
-"""Projects: for administrators of the installation; and what the caller's own ones have."""
+"""Projects, access tokens, the audit log, control planes and query nodes, and the snapshot store."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ Role = Literal["viewer", "operator", "author", "admin"]
 
 
 class Projects:
-    """``client.projects``. ``quotas``: of ``applications``, ``running`` and ``subtasks``; what is left out is not
-    bounded."""
+    """``client.projects``. ``quotas`` have the members ``applications``, ``running`` and ``subtasks``; omitted ones are
+    unlimited."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def create(self, name: str, quotas: Mapping[str, int] | None = None) -> Project:
-        """Raises ``NameTaken``, also for the name of one that was deleted."""
+        """Create a project. Raises ``NameTaken``, also for the name of a deleted project."""
         return read(Project, self._transport.post("/v1/projects", {"name": name, "quotas": dict(quotas or {})}))
 
     def list(self, limit: int | None = None) -> list[Project]:
-        """Those in which the caller has a role, by name."""
+        """Projects in which the caller has a role, by name."""
         return self._transport.pages("/v1/projects", Project, limit)
 
     def get(self, name: str) -> Project:
         return read(Project, self._transport.get(path("projects", name)))
 
     def set(self, name: str, quotas: Mapping[str, int | None]) -> Project:
-        """In place of all quotas that it had. What is there already stays."""
+        """Replace all quotas. Existing applications and executions are not affected."""
         content = ChangeProject(quotas=Quotas(**quotas)).model_dump_json().encode()
         request = Request("PUT", path("projects", name), content=content, content_type="application/json")
         return read(Project, self._transport.send(request).json())
 
     def delete(self, name: str) -> None:
-        """With its tokens, webhooks, uploads and artifacts. Raises ``Conflict`` while it has applications."""
+        """Delete a project with its tokens, webhooks, uploads and artifacts. Raises ``Conflict`` if it has
+        applications."""
         self._transport.delete(path("projects", name))
 
 
@@ -72,7 +73,7 @@ class Tokens:
         return self._transport.pages("/v1/tokens", Token, limit)
 
     def rotate(self, id: str, expires_at: datetime | None = None) -> RotatedToken:
-        """A new token with the name and roles of token ``id``, which is refused from now on."""
+        """Replace token ``id`` by a new one with its name and roles, and revoke it."""
         body = {"expires_at": None if expires_at is None else expires_at.isoformat()}
         return read(RotatedToken, self._transport.post(path("tokens", id, "rotate"), body))
 
@@ -99,7 +100,7 @@ class Nodes:
         self._transport = transport
 
     def list(self, limit: int | None = None) -> list[Node]:
-        """Oldest first; one that did not stop in order is ``gone`` for an hour."""
+        """Nodes, oldest first. A node that has stopped without notice is listed as ``gone`` for an hour."""
         return self._transport.pages("/v1/nodes", Node, limit)
 
 
@@ -110,7 +111,7 @@ class Store:
         self._transport = transport
 
     def plan_collection(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> CollectionPlan:
-        """What a collection would delete now, and why. Changes nothing."""
+        """Plan a collection without deleting: the files it would delete, with reasons."""
         body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
         return read(CollectionPlan, self._transport.query("/v1/collections/plan", body))
 

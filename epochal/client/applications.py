@@ -1,4 +1,4 @@
-"""Applications: create, list, start, stop, restart, fork, delete."""
+"""Applications: create, start, stop, fork, delete, and access to everything that belongs to one."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ class ApplicationHandle:
     ) -> Lineage:
         """The tree of snapshots around this application, newest first; at most ``limit`` nodes, or all.
 
-        ``fold``: runs of plain epochs are one node each. ``slices``: with what was read, on every edge.
+        ``fold``: fold each run of plain epochs to one node. ``slices``: include the input on every edge.
         """
         return read_lineage(self._transport, self.name, limit, fold=fold, slices=slices, cursor=cursor)
 
     def lineage_drawing(self, format: Literal["dot", "svg"], limit: int = 100) -> str:
-        """The newest ``limit`` nodes of the folded lineage: in the language of Graphviz, or as a picture."""
+        """The newest ``limit`` nodes of the folded lineage as Graphviz source or SVG."""
         return draw_lineage(self._transport, self.name, format, limit)
 
     def load(self) -> Load:
-        """How busy its operators were within the last minute: skew, stragglers, and what autoscaling makes of it."""
+        """Load of the operators within the last minute: skew, stragglers, and the decision of autoscaling."""
         return read(Load, self._transport.get(path("applications", self.name, "load")))
 
     def state_tables(self) -> list[StateTable]:
-        """The state tables, with schemas and row counts."""
+        """State tables with schemas and row counts."""
         return self._transport.pages(path("applications", self.name, "state"), StateTable, None)
 
     def state(self, table: str) -> State:
@@ -79,21 +79,21 @@ class ApplicationHandle:
         return State(self._transport, self.name, table)
 
     def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
-        """Events as they happen, after ``last_event_id`` if given; reconnects by itself, and never ends."""
+        """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends."""
         return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
 
     def logs(self, *, tail: int = 200, follow: bool = False, attempt: int | None = None) -> Iterator[str]:
-        """Lines of the driver's log: the last ``tail``, and with ``follow`` those that come, until it is closed."""
+        """Lines of the driver's log: the last ``tail`` lines, and with ``follow`` new lines until the log is closed."""
         query = {"tail": tail, "follow": "true" if follow else "false", "attempt": attempt}
         with self._transport.stream(path("applications", self.name, "logs"), query) as response:
             yield from response.iter_lines()
 
 
 class Applications:
-    """``client.applications``. Calls that take long answer with an operation: give it to ``client.operations.wait``.
+    """``client.applications``. Long-running calls return an operation; wait for it with ``client.operations.wait``.
 
-    ``if_match``: a revision (:attr:`Application.revision`). The change is made only when the application is still at
-    it; otherwise ``PreconditionFailed`` says what has changed.
+    ``if_match``: a revision (:attr:`Application.revision`). If the application has another revision, nothing is changed
+    and ``PreconditionFailed`` is raised.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -110,10 +110,10 @@ class Applications:
         available_now: bool = False,
         drain: bool = True,
     ) -> Application:
-        """A new application on a registered artifact (its sha256). It is built and analysed first.
+        """Build and analyse a registered artifact, given by its SHA-256, and create an application.
 
-        ``available_now``: the start that this makes takes what the sources have by then, and ends. ``drain``: when all
-        sources are bounded and at their end, a last epoch brings out everything that waits, and nothing can follow.
+        ``available_now``: process the input available at the start, and stop. ``drain``: when all sources are bounded
+        and have ended, a last epoch emits everything waiting for event time; the application cannot be started again.
 
         Raises ``NameTaken``, ``PipelineError``, ``ParameterError``, ``OptionError``.
         """
@@ -135,7 +135,7 @@ class Applications:
         return self._transport.pages("/v1/applications", Application, limit)
 
     def delete(self, name: str, *, if_match: str | None = None) -> None:
-        """Delete a stopped application. Raises ``Conflict`` when it runs."""
+        """Delete a stopped application. Raises ``Conflict`` if it is running."""
         self._transport.delete(path("applications", name), if_match)
 
     def start(
@@ -147,16 +147,17 @@ class Applications:
         drain: bool = True,
         if_match: str | None = None,
     ) -> Operation:
-        """Start from the head, or from a savepoint; succeeds when the driver runs. Result: ``{execution, attempt}``.
+        """Start from the head or a savepoint. The operation succeeds when the driver runs; result: ``{execution,
+        attempt}``.
 
-        ``available_now``: take what the sources have at the start, and end; see :meth:`wait`. ``drain`` as
-        for :meth:`create`. Raises ``IncompatibleState`` when it is drained.
+        ``available_now``: process the input available at the start, and stop; see :meth:`wait`. ``drain``: as in
+        :meth:`create`. Raises ``IncompatibleState`` if the application is drained.
         """
         body = {"savepoint": savepoint, "available_now": available_now, "drain": drain}
         return self._operation(name, "start", body, if_match)
 
     def stop(self, name: str, savepoint: str | None = None, *, if_match: str | None = None) -> Operation:
-        """Stop at an epoch boundary, with a savepoint if one is named. Result: ``{branch, epoch, savepoint}``."""
+        """Stop at an epoch boundary, optionally with a savepoint. Result: ``{branch, epoch, savepoint}``."""
         return self._operation(name, "stop", {"savepoint": savepoint}, if_match)
 
     def restart(self, name: str, *, if_match: str | None = None) -> Operation:
@@ -181,14 +182,15 @@ class Applications:
         accept_partial: Sequence[str] = (),
         into: str | None = None,
     ) -> Application:
-        """A new application on a snapshot of ``source``; no byte of state is copied.
+        """Create an application from a snapshot of ``source`` without copying state.
 
-        One of ``epoch``, ``savepoint``, ``tag`` and ``at`` (the latest snapshot at that time) says which; default: its
-        head. ``parameters`` are merged over the source's. Raises ``Conflict`` when a sink target is the source's own
-        and the fork is not ``shadow`` (without sinks). ``accept_changed`` and ``accept_partial`` as in an upgrade.
+        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest snapshot at that time) selects the snapshot; the
+        default is the head. ``parameters`` are merged over the source's. Raises ``Conflict`` if a sink has the
+        source's target and the fork is not ``shadow`` (without sinks). ``accept_changed`` and ``accept_partial``: as
+        in an upgrade.
 
-        ``into``: another project. The fork is a copy then, by an export here and an import there, with the roles that
-        these need and the errors that they raise; neither ``at`` nor ``artifact`` can be said (``OptionError``).
+        ``into``: another project. The fork is then a copy by export and import, which requires their roles and raises
+        their errors; ``at`` and ``artifact`` raise ``OptionError``.
         """
         home = project_of(source) if "." in source else self._transport.location.project
         if into is not None and into != home:
@@ -261,12 +263,15 @@ class Applications:
 
 def _check_copy(into: str, at: datetime | None, artifact: str | None) -> None:
     if not is_project(into):
-        raise OptionError(f"{into!r} is no name of a project; `epochal project list` says which there are.")
+        raise OptionError(f"Invalid project name {into!r}; `epochal project list` shows the projects.")
     if at is not None:
-        raise OptionError("A fork into another project is of an epoch, a savepoint or a tag, not of a time.")
+        raise OptionError(
+            "A fork into another project requires an epoch, a savepoint or a tag; a time is not supported."
+        )
     if artifact is not None:
         raise OptionError(
-            "A fork into another project has the code of its source. Make it without start, and upgrade it there."
+            "A fork into another project has the code of its source. Create it without starting it, and "
+            "upgrade it there."
         )
 
 

@@ -1,4 +1,4 @@
-"""Bundles: a snapshot as a file, out of one control plane and into another."""
+"""Bundles: exports, uploads, imports, and copies into another project."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from epochal.wire.versions import accepted
 
 PART_BYTES = 8 << 20
 TRIES = 5
-"""How often a download whose connection is lost is gone on with, without a byte in between."""
+"""Maximum number of consecutive attempts to resume a download without receiving a byte."""
 
 Progress = Callable[[int, int], None]
-"""Bytes so far, and of how many."""
+"""Callback with the transferred and the total number of bytes."""
 
 
 class Exports:
@@ -49,9 +49,9 @@ class Exports:
         return read(Operation, self._transport.post(path("applications", self._application, "export"), body))
 
     def fetch(self, operation: Operation, file: Path, on_progress: Progress | None = None) -> None:
-        """Download a finished export to ``file``, going on with ``file.part`` where there is one.
+        """Download a finished export to ``file``, resuming ``file.part`` if it exists.
 
-        Raises ``SnapshotExpired`` when it is gone, ``FileCorrupt`` when what came is not what was exported.
+        Raises ``SnapshotExpired`` if the export was deleted, ``FileCorrupt`` if the checksum differs.
         """
         result = operation.result or {}
         size, sha256 = int(result["bytes"]), str(result["sha256"])
@@ -108,7 +108,7 @@ class Imports:
         return upload
 
     def plan(self, upload: str, **options: Any) -> ImportPlan:
-        """What :meth:`make` would make with the same options, and what has to be mapped first."""
+        """Plan of :meth:`make` with the same options, including missing mappings."""
         return read(ImportPlan, self._transport.query(self._target(upload), {**_options(**options), "dry_run": True}))
 
     def make(self, upload: str, **options: Any) -> Operation:
@@ -221,7 +221,7 @@ def copied_into(
         )
     except EpochalError:
         with suppress(EpochalError):
-            imports.delete(upload.id)  # nobody would go on with it
+            imports.delete(upload.id)  # the upload is not needed any more
         raise
     Operations(target).wait(operation)
     return read(Application, target.get(path("applications", name)))

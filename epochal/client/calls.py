@@ -14,7 +14,7 @@ from epochal.errors import NotYetCommitted
 from epochal.wire.bodies import read
 from epochal.wire.calls import DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS, MOST_CALLS, CallAnswers
 
-# What the control plane needs to take the calls, on top of the time it was asked to wait for their answers.
+# Time for the request itself, in addition to the requested wait.
 ANSWER_SECONDS = 30.0
 
 
@@ -29,14 +29,14 @@ class Entries:
         return Entry(self._transport, self._application, name)
 
     def list(self) -> list[EntryDescription]:
-        """By name: what each takes and returns."""
+        """Entries by name, with arguments and return types."""
         return self._transport.pages(path("applications", self._application, "entries"), EntryDescription, None)
 
 
 class Entry:
-    """One entry. Every call gets a request id here, if it has none: repeated, it is the same call.
+    """One entry. Calls without a request id get one, so that retries do not execute them again.
 
-    ``wait_seconds``: for its answer. When that time is over the call goes on all the same: :meth:`answer` asks again.
+    ``wait_seconds``: timeout for the answer. The call is executed even if it expires; :meth:`answer` reads it later.
     """
 
     def __init__(self, transport: Transport, application: str, name: str) -> None:
@@ -53,9 +53,10 @@ class Entry:
         wait_seconds: float = DEFAULT_WAIT_SECONDS,
         **named: Any,
     ) -> CallAnswer:
-        """One call: ``entries["get"].call(key="a")``. Its ``value``, or the ``error`` that the application answers.
+        """Call the entry: ``entries["get"].call(key="a")``. The answer has a ``value`` or an ``error`` of the
+        application.
 
-        With ``wait_seconds=0`` it may be ``waiting``. Raises ``NotYetCommitted`` when it is not answered in time,
+        With ``wait_seconds=0`` it may be ``waiting``. Raises ``NotYetCommitted`` if it is not answered in time,
         ``InvalidArguments``, ``RequestIdReused``, ``InboxFull``.
         """
         one = {"request_id": request_id or uuid.uuid4().hex, "arguments": {**(arguments or {}), **named}}
@@ -64,14 +65,14 @@ class Entry:
     def call_many(
         self, calls: Sequence[Mapping[str, Any]], *, wait_seconds: float = DEFAULT_WAIT_SECONDS
     ) -> list[CallAnswer]:
-        """Many calls, ``{"arguments": {..}, "request_id": ".."}`` each, a thousand in a request.
+        """Make several calls, each ``{"arguments": {..}, "request_id": ".."}``, in requests of up to a thousand.
 
-        Their answers are in the same order. Each request is taken as a whole or not at all. Raises as :meth:`call`.
+        Answers have the same order. Each request is accepted or refused as a whole. Raises as :meth:`call`.
         """
         deadline = time.monotonic() + wait_seconds
         named = [{"request_id": uuid.uuid4().hex, **call} for call in calls]
         parts = [named[start : start + MOST_CALLS] for start in range(0, len(named), MOST_CALLS)]
-        # All are taken before any is waited for: so they are answered by as few epochs as can be.
+        # Send all requests before waiting, so that as few epochs as possible answer them.
         answers = [self._post(part, 0.0 if len(parts) > 1 else _left(deadline)) for part in parts]
         for number, part in enumerate(parts):
             while any(answer.state == "waiting" for answer in answers[number]) and _left(deadline) > 0:
@@ -80,14 +81,14 @@ class Entry:
         waiting = [answer.request_id for answer in found if answer.state == "waiting"]
         if waiting and wait_seconds > 0:
             raise NotYetCommitted(
-                f"{len(waiting)} of {len(found)} calls of entry {self._name!r} of {self._application!r} are not "
-                f"answered after {wait_seconds:g} s. They are taken and go on: ask again by the request id, the first "
-                f"of which is {waiting[0]!r}."
+                f"{len(waiting)} of {len(found)} calls of entry {self._name!r} of {self._application!r} were not "
+                f"answered within {wait_seconds:g} s. They have been accepted: ask again with their request ids, the "
+                f"first of which is {waiting[0]!r}."
             )
         return found
 
     def answer(self, request_id: str, *, wait_seconds: float = 0.0) -> CallAnswer:
-        """What has become of a call. Raises ``NotFound`` when there is none with this id."""
+        """Read the answer of a call. Raises ``NotFound`` for an unknown request id."""
         deadline = time.monotonic() + wait_seconds
         while True:
             left = _left(deadline)

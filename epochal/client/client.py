@@ -1,4 +1,4 @@
-"""The entry point of the client."""
+"""The entry points of the client: blocking and asynchronous."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Client:
             client.applications.create("flights", artifact.sha256)
             client.application("flights").state("delays").get("JFK", "LAX").value
 
-    ``project``: whose applications, operations, tokens and so on are meant; ``EPOCHAL_PROJECT``, what the context says,
-    or ``default``. ``url`` defaults to ``EPOCHAL_URL``, to the current context of ``epochal login``, or to http://127.0.0.1:8765;
-    ``token`` to ``EPOCHAL_TOKEN``, to that of who has logged in there or, for a loopback URL, to the ``admin.token`` of
-    the local data directory (``EPOCHAL_HOME``).
+    ``project`` defaults to ``EPOCHAL_PROJECT``, to the project of the context, or to ``default``. ``url`` defaults to
+    ``EPOCHAL_URL``, to the current context of ``epochal login``, or to http://127.0.0.1:8765; ``token`` to
+    ``EPOCHAL_TOKEN``, to the token of the stored login or, for a loopback URL, to the ``admin.token`` of the local
+    data directory (``EPOCHAL_HOME``).
 
-    ``waiting`` returns a context that each request is made in, with its repetitions, for a caller that shows it.
+    ``waiting`` returns a context manager around each call and its retries, for callers that show progress.
 
-    Every call raises the :class:`epochal.errors.EpochalError` that the control plane met, and ``CatalogUnavailable``
-    when none answers.
+    Every call raises the :class:`epochal.errors.EpochalError` of the control plane, and ``CatalogUnavailable`` without
+    an answer.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Client:
         return self._transport.location.project
 
     def application(self, name: str) -> ApplicationHandle:
-        """What belongs to one application. Asks nothing by itself; whether it is there shows with the first call."""
+        """Access to one application. Sends no request; the first call raises ``NotFound`` for an unknown
+        application."""
         return ApplicationHandle(self._transport, name)
 
     def events(
@@ -79,14 +80,14 @@ class Client:
         kinds: Sequence[str] | None = None,
         applications: Sequence[str] | None = None,
     ) -> Iterator[Event]:
-        """What changes, in all applications or these, as it happens; after a lost connection it goes on.
+        """Stream events of all or of the given applications; continues after a lost connection.
 
-        An id is ``application/number``. Raises ``CatalogUnavailable`` when the control plane stays away.
+        Event ids are ``application/number``. Raises ``CatalogUnavailable`` if the control plane stays unavailable.
         """
         return follow_events(self._transport, "/v1/events", last_event_id, kind=kinds, application=applications)
 
     def ready(self) -> bool:
-        """Does a control plane answer, and is it ready to serve?"""
+        """Return whether a control plane answers and is ready."""
         try:
             self._transport.get("/readyz")
         except (CatalogUnavailable, EnvironmentProblem):
@@ -106,14 +107,14 @@ class Client:
 
 
 class AsyncClient:
-    """Look-ups of a control plane or query node, over HTTP, by ``await``; all else is :class:`~epochal.Client`'s.
+    """Asynchronous look-ups in a control plane or query node; for all other calls use :class:`~epochal.Client`.
 
         async with AsyncClient() as client:
             delays = client.application("flights").state("delays")
             answers = await asyncio.gather(delays.get("JFK", "LAX"), delays.get("JFK", "SFO"))
 
-    Of one event loop of asyncio. Calls, errors, repetitions and where the control plane is are those of ``Client``.
-    ``connections``: at most so many at once, which are kept; calls that find none free wait for one.
+    For one event loop of asyncio. Arguments, errors and retries are those of ``Client``. ``connections``: maximum
+    number of persistent connections; further calls wait for a free one.
     """
 
     def __init__(
@@ -132,11 +133,12 @@ class AsyncClient:
         return self._transport.location.url
 
     def application(self, name: str) -> AsyncApplicationHandle:
-        """What belongs to one application. Asks nothing by itself; whether it is there shows with the first call."""
+        """Access to one application. Sends no request; the first call raises ``NotFound`` for an unknown
+        application."""
         return AsyncApplicationHandle(self._transport, name)
 
     async def ready(self) -> bool:
-        """Does a control plane answer, and is it ready to serve?"""
+        """Return whether a control plane answers and is ready."""
         try:
             await self._transport.send(asked("/readyz"))
         except (CatalogUnavailable, EnvironmentProblem):

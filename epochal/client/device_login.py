@@ -1,4 +1,4 @@
-"""Logging in at an identity provider from a terminal: the device flow (RFC 8628), discovery, refresh and revocation."""
+"""Login at an identity provider from a terminal: device flow (RFC 8628), discovery, refresh and revocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class Grant:
-    """Tokens that a provider has given. ``lifetime_seconds``: of the first, where the provider says it."""
+    """Tokens issued by a provider. ``lifetime_seconds``: lifetime of ``token``, if known."""
 
     token: str
     refresh_token: str | None
@@ -30,7 +30,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a person has to do: open ``url``, and enter ``code`` where it is not in the URL already."""
+    """Instructions for the user: open ``url`` and enter ``code``, unless the URL contains it."""
 
     url: str
     code: str
@@ -40,8 +40,8 @@ class Invitation:
 
 
 class Provider:
-    """An identity provider, by its discovery document. ``id_token``: whether the ID token is what is shown to the
-    control plane, instead of the access token. Raises ``IssuerUnavailable`` when it does not answer."""
+    """An identity provider, found by its discovery document. ``id_token``: use the ID token for the control plane
+    instead of the access token. Methods raise ``IssuerUnavailable`` if the provider does not answer."""
 
     def __init__(self, issuer: str, client: str, id_token: bool = False) -> None:
         self._issuer = _encrypted(issuer)
@@ -56,13 +56,13 @@ class Provider:
         self._http.close()
 
     def invite(self, scopes: str) -> Invitation:
-        """Raises ``OptionError`` for a provider without the device flow, or one that does not know the client."""
+        """Start the device flow. Raises ``OptionError`` if the provider does not support it or refuses the client."""
         status, said = self._post("device_authorization_endpoint", {"scope": scopes})
         url, code, device = said.get("verification_uri"), said.get("user_code"), said.get("device_code")
         if status != httpx.codes.OK:
-            raise OptionError(f"{self._issuer} does not let {self._client!r} log in: {_reason(said)}.")
+            raise OptionError(f"{self._issuer} refuses logins of the client {self._client!r}: {_reason(said)}.")
         if not (isinstance(url, str) and isinstance(code, str) and isinstance(device, str)):
-            raise IssuerUnavailable(f"{self._issuer} has answered the login with something else than a code to enter.")
+            raise IssuerUnavailable(f"{self._issuer} returned no code for the login.")
         whole = said.get("verification_uri_complete")
         return Invitation(
             url=whole if isinstance(whole, str) else url,
@@ -73,7 +73,7 @@ class Provider:
         )
 
     def wait(self, invitation: Invitation, pause: Callable[[float], None] = time.sleep) -> Grant:
-        """Until the person has logged in. Raises ``Unauthenticated`` when they do not, or not in time."""
+        """Wait until the user has logged in. Raises ``Unauthenticated`` if the login is refused or times out."""
         interval, waited = invitation.interval_seconds, 0.0
         while waited < invitation.lifetime_seconds:
             pause(interval)
@@ -96,51 +96,53 @@ class Provider:
                 case "expired_token":
                     break
                 case _:
-                    raise Unauthenticated(f"The identity provider has ended the login: {_reason(said)}.")
-        raise Unauthenticated("Nobody has logged in in time; run `epochal login` again.")
+                    raise Unauthenticated(f"The identity provider refused the login: {_reason(said)}.")
+        raise Unauthenticated("The login has timed out; run `epochal login` again.")
 
     def refresh(self, refresh_token: str) -> Grant:
-        """Raises ``Unauthenticated`` when the provider takes the token no more."""
+        """Renew the tokens. Raises ``Unauthenticated`` if the provider refuses the refresh token."""
         status, said = self._post("token_endpoint", {"grant_type": "refresh_token", "refresh_token": refresh_token})
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise IssuerUnavailable(f"The identity provider {self._issuer} does not renew the login now: {status}.")
+            raise IssuerUnavailable(f"The identity provider {self._issuer} cannot renew the login: status {status}.")
         if status != httpx.codes.OK:
             raise Unauthenticated(f"The login has ended ({_reason(said)}); run `epochal login` again.")
         return self._grant(said, refresh_token)
 
     def revoke(self, refresh_token: str) -> bool:
-        """Whether the provider has taken the token back; some have no way to."""
-        if not isinstance(self._discovered().get("revocation_endpoint"), str):
+        """Revoke the token. Return whether the provider has revoked it; not every provider supports revocation."""
+        if not isinstance(self._discovery().get("revocation_endpoint"), str):
             return False
         return self._post("revocation_endpoint", {"token": refresh_token})[0] == httpx.codes.OK
 
     def _grant(self, said: Mapping[str, Any], refresh_token: str | None) -> Grant:
         token = said.get("id_token" if self._id_token else "access_token")
         if not isinstance(token, str) or not token:
-            what = "ID token: ask for the scope openid" if self._id_token else "access token"
-            raise Unauthenticated(f"The identity provider has given no {what}.")
+            what = "ID token; request the scope openid" if self._id_token else "access token"
+            raise Unauthenticated(f"The identity provider returned no {what}.")
         again = said.get("refresh_token")
         lifetime = _number(said.get("expires_in"), 0.0)
         return Grant(token, again if isinstance(again, str) else refresh_token, lifetime or None)
 
     def _post(self, endpoint: str, form: Mapping[str, str]) -> tuple[int, Mapping[str, Any]]:
-        url = self._discovered().get(endpoint)
+        url = self._discovery().get(endpoint)
         if not isinstance(url, str):
-            raise OptionError(f"{self._issuer} has no {endpoint}, which logging in from a terminal needs.")
-        return self._asked("POST", _encrypted(url), {**form, "client_id": self._client})
+            raise OptionError(f"{self._issuer} has no {endpoint}, which the login from a terminal requires.")
+        return self._request("POST", _encrypted(url), {**form, "client_id": self._client})
 
-    def _discovered(self) -> Mapping[str, Any]:
+    def _discovery(self) -> Mapping[str, Any]:
         if self._document is None:
             url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
-            status, document = self._asked("GET", url, None)
+            status, document = self._request("GET", url, None)
             if status != httpx.codes.OK:
-                raise IssuerUnavailable(f"{url} has answered {status}: is {self._issuer} the issuer?")
+                raise IssuerUnavailable(
+                    f"{url} answered with status {status}. Check that {self._issuer} is the issuer."
+                )
             if document.get("issuer") != self._issuer:
-                raise OptionError(f"{url} is of another issuer, {document.get('issuer')!r}.")
+                raise OptionError(f"{url} belongs to another issuer, {document.get('issuer')!r}.")
             self._document = document
         return self._document
 
-    def _asked(self, method: str, url: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, Any]]:
+    def _request(self, method: str, url: str, form: Mapping[str, str] | None) -> tuple[int, Mapping[str, Any]]:
         try:
             answer = self._http.request(method, url, data=form, headers={"Accept": "application/json, */*;q=0.1"})
         except httpx.HTTPError as error:
@@ -153,13 +155,13 @@ class Provider:
 
 
 def _encrypted(url: str) -> str:
-    """Raises ``OptionError`` for a URL on whose way somebody could read what is sent."""
+    """Raises ``OptionError`` for a URL without encryption, except of the loopback interface."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         raise OptionError(f"{url!r} is not a URL.") from None
     if not parsed.host or not (parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(parsed.host))):
-        raise OptionError(f"{url!r} is not an https URL, so that a login could be read on the way.")
+        raise OptionError(f"{url!r} is not an https URL; logins require encryption.")
     return url
 
 

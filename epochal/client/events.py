@@ -1,4 +1,4 @@
-"""Server-sent events, as the WHATWG HTML standard frames them."""
+"""Events: streamed as server-sent events, or delivered to webhooks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from epochal.errors import CatalogUnavailable, Unauthenticated
 from epochal.wire.bodies import read
 
 RECONNECT_SECONDS = 1.0
-# After this many connections in a row that brought nothing, the control plane is taken to be away.
+# Number of consecutive connections without an event after which the control plane counts as unavailable.
 FRUITLESS_CONNECTIONS = 10
 
 
 def follow_events(
     transport: Transport, path: str, last_event_id: str | None, **only: Sequence[str] | None
 ) -> Iterator[Event]:
-    """The events at ``path``, ``only`` of these kinds or applications.
+    """Stream the events at ``path``; ``only`` restricts kinds or applications.
 
-    After a lost connection it goes on behind the last event that was seen.
+    After a lost connection the stream continues after the last received event.
 
-    Raises ``CatalogUnavailable`` when the control plane stays away, ``NotFound`` for an unknown application.
+    Raises ``CatalogUnavailable`` if the control plane stays unavailable, ``NotFound`` for an unknown application.
     """
     fruitless = 0
     while True:
@@ -47,7 +47,7 @@ def follow_events(
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:
-    """Events from the lines of a stream; comments and events without data are left out."""
+    """Parse the lines of a stream (WHATWG HTML standard); comments and events without data are skipped."""
     id: str | None = None
     kind = "message"
     data: list[str] = []
@@ -80,7 +80,7 @@ class Webhooks:
     def create(
         self, url: str, kinds: Sequence[str], *, applications: Sequence[str] | None = None, secret: str | None = None
     ) -> NewWebhook:
-        """What happens from now on is posted to ``url``. Its ``secret`` is in this answer only.
+        """Post future events to ``url``. Only this answer contains the ``secret``.
 
         ``kinds``: of ``epoch.committed``, ``epoch.aborted``, ``attempt.failed``, ``application.failed``.
         """
@@ -99,21 +99,20 @@ class Webhooks:
         return self._transport.pages("/v1/webhooks", Webhook, limit)
 
     def delete(self, id: str) -> None:
-        """With what waits to be delivered to it."""
+        """Delete a webhook and its waiting events."""
         self._transport.delete(path("webhooks", id))
 
 
 def verify_signature(secret: str, signature: str, body: bytes, tolerance_seconds: float = TOLERANCE_SECONDS) -> None:
-    """For receivers: ``body`` comes from the control plane, and not long ago. ``signature``: ``Epochal-Signature``.
-
-    Raises ``Unauthenticated``.
+    """Verify, as a receiver, that the control plane has recently sent ``body``. ``signature``: header
+    ``Epochal-Signature``. Raises ``Unauthenticated``.
     """
     parts = [part.partition("=")[::2] for part in signature.split(",")]
     times = [text for name, text in parts if name == "t" and text.isascii() and text.isdigit()]
     if len(times) != 1:
-        raise Unauthenticated("The signature has no time; it is not one of Epochal's.")
+        raise Unauthenticated("The signature contains no timestamp.")
     expected = hmac.new(secret.encode(), times[0].encode() + b"." + body, hashlib.sha256).hexdigest()
     if not any(hmac.compare_digest(expected.encode(), text.encode()) for name, text in parts if name == "v1"):
-        raise Unauthenticated("The signature is not that of this body with this secret.")
+        raise Unauthenticated("The signature does not match the body and the secret.")
     if abs(time.time() - int(times[0])) > tolerance_seconds:
-        raise Unauthenticated(f"The signature is older than {tolerance_seconds:g} s: somebody repeats a delivery.")
+        raise Unauthenticated(f"The signature is older than {tolerance_seconds:g} s, as in a replayed delivery.")

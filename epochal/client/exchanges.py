@@ -1,6 +1,7 @@
-"""What a call sends, and what is made of the answers: the same for both flavours of the client, which only send.
+"""Requests and their evaluation, independent of how they are sent.
 
-An exchange is a generator: it yields requests, is sent their answers, and its result is the call's.
+An exchange is a generator that yields requests, receives their answers, and returns the result of the call. Both
+clients run the same exchanges.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 CROWDED_SECONDS = 120.0
-"""So long a call is repeated that the control plane has no place for, or that somebody works on already."""
+"""Maximum time for retries of a call that exceeds a rate limit or is already being processed."""
 
 
 PAGE = 500
-"""Rows of a page of a list, at most."""
+"""Maximum number of items in a page."""
 
 
 BUILD_SECONDS = 180.0
-"""Building and analysing a pipeline starts a Spark session in a process of its own."""
+"""Timeout for building and analysing a pipeline, which starts a Spark session."""
 
 
 REQUEST_ID = "X-Request-Id"
@@ -67,8 +68,8 @@ _TRANSIENT = frozenset({502, 503, 504})
 
 @dataclass(frozen=True)
 class Request:
-    """``changes``: whether it has an effect, and so an ``Idempotency-Key``. ``accept``: the form of the answer, where
-    that is not JSON (errors are what they always are). What is ``None`` in ``query`` is left out."""
+    """A request. ``changes``: the request has an effect and gets an ``Idempotency-Key``. ``accept``: media type of the
+    answer if it is not JSON. Members of ``query`` that are ``None`` are omitted."""
 
     method: str
     path: str
@@ -85,8 +86,7 @@ class Request:
         return present(self.query)
 
     def headers(self) -> dict[str, str]:
-        """Those of this request, new each time: what repeats it sends the same again, so that the control plane's log
-        and audit name all of them alike."""
+        """Create headers. Retries send the same headers, so that the log and the audit show the same request id."""
         headers = {REQUEST_ID: secrets.token_hex(8)}
         if self.content_type is not None:
             headers["Content-Type"] = self.content_type
@@ -105,12 +105,13 @@ Exchange: TypeAlias = Generator[Request, httpx.Response, Result]
 def asked(
     path: str, query: Query | None = None, timeout_seconds: float | None = None, accept: str | None = None
 ) -> Request:
-    """A GET."""
+    """A GET request."""
     return Request("GET", path, query, timeout_seconds=timeout_seconds, accept=accept)
 
 
 def posted(path: str, body: Mapping[str, Any], **options: Any) -> Request:
-    """A POST of a JSON object; members that are ``None`` are left out. ``options``: of :class:`Request`."""
+    """A POST request with a JSON object without members that are ``None``. ``options``: arguments of
+    :class:`Request`."""
     return Request("POST", path, content=json.dumps(present(body)).encode(), content_type=_JSON, **options)
 
 
@@ -120,20 +121,20 @@ def path(*segments: str | int) -> str:
 
 
 def _segment(text: str) -> str:
-    """``.`` and ``..`` would lead elsewhere: clients and proxies resolve them."""
+    """Percent-encode a segment, including ``.`` and ``..``, which clients and proxies would resolve."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 
 def key_segment(columns: tuple[Any, ...]) -> str:
     """The key columns' values in order, comma-separated, each percent-encoded; ``None`` is ``%00``.
 
-    Raises ``InvalidKey`` for the text of one zero character, which cannot be told from that.
+    Raises ``InvalidKey`` for a text of one NUL character, which stands for null.
     """
     return ",".join(quote(_text(value), safe="") for value in columns)
 
 
 def survives_in_path(key: str) -> bool:
-    """Whether a key, as :func:`key_segment` gives it, reaches the control plane unchanged as a segment of a path.
+    """Return whether a key from :func:`key_segment` reaches the control plane unchanged as a path segment.
 
     Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/``, ``\\`` and zero.
     """
@@ -145,8 +146,8 @@ def _text(value: Any) -> str:
         return "\0"
     if value == "\0":
         raise InvalidKey(
-            "The text of one zero character stands for null in a path and in a query. Look such a key up with "
-            "lookup([..]), whose keys are objects."
+            "A text of one NUL character stands for null in paths and queries. Look up such a key with lookup([..]), "
+            "whose keys are objects."
         )
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -154,56 +155,56 @@ def _text(value: Any) -> str:
 
 
 def present(members: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Those that are not ``None``."""
+    """Members that are not ``None``."""
     return {name: value for name, value in (members or {}).items() if value is not None}
 
 
 def document(response: httpx.Response) -> Any:
-    """The JSON of an answer. Raises ``EpochalError`` where it is none."""
+    """Parse the JSON of an answer. Raises ``EpochalError`` for other content."""
     try:
         return response.json()
     except ValueError as error:
         raise EpochalError(
-            f"{response.request.url} did not answer with JSON; is it an Epochal control plane? Check EPOCHAL_URL."
+            f"{response.request.url} did not return JSON. Check that EPOCHAL_URL is the URL of a control plane."
         ) from error
 
 
 def succeeded(response: httpx.Response) -> httpx.Response:
-    """The answer, or the exception that it stands for."""
+    """Return a successful answer. Raises the error of any other one."""
     if response.is_success:
         return response
     raise error_of_response(response)
 
 
 def unavailable(url: str, error: httpx.TransportError) -> CatalogUnavailable:
-    """What is said of a control plane that has not answered."""
+    """The error for a control plane that did not answer."""
     match error:
         case httpx.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return CatalogUnavailable(
-                f"The certificate of the control plane at {url} is not trusted ({error}). Name the authority that has "
-                f"signed it: {CA_VARIABLE}=FILE."
+                f"The certificate of the control plane at {url} is not trusted ({error}). Set the certificate "
+                f"authority: {CA_VARIABLE}=FILE."
             )
         case httpx.ConnectError() if "[SSL" in str(error):
-            return CatalogUnavailable(f"{url} does not speak TLS as this client does ({error}); is it http, not https?")
+            return CatalogUnavailable(
+                f"The TLS handshake with {url} failed ({error}). Check whether the URL must begin with http."
+            )
         case httpx.ConnectError():
             return CatalogUnavailable(
-                f"No control plane answers at {url}; start one with `epochal up`, or name another with --url or "
+                f"No control plane answers at {url}; start one with `epochal up`, or set another URL with --url or "
                 "EPOCHAL_URL."
             )
         case httpx.TimeoutException():
-            return CatalogUnavailable(
-                f"The control plane at {url} did not answer in time; look at its log, or call again."
-            )
+            return CatalogUnavailable(f"The control plane at {url} did not answer in time. See its log, or try again.")
         case _:
-            tls = " Where it speaks TLS, its URL begins with https." if url.startswith("http:") else ""
-            return CatalogUnavailable(f"The connection to {url} was lost ({error}); call again.{tls}")
+            tls = " With TLS, the URL begins with https." if url.startswith("http:") else ""
+            return CatalogUnavailable(f"The connection to {url} was lost ({error}). Try again.{tls}")
 
 
 class Patience:
-    """How often one call is repeated. After a lost connection or a transient status a few times: reading has no effect,
-    and what changes something carries an ``Idempotency-Key``, the same for each repetition, so that it takes effect
-    once. An answer's ``Retry-After`` is waited for; a call that is refused because there are too many, or because its
-    first try is still being worked on, is repeated for two minutes.
+    """Retry policy of a call. After a lost connection or a transient status a call is retried a few times: reads have
+    no effect, and mutating calls have an ``Idempotency-Key``, which is the same for all retries. ``Retry-After`` is
+    observed. Calls that exceed a rate limit, or whose first request is still being processed, are retried for two
+    minutes.
     """
 
     def __init__(self) -> None:
@@ -214,7 +215,7 @@ class Patience:
         pause: float = FIRST_PAUSE_SECONDS * 2**self._failed
         if isinstance(outcome, httpx.Response):
             pause = max(pause, _retry_after_seconds(outcome))
-            if _is_to_be_awaited(outcome) and self._waited + pause <= CROWDED_SECONDS:
+            if _is_temporary(outcome) and self._waited + pause <= CROWDED_SECONDS:
                 self._waited += pause
                 return pause
             if outcome.status_code not in _TRANSIENT:
@@ -223,13 +224,13 @@ class Patience:
         return pause if self._failed < ATTEMPTS else None
 
 
-def _is_to_be_awaited(response: httpx.Response) -> bool:
-    """A conflict that passes says so: the first try of this call, whose answer was lost, is still being worked on."""
+def _is_temporary(response: httpx.Response) -> bool:
+    """Check for a rate limit, or a conflict with the first request of the call, which is still being processed."""
     in_progress = response.status_code == _CONFLICT and "retry-after" in response.headers
     return in_progress or response.status_code == _TOO_MANY_REQUESTS
 
 
 def _retry_after_seconds(response: httpx.Response) -> float:
-    """At most ``LONGEST_PAUSE_SECONDS``; 0 where the answer does not say. Dates are not taken: clocks differ."""
+    """``Retry-After`` in seconds, at most ``LONGEST_PAUSE_SECONDS``; 0 if missing or a date, since clocks differ."""
     text = response.headers.get("retry-after", "")
     return min(float(text), LONGEST_PAUSE_SECONDS) if text.isascii() and text.isdigit() else 0.0

@@ -1,4 +1,4 @@
-"""Where the control plane is, and the token for it, when the caller does not say."""
+"""URL, token and project of a control plane, and stored logins (contexts)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TOKEN_FILE = "admin.token"
 
 
 _EARLY_SECONDS = 30.0
-"""So long before it expires a token is renewed: a command takes its time."""
+"""Time before expiry at which a token is renewed."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A control plane's URL, the bearer token for it, if one is known, and a project there."""
+    """URL of a control plane, bearer token if known, and project."""
 
     url: str
     token: str | None
     project: str = DEFAULT_PROJECT
-    """Whose applications are meant."""
+    """Project of the applications."""
 
     @property
     def loopback(self) -> bool:
@@ -44,7 +44,7 @@ class Location:
 
 
 def home() -> Path:
-    """The local data directory: ``EPOCHAL_HOME``, or ``~/.local/share/epochal``; as the control plane has it."""
+    """The local data directory of the control plane: ``EPOCHAL_HOME``, or ``~/.local/share/epochal``."""
     configured = os.environ.get("EPOCHAL_HOME")
     return Path(configured) if configured else Path.home() / ".local" / "share" / "epochal"
 
@@ -78,18 +78,17 @@ def project_at(address: str, project: str | None = None) -> str:
         chosen = DEFAULT_PROJECT if context is None else context[1].project or DEFAULT_PROJECT
     if not is_project(chosen):
         raise OptionError(
-            f"{chosen!r} is no name of a project: lower-case letters, digits and hyphens, at most {LONGEST_PROJECT}."
+            f"{chosen!r} is not a valid project name: lower-case letters, digits and hyphens, at most "
+            f"{LONGEST_PROJECT}."
         )
     return chosen
 
 
 def locate(url: str | None = None, token: str | None = None, project: str | None = None) -> Location:
-    """Where the control plane is, and the token for it: the argument first, then EPOCHAL_TOKEN, then who has logged in
-    there, then the local admin token. Raises ``OptionError``; ``Unauthenticated`` and ``IssuerUnavailable`` for a login
-    that has expired and is not renewed.
+    """Find the control plane and its token: the argument, EPOCHAL_TOKEN, the stored login, or the local admin token.
+    Raises ``OptionError``; ``Unauthenticated`` and ``IssuerUnavailable`` for an expired login that cannot be renewed.
 
-    The local admin token is for the control plane of this machine, and a login for the one it was made for: neither is
-    ever sent to another.
+    The local admin token is sent to the control plane of this machine only, and a login only to its own control plane.
     """
 
     address = address_of(url)
@@ -107,8 +106,8 @@ def _local_token(host: str) -> str | None:
 
 
 class Context(BaseModel):
-    """One control plane, and who is logged in there. ``project``: the one that is meant there; ``None``: ``default``.
-    ``expires_at``: of the token, in seconds since 1970; ``None``: its provider does not say."""
+    """A login to a control plane. ``project``: its project; ``None``: ``default``. ``expires_at``: expiry of the token
+    in seconds since 1970; ``None`` if unknown."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -134,7 +133,7 @@ class Context(BaseModel):
 
 
 class Contexts(BaseModel):
-    """By name. ``current``: whose control plane is meant where nothing else is said."""
+    """Logins by name. ``current``: name of the default one."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -142,7 +141,7 @@ class Contexts(BaseModel):
     contexts: dict[str, Context] = {}
 
     def of_url(self, url: str) -> tuple[str, Context] | None:
-        """The current one before others."""
+        """The login for a URL; the current context has precedence."""
         for name in sorted(self.contexts, key=lambda name: name != self.current):
             if self.contexts[name].url == url:
                 return name, self.contexts[name]
@@ -152,25 +151,25 @@ class Contexts(BaseModel):
 def contexts_file() -> Path:
     """``epochal/contexts.json`` in ``XDG_CONFIG_HOME``, or in ``~/.config``."""
     configured = os.environ.get("XDG_CONFIG_HOME")
-    # A user without a home has none of this: then it is a path that is nowhere.
+    # Without a home directory the path does not exist.
     return Path(configured or os.path.expanduser("~/.config")) / "epochal" / "contexts.json"
 
 
 def read_contexts() -> Contexts:
-    """Those that there are. Raises ``OptionError`` for a file that cannot be read."""
+    """Read the stored logins. Raises ``OptionError`` for an unreadable file."""
     file = contexts_file()
     try:
         return Contexts.model_validate_json(file.read_bytes())
     except (FileNotFoundError, PermissionError, NotADirectoryError):
-        return Contexts()  # as far as this user can know, nobody has logged in
+        return Contexts()  # no login for this user
     except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not what `epochal login` writes"
+        why = error.strerror if isinstance(error, OSError) else "it was not written by `epochal login`"
         raise OptionError(f"{file} cannot be read: {why}. Remove it, and log in again.") from None
 
 
 @contextmanager
 def changed_contexts() -> Iterator[Contexts]:
-    """To be changed in the block, by one process at a time; written when it ends well. Only the user may read them."""
+    """Lock the stored logins, and write them at the end of the block. Only the user can read the file."""
     file = contexts_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (file.parent / "contexts.lock").open("a") as lock:
@@ -184,9 +183,9 @@ def changed_contexts() -> Iterator[Contexts]:
 
 
 def token_for(url: str) -> str | None:
-    """Of whom is logged in at this control plane, renewed where it has expired; ``None``: nobody is.
+    """Token of the stored login for a control plane, renewed if necessary; ``None`` without a login.
 
-    Raises ``Unauthenticated`` when the login has ended, ``IssuerUnavailable`` when it cannot be renewed now.
+    Raises ``Unauthenticated`` if the login has expired, ``IssuerUnavailable`` if it cannot be renewed now.
     """
     found = read_contexts().of_url(url)
     if found is None:
@@ -196,7 +195,7 @@ def token_for(url: str) -> str | None:
         return context.token
     with (
         changed_contexts() as contexts
-    ):  # a refresh token may be good for one use: whoever comes second has the new one
+    ):  # a refresh token may be good for one use: a concurrent process may have renewed it
         context = contexts.contexts.get(name, context)
         if context.is_over:
             if context.refresh_token is None:

@@ -1,7 +1,7 @@
-"""What the control plane answers, under the names of this client: the models of :mod:`epochal.wire`.
+"""Answers of the control plane: the models of :mod:`epochal.wire`.
 
-Unknown fields are ignored and unknown kinds are ``other``, so that an older client can talk to a newer control plane.
-Times are UTC.
+Unknown fields are ignored and unknown kinds are ``other``, so that a client can use a later control plane. Times are
+UTC.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from epochal.wire.store import AmountAnswer as Amount
 from epochal.wire.store import BackupAnswer as Backup
 from epochal.wire.store import CollectionAnswer as Collection
 from epochal.wire.store import CollectionPlanAnswer as CollectionPlan
-from epochal.wire.store import DoomedFile
+from epochal.wire.store import DeletableFile
 from epochal.wire.store import FindingAnswer as Finding
 from epochal.wire.store import PruningAnswer as Pruning
 from epochal.wire.store import VerificationAnswer as Verification
@@ -97,7 +97,7 @@ __all__ = [
     "DiffPaths",
     "DiffRow",
     "DiffSide",
-    "DoomedFile",
+    "DeletableFile",
     "EntryDescription",
     "Epoch",
     "EpochCounts",
@@ -169,7 +169,7 @@ __all__ = [
 
 
 class Snapshot(Answer):
-    """One snapshot; ``manifest`` is the whole manifest as JSON, ``reference`` says where it is in the store."""
+    """A snapshot. ``manifest``: the manifest as JSON; ``reference``: its location in the store."""
 
     application: str
     branch: str
@@ -180,12 +180,12 @@ class Snapshot(Answer):
     parallelism: int
     created_at: datetime
     annotations: Annotations
-    """What people say of it."""
+    """Pin, tags and message."""
     manifest: dict[str, Any]
 
 
 class Event(Answer):
-    """One server-sent event. ``id`` is where to go on after a lost connection."""
+    """A server-sent event. ``id``: position from which to continue after a lost connection."""
 
     id: str | None = None
     kind: str

@@ -1,4 +1,4 @@
-"""Operations: long work of the control plane."""
+"""Operations: long-running work of the control plane, and waiting for it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Operations:
         return self._transport.pages("/v1/operations", Operation, limit)
 
     def cancel(self, operation: str | Operation) -> Operation:
-        """Have it end, and whatever it has written removed; :meth:`wait` then raises ``OperationCancelled``.
+        """Cancel an operation and delete its partial results; :meth:`wait` then raises ``OperationCancelled``.
 
-        Raises ``Conflict`` for kinds that the application's driver ends (start, stop, savepoint, ..), and for what has
-        succeeded or failed already. What was cancelled before is answered as it is.
+        Raises ``Conflict`` for operations of the driver (start, stop, savepoint, ..) and for completed operations. A
+        cancelled operation is returned unchanged.
         """
         id = operation if isinstance(operation, str) else operation.id
         return read(Operation, self._transport.post(path("operations", id, "cancel"), {}))
@@ -49,10 +49,10 @@ class Operations:
     def wait(
         self, operation: str | Operation, on_progress: Progress | None = None, timeout_seconds: float | None = None
     ) -> Operation:
-        """Wait until the operation has succeeded; ``on_progress`` is called with each state that was seen.
+        """Wait until the operation has succeeded. ``on_progress`` receives each state that is read.
 
-        Raises the error that it failed with, ``OperationCancelled``, or ``NotYetCommitted`` when ``timeout_seconds``
-        are over (it goes on).
+        Raises the error of the operation, ``OperationCancelled``, or ``NotYetCommitted`` after ``timeout_seconds``; the
+        operation continues then.
         """
         first = operation if isinstance(operation, Operation) else self.get(operation)
         ended = poll(
@@ -66,7 +66,7 @@ class Operations:
         if ended.state == "succeeded":
             return ended
         if ended.error is None:
-            raise EpochalError(f"The {ended.kind} failed without a reason; look at the control plane's log.")
+            raise EpochalError(f"The {ended.kind} failed without a reason; see the control plane's log.")
         raise error_of_problem(ended.error)
 
 
@@ -79,7 +79,8 @@ def poll(
     timeout_seconds: float | None,
     what: str,
 ) -> Seen:
-    """The first answer for which ``until`` holds; ``on_progress`` sees each. Raises ``NotYetCommitted`` on time-out."""
+    """Poll until ``until`` holds, and return that answer; ``on_progress`` receives each answer. Raises
+    ``NotYetCommitted`` after ``timeout_seconds``."""
     end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     pause = SHORTEST_PAUSE_SECONDS
     current = first
@@ -89,7 +90,9 @@ def poll(
         if until(current):
             return current
         if end is not None and time.monotonic() >= end:
-            raise NotYetCommitted(f"Waiting for {what} took longer than {timeout_seconds:g} s; it goes on by itself.")
+            raise NotYetCommitted(
+                f"Waiting for {what} took longer than {timeout_seconds:g} s. It continues in the background."
+            )
         time.sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
         current = ask()

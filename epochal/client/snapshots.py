@@ -1,4 +1,4 @@
-"""The history of one application: epochs, executions, savepoints, snapshots, lineage."""
+"""Epochs, executions, savepoints, snapshots, their annotations and lineage, and open transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 from epochal.wire.snapshots import FoldedRange, TransactionsAnswer
 
-# Where the epochs between two snapshots have expired, whole states are compared.
+# Whole states are compared if the epochs between two snapshots have expired.
 DIFF_SECONDS = 300.0
 
 
@@ -108,7 +108,7 @@ class Snapshots:
         return read(Snapshot, {**answer, "manifest": manifest})
 
     def diff(self, before: int | str, after: int | str) -> SnapshotDiff:
-        """What is different in another snapshot: code, parameters, what was read between, keys of each state table.
+        """Differences between two snapshots: code, parameters, input read between them, keys of each state table.
 
         A snapshot is an epoch, the name of a savepoint or tag, or ``head``; ``after`` may be another application's,
         as ``"again:12"``.
@@ -134,18 +134,18 @@ class Annotations:
         self._application = application
 
     def pin(self, epoch: int, message: str | None = None) -> SnapshotPin:
-        """Keep a snapshot until it is unpinned. Raises ``SnapshotExpired`` when it is too late."""
+        """Protect a snapshot from expiry. Raises ``SnapshotExpired`` if it has expired."""
         return read(SnapshotPin, self._transport.post(self._of(epoch, "pin"), {"message": message}))
 
     def unpin(self, epoch: int) -> None:
-        """The snapshot then lives as long as any other of its age."""
+        """Remove a pin, so that the snapshot can expire."""
         self._transport.delete(self._of(epoch, "pin"))
 
     def pins(self) -> list[SnapshotPin]:
         return self._transport.pages(path("applications", self._application, "pins"), SnapshotPin, None)
 
     def tag(self, epoch: int, name: str, message: str | None = None, *, move: bool = False) -> SnapshotTag:
-        """Give a snapshot a further name, which does not keep it. Raises ``NameTaken`` unless it may ``move``."""
+        """Tag a snapshot. Tags do not prevent expiry. Raises ``NameTaken`` for an existing tag unless ``move``."""
         body = {"name": name, "message": message, "move": move}
         return read(SnapshotTag, self._transport.post(self._of(epoch, "tags"), body))
 
@@ -153,15 +153,15 @@ class Annotations:
         self._transport.delete(path("applications", self._application, "snapshots", epoch, "tags", name))
 
     def tags(self) -> list[SnapshotTag]:
-        """By name."""
+        """Tags by name."""
         return self._transport.pages(path("applications", self._application, "tags"), SnapshotTag, None)
 
     def message(self, epoch: int) -> SnapshotMessage:
-        """What was said of a snapshot. Raises ``NotFound`` when nothing was."""
+        """The message of a snapshot. Raises ``NotFound`` if it has none."""
         return read(SnapshotMessage, self._transport.get(self._of(epoch, "message")))
 
     def write_message(self, epoch: int, message: str) -> SnapshotMessage:
-        """It takes the place of an earlier one."""
+        """Write or replace the message of a snapshot."""
         return read(SnapshotMessage, self._transport.post(self._of(epoch, "message"), {"message": message}))
 
     def delete_message(self, epoch: int) -> None:

@@ -11,42 +11,42 @@ from epochal.wire.bodies import read
 
 
 class Queries:
-    """``client.application(name).queries``. Commands answer with an operation: ``client.operations.wait`` gives its
-    result, which says the epoch from which on they hold."""
+    """``client.application(name).queries``. Commands return an operation, whose result contains the first epoch with
+    the change."""
 
     def __init__(self, transport: Transport, application: str) -> None:
         self._transport = transport
         self._application = application
 
     def add(self, query: str, *, operator: str | None = None, expires_after: str | None = None) -> Operation:
-        """Begin to answer a query; the result has its id: ``{query, epoch, ..}``. ``expires_after``: an interval.
+        """Add a query. Result: ``{query, epoch, ..}`` with its id. ``expires_after``: an interval.
 
-        Raises ``QueryRefused``, ``Conflict`` where the application does not run or allows no more.
+        Raises ``QueryRefused``, and ``Conflict`` if the application does not run or allows no more queries.
         """
         body = {"query": query, "operator": operator, "expires_after": expires_after}
         return read(Operation, self._transport.post(self._path(), body))
 
     def list(self) -> list[StandingQuery]:
-        """By id."""
+        """Queries by id."""
         return list(read(StandingQueries, self._transport.get(self._path())).items)
 
     def get(self, query: int) -> StandingQuery:
         return read(StandingQuery, self._transport.get(self._path(query)))
 
     def pause(self, query: int) -> Operation:
-        """Stop answering; its results stay."""
+        """Pause a query; its results are kept."""
         return read(Operation, self._transport.post(self._path(query, "pause"), {}))
 
     def resume(self, query: int) -> Operation:
-        """Answer again, beginning with the first window of which every row is still to come."""
+        """Resume a query from the next complete window."""
         return read(Operation, self._transport.post(self._path(query, "resume"), {}))
 
     def drop(self, query: int) -> Operation:
-        """End it; its results are gone."""
+        """Drop a query and its results."""
         return read(Operation, self._transport.post(self._path(query, "drop"), {}))
 
     def results(self, query: int, limit: int | None = None) -> Iterator[QueryResult]:
-        """By window and group, page by page; all of one epoch."""
+        """Results by window and group, read page by page from one epoch."""
         cursor: str | None = None
         left = limit
         while True:

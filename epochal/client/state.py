@@ -1,4 +1,4 @@
-"""Look-ups in a state table, in both flavours: calls that block, and calls that are awaited."""
+"""Look-ups in state tables, for both clients."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from epochal.wire.state import ARROW_STREAM, NEXT_CURSOR, SINCE
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
-# What the control plane needs to answer, on top of the time it was asked to wait for an epoch.
+# Time for the request itself, in addition to the requested wait for an epoch.
 ANSWER_SECONDS = 30.0
 
 
-# A page of a history looks at two thousand epochs, perhaps on a store far away.
+# A page of a history may read two thousand epochs from a remote store.
 HISTORY_SECONDS = 300.0
 
 
 class StateExchanges:
-    """One state table. Their docstrings are those of the client's methods."""
+    """Exchanges for one state table. Their docstrings are also those of the client's methods."""
 
     def __init__(self, application: str, table: str) -> None:
         self._path = path("applications", application, "state", table)
@@ -55,10 +55,10 @@ class StateExchanges:
         wait_seconds: float | None = None,
         isolation: Isolation | None = None,
     ) -> Exchange[StateValue]:
-        """One key: its columns' values in order; ``None`` is null.
+        """Look up one key, given by the values of its columns in order; ``None`` is null.
 
-        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) read an older snapshot.
-        ``min_epoch`` waits, up to ``wait_seconds``, until that epoch is committed. Raises ``NotFound`` (no such table
+        ``epoch``, ``savepoint``, ``tag`` or ``at`` (the latest state at that time) selects an older snapshot.
+        ``min_epoch``: wait up to ``wait_seconds`` until this epoch is committed. Raises ``NotFound`` (no such table
         or key), ``InvalidKey``, ``SnapshotExpired``, ``NotYetCommitted``.
         """
         query = {
@@ -86,7 +86,7 @@ class StateExchanges:
         min_epoch: int | None = None,
         isolation: Isolation | None = None,
     ) -> Exchange[StateLookup]:
-        """Many keys (at most 10,000), each an object by column name; all answered from one epoch, in the same order."""
+        """Look up at most 10,000 keys, each an object by column name, in one epoch. Answers have the same order."""
         body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
         return read(StateLookup, document((yield posted(f"{self._path}/lookup", body, changes=False))))
 
@@ -101,12 +101,12 @@ class StateExchanges:
         min_epoch: int | None = None,
         isolation: Isolation | None = None,
     ) -> Exchange[Any]:
-        """As :meth:`lookup`, as a ``pyarrow.Table``: a row for each key, in order, with ``_found`` and the value's
-        columns in their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``,
-        and, as JSON text, ``since`` where :meth:`lookup` has it.
+        """Variant of :meth:`lookup` that returns a ``pyarrow.Table``: one row per key in order, with ``_found`` and
+        the value columns. The schema's metadata contain ``epoch``, ``branch``, ``table``, ``isolation`` and, as JSON
+        text, ``since`` if :meth:`lookup` has it.
 
-        Raises ``EnvironmentProblem`` where pyarrow is not installed; ``InvalidInput`` of windows that overlap, and of
-        all instances of partial state, which have JSON alone.
+        Raises ``EnvironmentProblem`` without pyarrow, ``InvalidInput`` for overlapping windows and for all instances of
+        partial state, which support JSON only.
         """
         ipc = _installed("pyarrow.ipc")
         body = _batch(keys, _moment(epoch, savepoint, tag, at), min_epoch, isolation)
@@ -114,8 +114,8 @@ class StateExchanges:
         return ipc.open_stream(answer.content).read_all()
 
     def lookup_frame(self, /, keys: Sequence[Mapping[str, Any]], **options: Any) -> Exchange[Any]:
-        """As :meth:`lookup_table`, with its options, as a pandas ``DataFrame`` with columns of Arrow's types, so that
-        integers with nulls stay integers. ``frame.attrs`` has ``since`` where :meth:`lookup` has it."""
+        """Variant of :meth:`lookup_table` that returns a pandas ``DataFrame`` with Arrow types, so that integers with
+        nulls stay integers. ``frame.attrs`` contains ``since`` if :meth:`lookup` has it."""
         pandas = _installed("pandas")
         found = yield from self.lookup_table(keys, **options)
         return _frame(pandas, found, found)
@@ -132,10 +132,10 @@ class StateExchanges:
         at: datetime | None = None,
         isolation: Isolation | None = None,
     ) -> Exchange[Scan]:
-        """At most ``limit`` rows in key order: those whose key has these leading columns, or all.
+        """At most ``limit`` rows in key order, restricted to keys with these leading columns.
 
-        ``begins_with``: the last of them is text, and only its beginning. A ``cursor`` is ``next_cursor`` of a page:
-        all pages are of one epoch.
+        ``begins_with``: the last given column is a text prefix. ``cursor``: ``next_cursor`` of the previous page; all
+        pages are read from one epoch.
         """
         query = _scanned(prefix, begins_with, limit, cursor, isolation, _moment(epoch, savepoint, tag, at))
         return read(Scan, document((yield asked(f"{self._path}/scan", query))))
@@ -152,10 +152,9 @@ class StateExchanges:
         at: datetime | None = None,
         isolation: Isolation | None = None,
     ) -> Exchange[Any]:
-        """As :meth:`scan`, as a ``pyarrow.Table``: a row for each, with the columns of its key and of its value in
-        their own types. Its schema's metadata say the ``epoch``, ``branch``, ``table`` and ``isolation``, as JSON text
-        ``since`` where :meth:`scan` has it, and unless it is the last page the ``next_cursor``. Raises
-        ``EnvironmentProblem`` where pyarrow is not installed.
+        """Variant of :meth:`scan` that returns a ``pyarrow.Table`` with key and value columns. The schema's metadata
+        contain ``epoch``, ``branch``, ``table``, ``isolation``, as JSON text ``since`` if :meth:`scan` has it, and
+        ``next_cursor`` except on the last page. Raises ``EnvironmentProblem`` without pyarrow.
         """
         ipc = _installed("pyarrow.ipc")
         query = _scanned(prefix, begins_with, limit, cursor, isolation, _moment(epoch, savepoint, tag, at))
@@ -163,8 +162,8 @@ class StateExchanges:
         return ipc.open_stream(answer.content).read_all()
 
     def scan_frame(self, *prefix: Any, **options: Any) -> Exchange[Any]:
-        """All rows of a scan as a pandas ``DataFrame`` with columns of Arrow's types; ``options`` as those of
-        :meth:`scan`. ``frame.attrs`` has ``since`` where :meth:`scan` has it."""
+        """All rows of a scan as a pandas ``DataFrame`` with Arrow types. ``options``: as for :meth:`scan`.
+        ``frame.attrs`` contains ``since`` if :meth:`scan` has it."""
         pyarrow, pandas = _installed("pyarrow"), _installed("pandas")
         pages: list[Any] = []
         more: dict[str, Any] | None = options
@@ -184,9 +183,9 @@ class StateExchanges:
         tag: str | None = None,
         at: datetime | None = None,
     ) -> Exchange[KeyHistory]:
-        """The changes of a key, newest first: at most ``limit``, or all. ``epoch``, ..: only up to that snapshot.
+        """Changes of a key, newest first: at most ``limit``, or all. ``epoch``, ..: only changes up to that snapshot.
 
-        Of list and map state, the operator's key alone means all entries.
+        For list and map state, the operator's key selects all entries.
         """
         items: list[Any] = []
         while True:
@@ -208,7 +207,7 @@ class StateExchanges:
     ) -> Exchange[Blame]:
         """The epoch that last changed a key: its slices (files, offsets), code version, parameters and time.
 
-        Raises ``NotFound`` for a key that never was, ``SnapshotExpired`` when that epoch has expired.
+        Raises ``NotFound`` for a key that never existed, ``SnapshotExpired`` if the epoch has expired.
         """
         query = {"key": key_segment(key), **_moment(epoch, savepoint, tag, at)}
         return read(Blame, document((yield asked(f"{self._path}/blame", query, HISTORY_SECONDS))))
@@ -239,14 +238,14 @@ def _awaited(ask: Asking[Arguments, Result]) -> Callable[Concatenate[AsyncState,
 
 
 def _describe(call: Any) -> None:
-    """``help`` says what the call gives, and not how it is asked for."""
+    """Set the signature for ``help``: the result without ``Exchange``."""
     signature = inspect.signature(call)
     result = str(signature.return_annotation).removeprefix("Exchange[").removesuffix("]")
     call.__signature__ = signature.replace(return_annotation=result)
 
 
 class State:
-    """``client.application(name).state(table)``. Every answer says which epoch it is from."""
+    """``client.application(name).state(table)``. Every answer contains its epoch."""
 
     def __init__(self, transport: Transport, application: str, table: str) -> None:
         self._transport = transport
@@ -263,7 +262,7 @@ class State:
     blame = _blocking(StateExchanges.blame)
 
     def scan_all(self, *prefix: Any, **options: Any) -> Iterator[ScannedRow]:
-        """All rows of a scan, page by page; ``options`` as those of :meth:`scan`."""
+        """All rows of a scan, page by page. ``options``: as for :meth:`scan`."""
         more: dict[str, Any] | None = options
         while more is not None:
             page = self.scan(*prefix, **more)
@@ -271,7 +270,7 @@ class State:
             more = following(more, page.next_cursor)
 
     def scan_tables(self, *prefix: Any, **options: Any) -> Iterator[Any]:
-        """All pages of a scan, as :meth:`scan_table` gives each."""
+        """All pages of a scan, each as from :meth:`scan_table`."""
         more: dict[str, Any] | None = options
         while more is not None:
             page = self.scan_table(*prefix, **more)
@@ -280,7 +279,7 @@ class State:
 
 
 class AsyncState:
-    """``client.application(name).state(table)`` of an :class:`~epochal.client.AsyncClient`: as :class:`State`."""
+    """``client.application(name).state(table)`` of an :class:`~epochal.client.AsyncClient`; see :class:`State`."""
 
     def __init__(self, transport: AsyncTransport, application: str, table: str) -> None:
         self._transport = transport
@@ -297,7 +296,7 @@ class AsyncState:
     blame = _awaited(StateExchanges.blame)
 
     async def scan_all(self, *prefix: Any, **options: Any) -> AsyncIterator[ScannedRow]:
-        """As :meth:`State.scan_all`."""
+        """See :meth:`State.scan_all`."""
         more: dict[str, Any] | None = options
         while more is not None:
             page = await self.scan(*prefix, **more)
@@ -306,7 +305,7 @@ class AsyncState:
             more = following(more, page.next_cursor)
 
     async def scan_tables(self, *prefix: Any, **options: Any) -> AsyncIterator[Any]:
-        """As :meth:`State.scan_tables`."""
+        """See :meth:`State.scan_tables`."""
         more: dict[str, Any] | None = options
         while more is not None:
             page = await self.scan_table(*prefix, **more)
@@ -315,18 +314,18 @@ class AsyncState:
 
 
 def following(options: Mapping[str, Any], cursor: str | None) -> dict[str, Any] | None:
-    """The options of the next page of a scan; ``None`` after the last one."""
+    """Options for the next page of a scan; ``None`` after the last page."""
     return None if cursor is None else {**options, "cursor": cursor}
 
 
 def cursor_of(page: Any) -> str | None:
-    """Of a page as a ``pyarrow.Table``."""
+    """Cursor of the next page, from the metadata of a ``pyarrow.Table``."""
     cursor: bytes | None = page.schema.metadata.get(NEXT_CURSOR.encode())
     return None if cursor is None else cursor.decode()
 
 
 def _frame(pandas: Any, rows: Any, answer: Any) -> Any:
-    """``answer``: the table whose metadata say ``since``; all pages of a scan are of one snapshot."""
+    """Convert rows to a data frame. ``answer``: table whose metadata contain ``since``."""
     frame = rows.to_pandas(types_mapper=pandas.ArrowDtype)
     since = answer.schema.metadata.get(SINCE.encode())
     if since is not None:
@@ -335,12 +334,12 @@ def _frame(pandas: Any, rows: Any, answer: Any) -> Any:
 
 
 def _installed(module: str) -> Any:
-    """A library that the client does without where nobody asks for its types."""
+    """Import an optional library. Raises ``EnvironmentProblem`` if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
-        raise EnvironmentProblem(f"This needs {name}, which is not installed: pip install {name}.") from error
+        raise EnvironmentProblem(f"This call requires {name}, which is not installed: pip install {name}.") from error
 
 
 def _batch(

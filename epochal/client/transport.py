@@ -170,7 +170,8 @@ class Transport:
 
 
 class AsyncTransport:
-    """As :class:`Transport`, of one event loop. ``connections``: at most so many calls at once; others wait."""
+    """Asynchronous variant of :class:`Transport` for one event loop. ``connections``: maximum number of concurrent
+    calls."""
 
     def __init__(self, location: Location, timeout_seconds: float, connections: int) -> None:
         self.location = location

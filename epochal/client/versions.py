@@ -1,4 +1,4 @@
-"""Versions of an application: upgrade, rescale, preflight."""
+"""Versions of an application: upgrade, rescale, rekey, preflight, rollback; and registered code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from epochal.wire.versions import accepted
 
 
 class Versions:
-    """``client.application(name).versions``. What is not given stays as it is in the latest version."""
+    """``client.application(name).versions``. Omitted arguments are taken from the latest version."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport = transport
         self._name = name
 
     def list(self, limit: int | None = None) -> list[Version]:
-        """Newest first."""
+        """Versions, newest first."""
         return self._transport.pages(path("applications", self._name, "versions"), Version, limit)
 
     def create(
@@ -37,14 +37,15 @@ class Versions:
         accept_partial: Sequence[str] = (),
         if_match: str | None = None,
     ) -> Version:
-        """An upgrade: of a running application at an epoch boundary (``operation`` tells when), else its next start's.
+        """Upgrade the application: a running one at an epoch boundary (see ``operation``), a stopped one at its next
+        start.
 
-        ``parameters`` and ``configuration`` replace the present ones whole. ``accept_changed`` and ``accept_partial``
-        name operators and columns (``totals``, ``totals.lo``) that may mean something else than before, and added
-        aggregate columns that may count later rows only; they hold for this upgrade.
+        ``parameters`` and ``configuration`` replace the current ones completely. ``accept_changed``: operators and
+        columns (``totals``, ``totals.lo``) whose meaning may change; ``accept_partial``: added aggregate columns that
+        may count later rows only. Both apply to this upgrade only.
 
-        Raises ``IncompatibleState`` when the state that is there could not be gone on from, ``Conflict`` while another
-        operation is under way, ``PreconditionFailed`` when the application is no longer at the revision ``if_match``.
+        Raises ``IncompatibleState`` if the version cannot continue from the state, ``Conflict`` during another
+        operation, ``PreconditionFailed`` if the application is not at the revision ``if_match``.
         """
         body = {
             "artifact": artifact,
@@ -59,7 +60,7 @@ class Versions:
         return read(Version, answer)
 
     def rescale(self, parallelism: int, *, message: str | None = None, if_match: str | None = None) -> Operation:
-        """Other parallelism, without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
+        """Change the parallelism without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
         body = {"parallelism": parallelism, "message": message}
         return read(
             Operation, self._transport.post(path("applications", self._name, "rescale"), body, if_match=if_match)
@@ -75,7 +76,7 @@ class Versions:
         accept_partial: Sequence[str] = (),
         if_match: str | None = None,
     ) -> Operation:
-        """Other key groups, for an application that is stopped: its state is written anew, which takes its time.
+        """Change the number of key groups of a stopped application. Its state is rewritten.
 
         The operation's ``result`` has ``version``, ``branch`` and ``epoch``. Raises ``OptionError``, ``Conflict``.
         """
@@ -98,9 +99,9 @@ class Versions:
         accept_changed: Sequence[str] = (),
         accept_partial: Sequence[str] = (),
     ) -> Preflight:
-        """What an upgrade would keep, add, lose, and be refused for; nothing is changed.
+        """Check an upgrade without changes: parts that are kept, added or removed, and reasons of a refusal.
 
-        ``configuration`` is merged over the present one.
+        ``configuration`` is merged over the current one.
         """
         body = self._preflight(
             artifact, parameters, configuration, epoch, savepoint, accepted(accept_changed, accept_partial)
@@ -119,9 +120,9 @@ class Versions:
         accept_changed: Sequence[str] = (),
         accept_partial: Sequence[str] = (),
     ) -> Operation:
-        """A preflight that also runs the last so many ``epochs`` again, in shadow, and compares what comes out.
+        """A preflight that also runs the last ``epochs`` epochs again in shadow and compares the results.
 
-        When the operation has succeeded, ``read(Preflight, operation.result)`` is the report: both are names of
+        After the operation has succeeded, ``read(Preflight, operation.result)`` is the report; both names are in
         :mod:`epochal.client.models`.
         """
         body = self._preflight(
@@ -150,7 +151,7 @@ class Versions:
 
 
 class Rollback:
-    """``client.application(name).rollback``. One of ``epoch``, ``savepoint``, ``tag`` and ``at`` says where to."""
+    """``client.application(name).rollback``. ``epoch``, ``savepoint``, ``tag`` or ``at`` selects the snapshot."""
 
     def __init__(self, transport: Transport, application: str) -> None:
         self._transport = transport
@@ -167,7 +168,7 @@ class Rollback:
         accept_changed: Sequence[str] = (),
         accept_partial: Sequence[str] = (),
     ) -> RollbackPlan:
-        """What would happen; nothing is changed. Raises ``NotFound``, ``SnapshotExpired``."""
+        """The plan of a rollback, without changes. Raises ``NotFound``, ``SnapshotExpired``."""
         body = _body(epoch, savepoint, tag, at, move_aside, accepted(accept_changed, accept_partial))
         return read(RollbackPlan, self._transport.query(self._path, {**body, "dry_run": True}))
 
@@ -184,11 +185,11 @@ class Rollback:
         message: str | None = None,
         confirm: str | None = None,
     ) -> Operation:
-        """Roll back; a running application is stopped, and started again. ``confirm`` is the plan's.
+        """Roll back. A running application is stopped and started again. ``confirm``: the plan's ``confirm``.
 
-        The latest version goes on from the snapshot; ``accept_changed`` and ``accept_partial`` as in an upgrade.
+        The latest version continues from the snapshot; ``accept_changed`` and ``accept_partial``: as in an upgrade.
 
-        Raises ``Conflict`` (``rollback-not-confirmed``) when it is missing, or the plan is not true any more.
+        Raises ``Conflict`` (``rollback-not-confirmed``) if ``confirm`` is missing or the plan is outdated.
         """
         body = _body(epoch, savepoint, tag, at, move_aside, accepted(accept_changed, accept_partial))
         body |= {"message": message, "confirm": confirm}

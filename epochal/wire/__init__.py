@@ -1,1 +1,1 @@
-"""What travels between a control plane, its drivers and its clients: bodies, problems. No service, no Spark."""
+"""Models and HTTP calls that control planes, drivers and clients share. Imports neither the service nor Spark."""

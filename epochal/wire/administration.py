@@ -1,3 +1,5 @@
+"""Administration: control planes and query nodes, the audit log, webhooks."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -9,25 +11,25 @@ from epochal.wire.bodies import Answer, Body, Name, Open
 
 
 class NodeAnswer(Answer):
-    """One process that ``epochal up`` is, on the same catalog."""
+    """A control plane or query node of the catalog."""
 
-    id: str = Field(description="Another one after each start.")
+    id: str = Field(description="Id of the process; changes with each start.")
     role: Open[Literal["control", "query"]]
     state: Open[Literal["alive", "gone"]] = Field(
-        description="`gone`: not heard for ten seconds; it did not stop in order. Left out after an hour."
+        description="`gone`: no heartbeat for ten seconds without an orderly stop. Omitted after an hour."
     )
     version: str
     host: str
     process: int
-    url: str = Field(description="Where people reach it.")
-    internal_url: str | None = Field(description="Where drivers reach it; null: it does not answer drivers.")
+    url: str = Field(description="URL for clients.")
+    internal_url: str | None = Field(description="URL for drivers; null if it does not serve drivers.")
     started_at: datetime
-    heartbeat_at: datetime = Field(description="By the catalog's clock.")
+    heartbeat_at: datetime = Field(description="Time of the last heartbeat by the catalog's clock.")
 
 
 class AuditChange(Answer):
-    """One field of what people decide, before the call and after it; ``None``: there was, or is, nothing. Long values
-    are cut. ``subject``: of what, such as ``version 3``, which is compared with the version before it."""
+    """A changed field with its values before and after the call; ``None``: no value. Long values are truncated.
+    ``subject``: the changed object, such as ``version 3``, which is compared with the previous version."""
 
     subject: str
     field: str
@@ -36,9 +38,8 @@ class AuditChange(Answer):
 
 
 class AuditEntryAnswer(Answer):
-    """One mutating call. ``outcome`` is the HTTP status that it was answered with; ``token`` and ``token_id`` the name
-    and the id of the caller's token; ``address`` where the caller's connection came from; ``request`` the answer's
-    ``X-Request-Id``."""
+    """A mutating call. ``outcome``: HTTP status of the answer; ``token`` and ``token_id``: name and id of the caller's
+    token; ``address``: address of the caller's connection; ``request``: ``X-Request-Id`` of the answer."""
 
     at: datetime
     token: str | None
@@ -49,9 +50,9 @@ class AuditEntryAnswer(Answer):
     target: str
     outcome: int
     changes: tuple[AuditChange, ...] = ()
-    """What the call has changed; empty of calls that were refused, and of entries of before."""
+    """Changes made by the call; empty for refused calls."""
     changes_left_out: int = 0
-    """So many more."""
+    """Number of further changes."""
 
 
 WebhookKind = Literal["epoch.committed", "epoch.aborted", "attempt.failed", "application.failed"]
@@ -60,14 +61,14 @@ WebhookState = Literal["active", "failing", "disabled"]
 
 class CreateWebhook(Body):
     url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://[^\s/?#]+[^\s]*$")] = Field(
-        description="Where events are posted to; https, except within a network that is trusted."
+        description="URL that receives events. Use https, except within a trusted network."
     )
-    kinds: list[WebhookKind] = Field(min_length=1, max_length=10, description="Which events.")
+    kinds: list[WebhookKind] = Field(min_length=1, max_length=10, description="Kinds of events to post.")
     applications: list[Name] | None = Field(
-        default=None, max_length=1000, description="Of these applications only, which need not be there yet."
+        default=None, max_length=1000, description="Post events of these applications only. They need not exist yet."
     )
     secret: Annotated[str, StringConstraints(min_length=16, max_length=200, pattern=r"^[\x21-\x7e]*$")] | None = Field(
-        default=None, description="What signatures are made with. Without, one is made, and is in the answer."
+        default=None, description="Secret for signatures. If omitted, a new one is generated and returned."
     )
 
 
@@ -77,20 +78,21 @@ class WebhookAnswer(Answer):
     kinds: list[Open[WebhookKind]]
     applications: list[str] | None
     state: Open[WebhookState] = Field(
-        description="`failing`: the last delivery failed, and is tried again. `disabled`: deliveries failed for a day, "
-        "or the receiver answered 410; what waited is gone, and nothing more is sent."
+        description="`failing`: the last delivery failed and is retried. `disabled`: deliveries failed for a "
+        "day, or the "
+        "receiver answered 410; waiting events were deleted, and no further events are sent."
     )
-    waiting: int = Field(description="So many events wait to be delivered.")
+    waiting: int = Field(description="Number of events waiting for delivery.")
     dropped: int = Field(
-        description="So many were given up: the oldest of more than 10,000, or those of a disabled one."
+        description="Number of dropped events: the oldest of more than 10,000, or those of a disabled webhook."
     )
     failing_since: datetime | None
-    last_error: str | None = Field(description="Why the last failed delivery failed.")
-    delivered_at: datetime | None = Field(description="When the last event was taken.")
+    last_error: str | None = Field(description="Error of the last failed delivery.")
+    delivered_at: datetime | None = Field(description="Time of the last successful delivery.")
     disabled_at: datetime | None
     created_at: datetime
     created_by: str
 
 
 class NewWebhookAnswer(WebhookAnswer):
-    secret: str | None = Field(description="Said once: a repeated request answers null.")
+    secret: str | None = Field(description="Returned once; a repeated request returns null.")

@@ -1,3 +1,5 @@
+"""Applications, their executions and attempts, and their load."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -8,7 +10,7 @@ from pydantic import Field
 from epochal.contracts.catalog import Failure, OpenTransaction
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.measurements import OperatorLoad
-from epochal.wire.bodies import ALL_SAID, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
+from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
@@ -23,9 +25,9 @@ AttemptState = Literal["running", "ended", "lost", "failed"]
 AvailableNow = Annotated[
     bool,
     Field(
-        description="Take what the sources have when the execution starts, in as many epochs as the limits demand, "
-        "commit it, and stop; the next start goes on from there. As Spark's Trigger.AvailableNow. A driver that is "
-        "lost on the way is replaced by one that takes what the sources have by then."
+        description="Process the input that is available when the execution starts, in as many epochs as the limits "
+        "require, and stop, like Spark's Trigger.AvailableNow. The next start continues from there. If the driver "
+        "fails, its successor processes the input that is available when it starts."
     ),
 ]
 
@@ -33,9 +35,10 @@ AvailableNow = Annotated[
 Drain = Annotated[
     bool,
     Field(
-        description="When all sources are bounded and at their end: run a last epoch, in which everything that waits "
-        "for event time comes out (windows, rows without a partner, timers), and stop. Nothing can go on from its "
-        "snapshot; the one before is kept. Without, it stops at the end of its input, and the next start goes on."
+        description="When all sources are bounded and have ended, run a last epoch that emits everything waiting for "
+        "event time (windows, unmatched rows, timers), and stop. The application cannot be started from its snapshot; "
+        "the previous snapshot is kept. If false, the application stops at the end of its input and can be started "
+        "again."
     ),
 ]
 
@@ -51,14 +54,14 @@ class CreateApplication(Body):
 
 
 class ForkApplication(Body):
-    """One of ``epoch``, ``savepoint``, ``tag`` and ``at`` says of which snapshot; without, it is the latest one.
-    ``parameters`` and ``configuration`` are merged over the source's. Sinks must go elsewhere, unless ``shadow``."""
+    """``epoch``, ``savepoint``, ``tag`` or ``at`` selects the snapshot; the default is the latest one. ``parameters``
+    and ``configuration`` are merged over the source's. Unless ``shadow``, sinks must have other targets."""
 
     name: Name
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
     tag: Name | None = None
-    at: UtcTime | None = Field(default=None, description="Of the latest epoch that was committed by then.")
+    at: UtcTime | None = Field(default=None, description="Select the latest epoch committed at this time.")
     parameters: Parameters = Field(default_factory=dict)
     artifact: Sha256 | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
@@ -67,7 +70,7 @@ class ForkApplication(Body):
     message: Message | None = None
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences from the snapshot that the fork accepts by name, as in an upgrade.",
+        description="Accepted differences from the snapshot, as in an upgrade.",
     )
 
 
@@ -80,11 +83,11 @@ class StartApplication(Body):
 
 
 class StopApplication(Body):
-    savepoint: Name | None = Field(default=None, description="Make this savepoint of the last epoch.")
+    savepoint: Name | None = Field(default=None, description="Name of a savepoint to create from the last epoch.")
 
 
 class RestartApplication(Body):
-    """No fields yet."""
+    """A restart request; it has no fields."""
 
 
 class Head(Answer):
@@ -93,7 +96,9 @@ class Head(Answer):
     branch: str
     epoch: int
     committed_at: datetime | None
-    drained: bool = Field(description="All input had ended, and everything that waited came out: nothing can follow.")
+    drained: bool = Field(
+        description="All input has ended and has been emitted; the application cannot be started again."
+    )
 
 
 class Parent(Answer):
@@ -105,29 +110,31 @@ class Parent(Answer):
 
 
 class ImportOrigin(Answer):
-    """The snapshot that an import began with: whose it was where its bundle was made, as the bundle says."""
+    """Origin of an import, as recorded in the bundle: the exported application and its snapshot."""
 
     project: str
     application: str
     epoch: int
-    control_plane: str = Field(description="An id; imports from one installation have the same.")
+    control_plane: str = Field(description="Id of the exporting installation.")
     exported_at: datetime
     exported_by: str
-    message: str | None = Field(description="What was said at the export.")
+    message: str | None = Field(description="Message given at the export.")
 
 
 class Restarts(Answer):
-    """Attempts of what is under way that failed within the restart strategy's window, and what comes next."""
+    """Failed attempts within the window of the restart strategy, and the next attempt."""
 
     failures: int
-    allowed: int = Field(description="With more failures than that within the window the application is `failed`.")
-    failure: Failure = Field(description="The last one.")
+    allowed: int = Field(
+        description="Maximum number of failures within the window; with more, the application is `failed`."
+    )
+    failure: Failure = Field(description="The latest failure.")
     failed_at: datetime
-    next_attempt_at: datetime | None = Field(description="Unset while an attempt runs, and when there will be none.")
+    next_attempt_at: datetime | None = Field(description="Null while an attempt runs, and if no attempt follows.")
 
 
 class ApplicationAnswer(Answer):
-    model_config = ALL_SAID
+    model_config = ALL_FIELDS
 
     name: str
     project: str
@@ -145,18 +152,17 @@ class ApplicationAnswer(Answer):
     shadow: bool
     head: Head | None
     parent: Parent | None
-    imported_from: ImportOrigin | None = Field(
-        description="Where an import came from; of a fork into another project, the source."
-    )
+    imported_from: ImportOrigin | None = Field(description="Origin of an import, or of a fork into another project.")
     execution: str | None
     failure: Failure | None
-    restarts: Restarts | None = Field(description="Unset unless attempts have failed lately.")
+    restarts: Restarts | None = Field(description="Null unless attempts have failed recently.")
     created_at: datetime
     updated_at: datetime
 
 
 class StatusAnswer(Answer):
-    """What the driver last said of itself. ``detail`` is for people; ``transactions`` wait for their sinks' commit."""
+    """Status last reported by the driver. ``detail`` is a text for users; ``transactions`` wait for a commit of their
+    sink."""
 
     phase: Open[Literal["starting", "recovering", "running", "waiting", "stopping", "stopped", "failed"]]
     detail: str | None = None
@@ -174,44 +180,46 @@ class AttemptAnswer(Answer):
 
 
 class ExecutionAnswer(Answer):
-    """One run of a version. ``attempt`` is its latest; numbers rise along the branch, also across executions."""
+    """One run of a version. ``attempt`` is the latest attempt; numbers increase along the branch, across executions."""
 
     id: str
     application: str
     version: int
     state: Open[ExecutionState]
     attempt: int
-    available_now: bool = Field(description="It takes what its sources have when it starts, and ends.")
-    drain: bool = Field(description="When all of its sources are bounded and at their end, a last epoch drains it.")
+    available_now: bool = Field(description="Whether it processes the input available at its start, and ends.")
+    drain: bool = Field(description="Whether a last epoch drains it when all sources have ended.")
     status: StatusAnswer | None
     heartbeat_at: datetime | None
-    stop_requested_at: datetime | None = Field(description="Unset where it ended by itself.")
+    stop_requested_at: datetime | None = Field(description="Null unless a stop was requested.")
     started_at: datetime
     ended_at: datetime | None
     attempts: list[AttemptAnswer]
 
 
 class AutoscalingDecision(Answer):
-    """What autoscaling makes of it: ``parallelism`` is set where it is about to rescale."""
+    """Decision of autoscaling. ``parallelism`` is null if the application is not rescaled."""
 
     parallelism: int | None
     reason: str
 
 
 class LoadAnswer(Answer):
-    """How busy the operators of an application that runs were lately, as its driver has last reported."""
+    """Recent load of a running application's operators, as last reported by its driver."""
 
-    model_config = ALL_SAID
+    model_config = ALL_FIELDS
 
     application: str
-    reported_at: datetime | None = Field(description="Unset before the first report of the attempt that runs.")
+    reported_at: datetime | None = Field(description="Null before the first report of the running attempt.")
     version: int | None
     parallelism: int
-    epoch: int | None = Field(description="The latest epoch that was measured; unset where none was.")
-    seconds: float = Field(description="The length of the window, which ended with the report.")
-    busy_share: float = Field(description="Seconds of work of all operators in it, by subtask and second.")
+    epoch: int | None = Field(description="The latest measured epoch; null if there is none.")
+    seconds: float = Field(description="Length of the measured window, which ended with the report.")
+    busy_share: float = Field(description="Busy time of all operators in the window, per subtask and second.")
     lag_seconds: float | None = Field(
-        description="How far the source that is furthest behind was; unset where none can say."
+        description="Lag of the source that is furthest behind; null if no source reports its lag."
     )
     operators: dict[str, OperatorLoad]
-    autoscaling: AutoscalingDecision | None = Field(description="Unset where it is switched off, or nothing runs.")
+    autoscaling: AutoscalingDecision | None = Field(
+        description="Null if autoscaling is off or the application does not run."
+    )

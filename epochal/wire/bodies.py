@@ -1,8 +1,8 @@
-"""What all request and answer bodies share.
+"""Common parts of request and answer bodies.
 
-Versions of Epochal that are one apart understand each other. Requests with unknown fields are refused. Who reads an
-answer (:func:`read`) ignores unknown fields, and reads an unknown kind as ``other``. A field that a later version adds
-to an answer has a default, for the answers of earlier ones.
+Adjacent versions of Epochal are compatible. Requests with unknown fields are refused. :func:`read` ignores unknown
+fields of answers and reads unknown kinds as ``other``. A field that a later version adds to an answer has a default,
+for answers of earlier versions.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ Name = Annotated[
     Field(description="A DNS label: lower-case letters, digits and hyphens, at most 63.", examples=["flights"]),
 ]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$"), Field(description="SHA-256, hexadecimal.")]
-Message = Annotated[
-    str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$"), Field(description="A note for people.")
-]
+Message = Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$"), Field(description="Free text.")]
 EpochNumber = Annotated[int, Field(ge=0, le=2**62)]
 
 
@@ -52,7 +50,7 @@ UtcTime = Annotated[datetime, AfterValidator(_utc)]
 
 
 _READING = {"reading": True}
-"""The context of validation in which an unknown kind is read as ``other``."""
+"""Validation context in which unknown kinds are read as ``other``."""
 
 
 class _OtherWhereUnknown:
@@ -60,7 +58,7 @@ class _OtherWhereUnknown:
         return core_schema.with_info_wrap_validator_function(_known_or_other, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Nobody answers ``other``."""
+        """The schema of answers does not contain ``other``."""
         return handler(schema["schema"]["choices"][0])
 
 
@@ -75,11 +73,11 @@ def _known_or_other(value: Any, validate: ValidatorFunctionWrapHandler, info: Va
 
 Known = TypeVar("Known")
 Open = Annotated[Known | Literal["other"], _OtherWhereUnknown()]
-"""A kind or state to which later versions may add. In answers that are read, ``other`` is what is not known here."""
+"""A kind or state that later versions may extend. Unknown values are read as ``other``."""
 
 
 class Body(BaseModel):
-    """A request: unknown fields are refused."""
+    """A request body. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,15 +86,15 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-ALL_SAID = ConfigDict(json_schema_serialization_defaults_required=True)
-"""Of answers that say all fields: their defaults are for the answers of earlier versions."""
+ALL_FIELDS = ConfigDict(json_schema_serialization_defaults_required=True)
+"""Configuration of answers that always contain all fields; defaults apply to answers of earlier versions."""
 
 
 Item = TypeVar("Item")
 
 
 class Page(Answer, Generic[Item]):
-    """A part of a list. ``next_cursor`` is the ``cursor`` of the next part, null at the end."""
+    """A page of a list. ``next_cursor``: ``cursor`` of the next page; null for the last page."""
 
     items: list[Item]
     next_cursor: str | None
@@ -112,12 +110,13 @@ class UnreadableAnswer(EpochalError):
 
 
 def read(model: type[Model], answer: Any) -> Model:
-    """What a control plane, perhaps a later one, has answered, as a model. Raises ``UnreadableAnswer``."""
+    """Validate an answer of a control plane, possibly of a later version. Raises ``UnreadableAnswer``."""
     try:
         return model.model_validate(answer, extra="ignore", context=_READING)
     except ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise UnreadableAnswer(
-            f"The control plane's answer is not a {model.__name__} that this version can read ({places}): it is of "
-            "another version. Install the same as the control plane's; if a driver says this, restart its application."
+            f"This version cannot read the control plane's answer as {model.__name__} ({places}). Install the "
+            f"version of "
+            "the control plane. If a driver reports this error, restart its application."
         ) from error

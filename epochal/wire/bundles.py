@@ -1,3 +1,5 @@
+"""Exports, uploads and imports of bundles."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -11,19 +13,19 @@ from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256
 
 
 class CreateExport(Body):
-    """Of a snapshot: ``epoch``, ``savepoint`` or ``tag``; without, of the latest committed epoch."""
+    """``epoch``, ``savepoint`` or ``tag`` selects the snapshot; the default is the latest committed epoch."""
 
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
     tag: Name | None = None
     since: EpochNumber | None = Field(
-        default=None, description="Only what came after this epoch, an ancestor that the importer has already."
+        default=None, description="Export only changes after this epoch, an ancestor that the importer already has."
     )
     message: Message | None = None
 
 
 class ExportArguments(BaseModel):
-    """Of an operation of kind ``export``: the snapshot, and the one that the importer has."""
+    """Arguments of an operation of kind ``export``: the snapshot, and the one that the importer has."""
 
     branch: str
     epoch: int
@@ -42,18 +44,20 @@ class ExportResult(Answer):
     bytes: int
     sha256: str
     expires_at: str
-    left_out: tuple[str, ...] = Field(default=(), description="State tables that are not durable: they begin empty.")
+    left_out: tuple[str, ...] = Field(
+        default=(), description="State tables that are not durable and therefore start empty."
+    )
 
 
 class CreateImport(Body):
-    """Announce a bundle: its sha256 and its size in bytes, as `epochal export` says them."""
+    """Announce a bundle by its SHA-256 and its size in bytes, as returned by the export."""
 
     sha256: Sha256
     bytes: int = Field(gt=0)
 
 
 class UploadAnswer(Answer):
-    """An upload. The next part goes to ``received``; it is whole when that is ``bytes``."""
+    """An upload. ``received`` is the offset of the next part; the upload is complete when it equals ``bytes``."""
 
     id: str
     sha256: str
@@ -64,36 +68,39 @@ class UploadAnswer(Answer):
 
 
 class SourceMove(Body):
-    """Where a Kafka source goes on with other brokers, on which the recorded offsets mean nothing."""
+    """Position of a Kafka source with other brokers, where the recorded offsets are invalid."""
 
-    at: UtcTime = Field(description="With the first records of this time or later, in each partition.")
+    at: UtcTime = Field(description="Continue with the first record at or after this time in each partition.")
 
 
 class ImportApplication(Body):
-    """Make an application of an uploaded bundle. ``parameters`` and ``configuration`` go over the bundle's."""
+    """Create an application from an uploaded bundle. ``parameters`` and ``configuration`` are merged over the
+    bundle's."""
 
-    name: Name | None = Field(default=None, description="Without: as the application was called.")
+    name: Name | None = Field(
+        default=None, description="Name of the application; the default is its name in the bundle."
+    )
     parameters: Parameters = Field(default_factory=dict)
     map: dict[str, str] = Field(
-        default_factory=dict, description="Old to new: paths, topics, tables, brokers that are values of parameters."
+        default_factory=dict, description="Replacements of parameter values: paths, topics, tables, brokers."
     )
     keep: list[str] = Field(
-        default_factory=list, description="Sinks that shall write to the same place as the exported application did."
+        default_factory=list, description="Sinks that write to the same target as the exported application."
     )
     sources: dict[str, SourceMove] = Field(default_factory=dict)
     configuration: dict[str, Any] = Field(default_factory=dict)
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences from the snapshot that other parameters make and that are accepted by name.",
+        description="Accepted differences from the snapshot that result from other parameters.",
     )
     shadow: bool = False
-    start: bool = Field(default=False, description="Start it at once. Refused of a snapshot that is drained.")
+    start: bool = Field(default=False, description="Start the application. Refused for a drained snapshot.")
     message: Message | None = None
-    dry_run: bool = Field(default=False, description="Answer with the plan, and change nothing.")
+    dry_run: bool = Field(default=False, description="Return the plan without changes.")
 
 
 class ImportArguments(BaseModel):
-    """Of an operation of kind ``import``: the upload, its snapshot, and the application that is made of it."""
+    """Arguments of an operation of kind ``import``: the upload, its snapshot, and the new application."""
 
     branch: str
     epoch: int
@@ -111,7 +118,7 @@ class ImportArguments(BaseModel):
 
 
 class ImportResult(Answer):
-    """The result of an operation of kind ``import``. ``operation``: the start that was asked for with it."""
+    """The result of an operation of kind ``import``. ``operation``: the requested start."""
 
     application: str
     branch: str
@@ -131,16 +138,16 @@ class SourcePosition(Answer):
     source: str
     was: dict[str, Any]
     becomes: dict[str, Any]
-    at: datetime | None = Field(description="Where it goes on; null: at the positions of the snapshot.")
+    at: datetime | None = Field(description="Time at which it continues; null: at the positions of the snapshot.")
     needs_mapping: bool
 
 
 class ImportPlan(Answer):
-    """What an import would make, and what has to be mapped before it can."""
+    """Plan of an import, and the mappings that it requires."""
 
     application: str
     origin: dict[str, Any]
     parameters: Parameters
     sinks: list[SinkMove]
     sources: list[SourcePosition]
-    needs: list[str] = Field(description="What is missing; empty: it can be imported.")
+    needs: list[str] = Field(description="Missing mappings; if empty, the bundle can be imported.")

@@ -20,15 +20,15 @@ RequestId = Annotated[
     str,
     StringConstraints(pattern=f"^{_REQUEST_ID}$"),
     Field(
-        description="Of one call in the whole application: the same id with the same arguments is the same call. 1 to "
-        "200 letters, digits and `._~:@+=-`, beginning with a letter or digit.",
+        description="Id of a call, unique within the application. A request with the same id and arguments is the same "
+        "call. 1 to 200 letters, digits and `._~:@+=-`, starting with a letter or digit.",
         examples=["order-17"],
     ),
 ]
 
 
 def are_request_ids(texts: Sequence[str]) -> bool:
-    """Whether all are request ids. Raises ``TypeError`` where one is no text."""
+    """Return whether all texts are valid request ids. Raises ``TypeError`` for other types."""
     lines = "\n".join([*texts, ""])
     return lines.count("\n") == len(texts) and _REQUEST_IDS.fullmatch(lines) is not None
 
@@ -36,21 +36,22 @@ def are_request_ids(texts: Sequence[str]) -> bool:
 AnswerSeconds = Annotated[
     float,
     Field(
-        ge=0, le=LONGEST_WAIT_SECONDS, description="Wait at most so long for the answers. The calls go on all the same."
+        ge=0, le=LONGEST_WAIT_SECONDS, description="Timeout for the answers. The calls are executed even if it expires."
     ),
 ]
-Arguments = Annotated[dict[str, Any], Field(description="By name. The entry's `arguments` say which there are.")]
+Arguments = Annotated[dict[str, Any], Field(description="Arguments by name; the entry's `arguments` describe them.")]
 
 
 class Call(Body):
-    """One call. Without a ``request_id`` it gets one, and cannot be repeated safely when its answer is lost."""
+    """One call. Without a ``request_id`` one is assigned, and the call cannot be repeated safely if its answer is
+    lost."""
 
     request_id: RequestId | None = None
     arguments: Arguments = Field(default_factory=dict)
 
 
 class CallRequest(Call):
-    """One call, or up to a thousand in ``calls``, which are all taken or none."""
+    """One call, or up to a thousand in ``calls``, which are accepted or refused together."""
 
     calls: Annotated[list[Call], Field(min_length=1, max_length=MOST_CALLS)] | None = None
 
@@ -65,8 +66,8 @@ CallState = Literal["waiting", "answered", "expired"]
 
 
 class CallAnswer(Answer):
-    """``waiting``: not answered yet, ask again by the request id. ``answered``: ``value``, or the ``error`` that the
-    application has answered, in the state of ``epoch``. ``expired``: it was taken, and its answer is not kept any more.
+    """``waiting``: not answered yet; ask again with the request id. ``answered``: ``value``, or the ``error`` returned
+    by the application, from ``epoch``. ``expired``: the call was executed, and its answer has been deleted.
     """
 
     request_id: str
@@ -74,18 +75,18 @@ class CallAnswer(Answer):
     value: Any = None
     error: str | None = None
     branch: str | None = None
-    epoch: int | None = Field(default=None, description="A committed epoch that has the answer.")
+    epoch: int | None = Field(default=None, description="A committed epoch that contains the answer.")
 
 
 class CallAnswers(Answer):
-    """In the order of the calls."""
+    """Answers in the order of the calls."""
 
     calls: list[CallAnswer]
 
 
 class EntryDescription(Answer):
-    """``arguments``: the JSON Schema of the arguments' object. ``returns``: Spark's name of the type of values; null:
-    a call is answered with null once an epoch has taken it. ``table``: the state table of its answers."""
+    """An entry. ``arguments``: JSON Schema of the arguments object. ``returns``: Spark type of values; null: calls are
+    answered with null when an epoch has processed them. ``table``: state table of its answers."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""An application's configuration is the engine's; what only the control plane can check of it is checked here."""
+"""Configuration of applications: the engine's model, and the checks that only the control plane can make."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class _DescribedAsConfiguration:
 
 
 ConfigurationAnswer = Annotated[dict[str, Any], _DescribedAsConfiguration()]
-"""A configuration in answers: as it is stored, so that a client of another version changes one setting of it, and sends
-the others, also those that it does not know, as they were."""
+"""A configuration in answers, as stored: a client of another version can change one setting and return the others
+unchanged, including those that it does not support."""
 
 RESTARTING = ("master", "spark")
-"""Settings that only a new driver takes: Spark's own resources (design/epochs.md)."""
+"""Settings that take effect with a new driver only: resources of Spark."""
 
 SECTIONS = ("restart", "autoscaling")
-"""Settings that have settings of their own; a change may name some of them."""
+"""Settings with nested settings, which are merged individually."""
 
 _CONNECT = "sc://"
 _MASTER = re.compile(
@@ -47,12 +47,13 @@ _SPARK_OPTION = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 
 
 def check_configuration(configuration: ApplicationConfiguration) -> None:
-    """Raises ``OptionError`` for an unknown state backend, a master or a Spark option that is none, Spark Connect."""
+    """Check a configuration. Raises ``OptionError`` for an unknown state backend, an invalid master or Spark option,
+    and Spark Connect."""
     registry.find(registry.STATE_BACKENDS, configuration.state_backend)
     _check_is_no_client(configuration)
     if not _MASTER.fullmatch(configuration.master):
         raise OptionError(
-            f"configuration.master: {configuration.master!r} is no master of Spark. Use local[n], spark://HOST:PORT "
+            f"configuration.master: {configuration.master!r} is not a Spark master. Use local[n], spark://HOST:PORT "
             "or, in pods, k8s://https://kubernetes.default.svc (docs/operations.md#where-spark-runs)."
         )
     for option in configuration.spark:
@@ -63,7 +64,7 @@ def check_configuration(configuration: ApplicationConfiguration) -> None:
 
 
 def _check_is_no_client(configuration: ApplicationConfiguration) -> None:
-    """Raises ``OptionError`` where Spark would be a server's, which the driver is only a client of."""
+    """Raises ``OptionError`` if the driver would be a client of a Spark Connect server."""
     spark = configuration.spark
     if configuration.master.startswith(_CONNECT):
         asked = f"configuration.master: {configuration.master!r}"
@@ -74,14 +75,14 @@ def _check_is_no_client(configuration: ApplicationConfiguration) -> None:
     else:
         return
     raise OptionError(
-        f"{asked} asks for Spark Connect. A driver needs Spark's own process beside it: it starts, interrupts and "
-        "ends jobs there, and a server of others outlives an attempt that was fenced. Use local[n], spark://HOST:PORT "
+        f"{asked} selects Spark Connect. A driver requires its own Spark process, in which it starts, interrupts and "
+        "ends jobs; a shared server outlives a fenced attempt. Use local[n], spark://HOST:PORT "
         "or, in pods, k8s://https://kubernetes.default.svc as the master (docs/operations.md#where-spark-runs)."
     )
 
 
 def merged_settings(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``changes`` over ``before``, also within sections."""
+    """Merge ``changes`` over ``before``, including nested settings."""
     merged = {**before, **changes}
     for name in SECTIONS:
         if isinstance(before.get(name), Mapping) and isinstance(changes.get(name), Mapping):
@@ -90,7 +91,7 @@ def merged_settings(before: Mapping[str, Any], changes: Mapping[str, Any]) -> di
 
 
 def merged_configuration(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ApplicationConfiguration:
-    """``changes`` over ``before``. Raises ``OptionError`` naming the field."""
+    """Merge ``changes`` over ``before``, and validate. Raises ``OptionError`` with the field."""
     try:
         configuration = ApplicationConfiguration.model_validate(merged_settings(before, changes))
     except ValidationError as error:
@@ -102,14 +103,14 @@ def merged_configuration(before: Mapping[str, Any], changes: Mapping[str, Any]) 
 
 
 def check_same_key_groups(before: ApplicationConfiguration, after: ApplicationConfiguration) -> None:
-    """Raises ``OptionError``: keys are in key groups of the number that the application began with."""
+    """Raises ``OptionError`` if the number of key groups differs; it is fixed when an application is created."""
     if before.max_parallelism != after.max_parallelism:
         raise OptionError(
             f"configuration.max_parallelism cannot change from {before.max_parallelism} to {after.max_parallelism}: "
-            "the state's key groups depend on it. `epochal rekey` makes a new application of a snapshot, with others."
+            "the state's key groups depend on it. Use `epochal rekey` to change it."
         )
 
 
 def needs_restart(before: ApplicationConfiguration, after: ApplicationConfiguration) -> bool:
-    """Whether a running driver cannot go on with ``after``."""
+    """Return whether ``after`` requires a new driver."""
     return any(getattr(before, name) != getattr(after, name) for name in RESTARTING)

@@ -1,4 +1,4 @@
-"""Answers about the past of keys: scans, histories, blame."""
+"""History of keys, blame, and differences between snapshots."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from epochal.wire.state import Since
 
 
 class KeyChangeAnswer(Answer):
-    """One change of one full key. ``old``, ``new``: null where there was no row. ``at``: when the epoch was committed;
-    of one that is only prepared, when it was made. ``expired``: the row was not deleted; its time to live is over.
-    ``since``: of the columns of ``new``, as the epoch of the change has them."""
+    """A change of one full key. ``old``, ``new``: null if there was no row. ``at``: commit time of the epoch, or
+    creation time of a prepared one. ``expired``: the row expired by its time to live. ``since``: describes the columns
+    of ``new`` at the epoch of the change."""
 
     branch: str
     epoch: int
@@ -32,9 +32,9 @@ class KeyChangeAnswer(Answer):
 
 
 class KeyHistory(Answer):
-    """Changes, newest first, from snapshot ``(branch, epoch)`` back. A page may be short, and not the last.
+    """Changes before snapshot ``(branch, epoch)``, newest first. A page may be short without being the last one.
 
-    ``known_since``: not null on the last page when the history goes back further, but has expired.
+    ``known_since``: set on the last page if older changes have expired.
     """
 
     table: str
@@ -46,12 +46,12 @@ class KeyHistory(Answer):
     known_since: EpochKey | None
     note: str | None = Field(
         default=None,
-        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+        description="Meaning of the rows, if they are panes of overlapping windows.",
     )
 
 
 class SourceSlice(Answer):
-    """What the epoch read of one source: from ``start`` up to ``end``; ``detail`` has the files or offsets."""
+    """Input of an epoch from one source: from ``start`` to ``end``; ``detail`` lists the files or offsets."""
 
     start: dict[str, Any]
     end: dict[str, Any]
@@ -64,9 +64,9 @@ class SourceSlice(Answer):
 
 
 class Blame(Answer):
-    """``change`` is the last one before snapshot ``(branch, epoch)``; the rest says what its epoch was made by and of.
+    """The last change of a key before snapshot ``(branch, epoch)``, and the code and input of its epoch.
 
-    ``artifact`` is the sha256 of the code, ``filename`` its name, ``version`` the number within the application.
+    ``artifact``: SHA-256 of the code; ``filename``: its name; ``version``: number of the version of the application.
     """
 
     table: str
@@ -87,7 +87,7 @@ class _FromTo(Answer):
 
 
 class DiffSide(Answer):
-    """One of the two snapshots. ``artifact`` is the sha256 of its code, ``version`` the application's number for it."""
+    """One of two compared snapshots. ``artifact``: SHA-256 of its code; ``version``: number of its version."""
 
     application: str
     branch: str
@@ -101,7 +101,7 @@ class DiffSide(Answer):
 
 
 class ParameterDiff(_FromTo):
-    """A parameter that is different; null where it is not set."""
+    """A differing parameter; null if it is not set."""
 
     name: str
     source: Any = Field(alias="from")
@@ -109,12 +109,11 @@ class ParameterDiff(_FromTo):
 
 
 class TableDiff(Answer):
-    """Keys of a state table that are there only after (``added``), only before (``deleted``; ``expired`` where nobody
-    deleted them, but their time is over), or with other values.
+    """Differing keys of a state table: ``added`` and ``changed`` ones, and removed ones, which were ``deleted`` or have
+    ``expired``.
 
-    ``compared``: the value columns that both snapshots have; ``not_compared``: those that only one has. ``note`` says
-    what else there is to know, ``since`` is that of the second snapshot. The counts are null where the rows cannot be
-    compared.
+    ``compared``: value columns of both snapshots; ``not_compared``: value columns of only one. ``since`` describes the
+    second snapshot. Counts are null if rows cannot be compared; ``note`` explains why.
     """
 
     table: str
@@ -129,7 +128,7 @@ class TableDiff(Answer):
 
 
 class SourceRange(Answer):
-    """What was read of a source, by so many epochs: from ``start`` up to ``end``."""
+    """Input read from a source by a number of epochs: from ``start`` to ``end``."""
 
     start: dict[str, Any]
     end: dict[str, Any]
@@ -138,7 +137,7 @@ class SourceRange(Answer):
 
 
 class DatedChange(Answer):
-    """A reconfiguration, and the epoch it took effect with."""
+    """A reconfiguration and the epoch with which it took effect."""
 
     branch: str
     epoch: int
@@ -146,7 +145,7 @@ class DatedChange(Answer):
 
 
 class DiffPath(Answer):
-    """What was done since the common ancestor."""
+    """Epochs, input and changes since the common ancestor."""
 
     epochs: int
     slices: dict[str, SourceRange]
@@ -154,15 +153,16 @@ class DiffPath(Answer):
 
 
 class DiffPaths(_FromTo):
-    """``from`` has epochs only where the two snapshots lie on different branches, or ``to`` is the older one."""
+    """Paths from the common ancestor. ``from`` has epochs only if the branches differ, or ``to`` is the older
+    snapshot."""
 
     source: DiffPath = Field(alias="from")
     target: DiffPath = Field(alias="to")
 
 
 class SnapshotDiff(_FromTo):
-    """From one snapshot to another. ``between`` is null where the epochs between have expired, or are very many: then
-    whole states were compared. ``code``: whether both were made by the same code."""
+    """Differences between two snapshots. ``between`` is null if the epochs between them have expired or are too many;
+    whole states were then compared. ``code``: whether both have the same code."""
 
     source: DiffSide = Field(alias="from")
     target: DiffSide = Field(alias="to")
@@ -174,7 +174,7 @@ class SnapshotDiff(_FromTo):
 
 
 class DiffRow(Answer):
-    """``old`` and ``new`` have the value columns of their snapshots; null where there is no row."""
+    """A differing row. ``old`` and ``new``: values in the two snapshots; null if there is no row."""
 
     kind: Open[Literal["added", "changed", "deleted", "expired"]]
     key: dict[str, Any]
@@ -183,7 +183,7 @@ class DiffRow(Answer):
 
 
 class DiffRows(_FromTo):
-    """Rows of one state table that are different, in key order. ``since``: of the second snapshot."""
+    """Differing rows of one state table in key order. ``since`` describes the second snapshot."""
 
     table: str
     source: EpochKey = Field(alias="from")
@@ -194,5 +194,5 @@ class DiffRows(_FromTo):
     since: Since = None
     note: str | None = Field(
         default=None,
-        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+        description="Meaning of the rows, if they are panes of overlapping windows.",
     )

@@ -1,6 +1,6 @@
-"""The one HTTP client that repeats calls: of people's programs, and of drivers.
+"""HTTP calls with retries and fail-over between control planes, used by the client and by drivers.
 
-What is worth repeating, and for how long, is its caller's policy; which control plane is asked next is decided here.
+Callers decide which outcomes are retried and for how long. This module selects the control plane of each request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Outcome = httpx.Response | httpx.TransportError
 
 
 class Repeating(Protocol):
-    """What one call does about its outcomes; one object for each call."""
+    """Retry policy of one call."""
 
     def pause(self, outcome: Outcome) -> float | None:
-        """Seconds until the call is repeated; ``None``: the outcome is final. A success is never asked about."""
+        """Seconds until the next request; ``None`` if the outcome is final. Not called for successful outcomes."""
 
 
 class ControlPlanes:
-    """The addresses of control planes that serve one catalog, and which of them is asked. Safe in several threads."""
+    """Addresses of the control planes of one catalog, and the current one. Thread-safe."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -46,19 +46,19 @@ class ControlPlanes:
             return self._urls[self._current]
 
     def after(self, url: str) -> str:
-        """The next one in turn."""
+        """The next address."""
         with self._lock:
             place = self._urls.index(url) + 1 if url in self._urls else 0
             return self._urls[place % len(self._urls)]
 
     def leave(self, url: str) -> None:
-        """It has not answered: from now on another one is asked, if this one still was."""
+        """Move to the next address if ``url`` is the current one."""
         with self._lock:
             if self._urls[self._current] == url:
                 self._current = (self._current + 1) % len(self._urls)
 
     def replace(self, urls: Sequence[str]) -> None:
-        """The list as it is now; the one that is asked stays where it is in it. An empty list changes nothing."""
+        """Replace the addresses and keep the current one if it is in the list. An empty list changes nothing."""
         latest = tuple(dict.fromkeys(url.rstrip("/") for url in urls))
         if not latest or latest == self._urls:
             return
@@ -69,7 +69,7 @@ class ControlPlanes:
 
 
 class Attempt(NamedTuple):
-    """One request of a call. ``url``: whom it asks; ``pause``: seconds to wait before it."""
+    """One request of a call. ``url``: base URL of the control plane; ``pause``: seconds to wait before the request."""
 
     url: str
     pause: float
@@ -78,11 +78,12 @@ class Attempt(NamedTuple):
 def attempts(
     control_planes: ControlPlanes, repeating: Repeating, url: str | None = None
 ) -> Generator[Attempt, Outcome, httpx.Response]:
-    """The requests of one call: whoever sends them, says what came of each. The result is the answer, or the first one
-    that ``repeating`` takes for final, whatever its status.
+    """Yield the requests of one call; the caller sends back the outcome of each. Returns the successful answer, or the
+    first answer that ``repeating`` declares final.
 
-    After a lost connection, or what is worth repeating, the next control plane is asked, at once until each was asked.
-    ``url``: whom to ask first, instead of the current one. Raises ``httpx.TransportError`` when nobody answers.
+    After a lost connection or a retriable answer the next control plane follows, without a pause until each one has
+    been tried. ``url``: control plane of the first request instead of the current one. Raises ``httpx.TransportError``
+    if no control plane answers.
     """
     asked = url or control_planes.current
     pause = 0.0
@@ -103,7 +104,7 @@ def attempts(
 
 
 class HttpCalls:
-    """Calls of one of several control planes, over kept connections. Thread-safe."""
+    """Calls to one of several control planes over persistent connections. Thread-safe."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class HttpCalls:
         timeout: httpx.Timeout | float | None = None,
         url: str | None = None,
     ) -> httpx.Response:
-        """The answer to a call of ``path``, repeated as :func:`attempts` says."""
+        """Call ``path`` with retries as in :func:`attempts`, and return the answer."""
         outcomes = attempts(self.control_planes, repeating, url)
         attempt = next(outcomes)
         while True:
@@ -164,7 +165,7 @@ class HttpCalls:
         url: str | None = None,
         stream: bool = False,
     ) -> httpx.Response:
-        """One request, not repeated. Raises ``httpx.TransportError``."""
+        """Send one request without retries. Raises ``httpx.TransportError``."""
         request = self._http.build_request(
             method,
             f"{url or self.control_planes.current}{path}",
@@ -177,8 +178,8 @@ class HttpCalls:
 
 
 class AsyncHttpCalls:
-    """As :class:`HttpCalls`, of one event loop. ``connections``: at most so many at once, which are all kept; who finds
-    none free waits for one, however long."""
+    """Asynchronous variant of :class:`HttpCalls` for one event loop. ``connections``: maximum number of connections,
+    all persistent. Requests wait without a timeout for a free connection."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class AsyncHttpCalls:
         self.control_planes = control_planes
         self._http = httpx.AsyncClient(
             headers=dict(headers),
-            timeout=_of_an_answer(timeout_seconds),
+            timeout=_timeouts(timeout_seconds),
             trust_env=trust_environment,
             verify=trusted(),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
@@ -211,8 +212,8 @@ class AsyncHttpCalls:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> httpx.Response:
-        """As :meth:`HttpCalls.call`."""
-        timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else _of_an_answer(timeout_seconds)
+        """Call ``path``; see :meth:`HttpCalls.call`."""
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_seconds is None else _timeouts(timeout_seconds)
         outcomes = attempts(self.control_planes, repeating)
         attempt = next(outcomes)
         while True:
@@ -231,6 +232,6 @@ class AsyncHttpCalls:
                 return cast(httpx.Response, end.value)
 
 
-def _of_an_answer(seconds: float) -> httpx.Timeout:
-    """That all connections are busy is not the control plane's delay."""
+def _timeouts(seconds: float) -> httpx.Timeout:
+    """Timeouts of a request, without a limit on waiting for a free connection."""
     return httpx.Timeout(seconds, pool=None)

@@ -1,9 +1,11 @@
-"""What driver and control plane say to each other under ``/internal/v1/executions/{id}/attempts/{n}/``.
+"""The internal API, which control planes serve to drivers and pods.
+
+Calls of a driver under ``/internal/v1/executions/{id}/attempts/{n}/``:
 
 ====================================  =========================  ==================================================
 call                                  body                       answer
 ====================================  =========================  ==================================================
-``POST orders``                       :class:`FetchOrders`       200 the orders of a driver, without a token
+``POST orders``                       :class:`FetchOrders`       200 the driver's orders, without a token
 ``POST begin``                        none                       200 :class:`RecoveryPoint`
 ``POST epochs``                       :class:`OpenEpoch`         204
 ``GET  epochs/{e}``                   none                       200 :class:`EpochRecord`, or 404 ``not-found``
@@ -19,18 +21,34 @@ call                                  body                       answer
 ``POST finish``                       :class:`FinishAttempt`     204
 ====================================  =========================  ==================================================
 
-Every call needs the driver's token but ``orders``: that needs the token that a cluster has made for the driver's pod,
-and tells the control plane the token of the others.
+Every call requires the driver's token, except ``orders``, which requires the token issued by the cluster for the
+driver's pod and registers the token of the other calls.
 
-Every call may be repeated: a repeated write that had landed answers as the first did. A later attempt makes each answer
-409 ``fenced``; an unknown outcome is 503 ``outcome-unknown`` or ``catalog-unavailable``, and the driver calls again.
+Every call is idempotent. After the start of a later attempt every call returns 409 ``fenced``. If the outcome is
+unknown, the answer is 503 ``outcome-unknown`` or ``catalog-unavailable``, and the driver repeats the call.
 
-Drivers outlive a control plane, and may be of another version than the next one. So they ignore unknown fields of an
-answer, and answer a directive that they do not know with a failure. Requests with unknown fields are refused: what a
-later driver says that an earlier control plane need not know goes into headers, or into calls of its own, whose 404
-(``no-such-path``) it takes for an answer. Of a report, on which nothing depends, what is known is taken. Every call
-says the driver's version, and its :data:`PROTOCOL`; one that is further than one from the control plane's is told to
-stop at an epoch boundary, and started again.
+A driver outlives its control plane, and may have another version than the next one. Drivers therefore ignore unknown
+fields of answers and refuse unknown directives. Requests with unknown fields are refused: optional data that a later
+version adds goes into headers or into new calls, which may return 404 (``no-such-path``). Unknown fields of reports are
+ignored. Every call contains the driver's version and its :data:`PROTOCOL`. If the protocols differ by more than one,
+the control plane stops the driver at an epoch boundary and starts another one.
+
+Calls of a pooled pod under ``/internal/v1/pods/{pod}/``:
+
+====================================  =========================  ==================================================
+call                                  body                       answer
+====================================  =========================  ==================================================
+``GET  work?ready=&seconds=``         none                       200 the work, 204 no work yet
+``GET  wanted``                       none                       204
+``GET  artifacts/{sha256}``           none                       200 the bytes
+``PUT  answer``                       the result of the work     204
+``GET  attempt?ready=&seconds=``      none                       200 :class:`TakenFor`, 204 no attempt yet
+====================================  =========================  ==================================================
+
+Every call requires the token issued by the cluster for the pod, and is idempotent. 404: the control plane does not own
+the pod; a pod without an owner ends. 503: the pod repeats the call. ``attempt`` is for drivers without an application
+and is answered by every control plane from the catalog; only the owner answers 204. The pod then fetches its orders as
+every driver does.
 """
 
 from __future__ import annotations
@@ -53,7 +71,7 @@ VERSION_HEADER = "Epochal-Version"
 
 
 def understood(protocol: int) -> bool:
-    """Whether a driver with this protocol can be served for as long as it runs."""
+    """Return whether a driver with this protocol is compatible."""
     return abs(protocol - PROTOCOL) <= 1
 
 
@@ -62,25 +80,25 @@ class _Body(BaseModel):
 
 
 class FetchOrders(_Body):
-    """``token_sha256``: of the token that the driver will show from then on, which it has made itself."""
+    """``token_sha256``: SHA-256 of the token that the driver has generated for its further calls."""
 
     token_sha256: Sha256
 
 
 def new_driver_token(execution: str, attempt: int) -> str:
-    """256 random bits, for one attempt."""
+    """Generate a token with 256 random bits for one attempt."""
     return f"epd_{execution}.{attempt}_{secrets.token_urlsafe(32)}"
 
 
 class OpenEpoch(_Body):
-    """E1."""
+    """Request of protocol step E1."""
 
     epoch: int
     parent: EpochKey | None
 
 
 class PrepareEpoch(_Body):
-    """E4."""
+    """Request of protocol step E4."""
 
     parent: EpochKey | None
     manifest: ManifestReference
@@ -102,25 +120,25 @@ class FinishAttempt(_Body):
 
 
 LISTEN_SECONDS = 2.0
-"""So long a driver's question for directives is held at most."""
+"""Maximum time that the control plane delays the answer to a poll for directives or calls."""
 
 
 class NewestDirective(_Body):
-    """``newest``: the id of a directive that waits; ``None``: there is no newer one."""
+    """``newest``: id of a waiting directive; ``None`` if there is no newer one."""
 
     newest: str | None = None
 
 
 CALLS_HEADER = "Epochal-Calls-Through"
-"""Of a prepare, ``EpochTerms.calls_through``."""
+"""Header of a prepare request with ``EpochTerms.calls_through``."""
 CALLS_AT_ONCE = 20_000
-"""So many calls an answer holds at most, and the rest of a batch."""
+"""Maximum number of calls in an answer, beyond which the current batch is completed."""
 CALLS_BYTES = 8 << 20
-"""So many bytes of them, and the rest of a batch."""
+"""Maximum size of the calls in an answer in bytes, beyond which the current batch is completed."""
 
 
 class UnknownDirective(_Body):
-    """A directive as far as a driver of another version can read it: its kind is new, or what it needs is not there."""
+    """A directive that a driver of another version cannot read completely."""
 
     id: str
     kind: str
@@ -134,22 +152,22 @@ class ReadDirectives(_Body):
 
 
 class Directives(_Body):
-    """The answer to a heartbeat: what the control plane wants, oldest first; where drivers can call, itself first."""
+    """The answer to a heartbeat: directives, oldest first, and addresses of control planes, the answering one first."""
 
     directives: Sequence[Directive] = ()
     control_planes: Sequence[str] = ()
 
 
 WAIT_SECONDS = 10.0
-"""So long a question for work is held at most."""
+"""Maximum time that the control plane delays the answer to a poll for work."""
 CONTROL_PLANES_HEADER = "Epochal-Control-Planes"
-"""Of an answer to ``attempt``: where drivers may call, with blanks in between, who answers first."""
+"""Header of an answer to ``attempt``: space-separated addresses of control planes, the answering one first."""
 LARGEST_ANSWER = 64 << 20
 """In bytes."""
 
 
 class TakenFor(BaseModel):
-    """The attempt whose driver a spare has become."""
+    """The attempt for which a spare driver was taken."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -158,5 +176,5 @@ class TakenFor(BaseModel):
 
 
 def takes_answer(path: str) -> bool:
-    """Whether what is sent to this path may be as large as an answer."""
+    """Return whether requests to this path may have the size of an answer."""
     return path.startswith("/internal/v1/pods/") and path.endswith("/answer")

@@ -1,3 +1,5 @@
+"""The graph of snapshots."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -27,9 +29,9 @@ EdgeKind = Literal[
 
 
 class LineageNode(Answer):
-    """A prepared or committed snapshot, or a folded run of plain ones, ``first`` to ``epoch``: then ``epochs`` is more
-    than 1, and the counts are sums. ``artifact``, ``parameters``: the version that made it. ``collected``: its files
-    are gone, it can only be looked at here."""
+    """A prepared or committed snapshot, or a folded run of plain epochs ``first`` to ``epoch`` with ``epochs`` > 1 and
+    summed counts. ``artifact``, ``parameters``: of the version that created it. ``collected``: its files have been
+    deleted."""
 
     branch: str
     epoch: int
@@ -56,7 +58,7 @@ class LineageNode(Answer):
 
 
 class LineageLabel(Answer):
-    """Who did what ``kind`` says, when and why, and what it was done with from then on."""
+    """Author, time and message of a change, and the resulting version."""
 
     by: str | None
     at: datetime | None
@@ -67,9 +69,9 @@ class LineageLabel(Answer):
 
 
 class LineageEdge(Answer):
-    """``from`` is the parent. ``epoch``: nothing but another epoch. ``start``: a new branch of the same application,
-    begun from an older snapshot. ``label`` is null for plain epochs. ``slices``: what was read on the way, by source;
-    null when it was not asked for, or cannot be told any more."""
+    """An edge from the parent. Kind ``epoch``: a plain epoch; ``start``: a new branch of the same application from an
+    older snapshot. ``label`` is null for plain epochs. ``slices``: input by source; null if not requested or
+    expired."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
@@ -81,7 +83,7 @@ class LineageEdge(Answer):
 
 
 class LineageAnswer(Answer):
-    """Newest first. ``head`` is the latest snapshot of the current branch."""
+    """Nodes, newest first, and edges. ``head``: latest snapshot of the current branch."""
 
     application: str
     head: EpochKey | None

@@ -1,9 +1,11 @@
+"""Operations: long-running work of the control plane."""
+
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Literal
 
-from epochal.wire.bodies import ALL_SAID, Answer, Open
+from epochal.wire.bodies import ALL_FIELDS, Answer, Open
 from epochal.wire.problems import Problem
 
 OperationKind = Literal[
@@ -29,18 +31,18 @@ OperationState = Literal["running", "succeeded", "failed", "cancelled"]
 
 
 class OperationAnswer(Answer):
-    """Long work: ask again until ``state`` is not ``running``; then ``result`` or ``error`` is there.
+    """Long-running work. When ``state`` is no longer ``running``, ``result`` or ``error`` is set.
 
-    One that was asked to be cancelled has ``cancel_requested_at``, and is ``running`` until nothing is left of it.
+    A cancelled operation has ``cancel_requested_at`` and is ``running`` until its partial results are deleted.
     """
 
-    model_config = ALL_SAID
+    model_config = ALL_FIELDS
 
     id: str
     kind: Open[OperationKind]
     project: str = "default"
     application: str | None
-    """Null for what concerns the whole store. Of an import, the one that it makes."""
+    """Null for operations on the whole store; for an import, the new application."""
     state: Open[OperationState]
     progress: str | None
     result: dict[str, Any] | None

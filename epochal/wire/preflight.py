@@ -1,3 +1,5 @@
+"""Preflight checks of a new version, and trials."""
+
 from __future__ import annotations
 
 from typing import Any, Literal
@@ -12,9 +14,9 @@ from epochal.wire.versions import GraphAnswer
 
 
 class Preflight(Body):
-    """A version that might be, and the snapshot that it would go on from: by default the latest committed one.
+    """A proposed version, and the snapshot from which it would continue; the default is the latest committed one.
 
-    What is left out stays as in the latest version; ``configuration`` is merged over the present one.
+    Omitted fields are taken from the latest version; ``configuration`` is merged over the current one.
     """
 
     application: Name
@@ -25,18 +27,18 @@ class Preflight(Body):
     configuration: dict[str, Any] = Field(default_factory=dict)
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences that the upgrade would accept by name; without, they are listed as problems.",
+        description="Accepted differences; all others are listed as problems.",
     )
     trial: int | None = Field(
         default=None,
         ge=1,
         le=1000,
-        description="Also run the last so many epochs up to the snapshot again, in shadow, and compare what comes out.",
+        description="Number of epochs before the snapshot to run again in shadow, with a comparison of the results.",
     )
 
 
 class TrialArguments(BaseModel):
-    """Of an operation of kind ``trial``, whose result is a :class:`PreflightAnswer`: the snapshot that is meant."""
+    """Arguments of an operation of kind ``trial``, whose result is a :class:`PreflightAnswer`."""
 
     request: Preflight
     project: str = "default"
@@ -45,8 +47,8 @@ class TrialArguments(BaseModel):
 
 
 class PartChange(Answer):
-    """An operator, a source, a sink or an entry. ``before`` and ``after``: its type, where a sink writes, or what an
-    entry takes and returns."""
+    """An operator, a source, a sink or an entry. ``before`` and ``after``: its type, the target of a sink, or the
+    signature of an entry."""
 
     name: str
     verdict: Open[Literal["same", "added", "removed", "changed"]]
@@ -55,8 +57,8 @@ class PartChange(Answer):
 
 
 class MeaningChange(Answer):
-    """A column, the keys or an input of an operator that means something else than in the version that computed the
-    state. ``before`` and ``after`` are the texts of the two versions."""
+    """A column, a key or an input of an operator whose meaning differs from the version that computed the state.
+    ``before`` and ``after`` are its definitions."""
 
     column: str | None = Field(description="The value column; null: the keys or an input of the operator.")
     what: Open[Literal["function", "argument", "filter", "key", "input"]]
@@ -66,14 +68,14 @@ class MeaningChange(Answer):
 
 
 class StateChange(Answer):
-    """What becomes of one state table. ``widened``: column -> type before, type now. ``problems`` say why it cannot be,
-    and what to do; ``notes``: what becomes of rows that are there, and is to be known."""
+    """Effect of an upgrade on one state table. ``widened``: column -> old type, new type. ``problems``: reasons of a
+    refusal with remedies; ``notes``: effects on existing rows."""
 
     table: str
     operator: str
     verdict: Open[Literal["same", "added", "dropped", "evolved", "changed", "refused"]] = Field(
-        description="`changed`: an argument, a filter, a key expression or an input means something else than in the "
-        "version that computed the state, which has to be accepted by name. `refused`: another merge function or "
+        description="`changed`: the meaning of an argument, a filter, a key expression or an input differs from the "
+        "version that computed the state, and has to be accepted by name. `refused`: another merge function or "
         "layout, with which the state cannot be continued."
     )
     added: tuple[StateColumn, ...] = ()
@@ -98,7 +100,7 @@ class StateChange(Answer):
 
 
 class Comparison(Answer):
-    """``problems`` say why the version cannot go on from the snapshot; none: it can. ``warnings`` are to be known."""
+    """Comparison of a version with a snapshot. Without ``problems`` the version can continue from it."""
 
     operators: tuple[PartChange, ...]
     tables: tuple[StateChange, ...]
@@ -110,8 +112,8 @@ class Comparison(Answer):
 
 
 class TrialTable(Answer):
-    """State after a trial against the state that is there: keys by what differs. ``rows``: those that are the same in
-    both. ``examples``: key, before, after."""
+    """Comparison of a state table after a trial with the current state. ``rows``: number of equal rows. ``examples``:
+    key, before, after."""
 
     table: str
     rows: int
@@ -122,10 +124,10 @@ class TrialTable(Answer):
 
 
 class TrialSink(Answer):
-    """The rows that a sink would get of two versions, from the same input: how often one has a row, less the other.
+    """Comparison of a sink's rows from two versions with the same input, as multisets.
 
-    ``committed``: how many it really got; null where nothing was written to it. ``examples``: ``row``, ``version``
-    (``before`` or ``after``), ``times``.
+    ``committed``: number of committed rows; null if none were written. ``examples``: ``row``, ``version`` (``before``
+    or ``after``), ``times``.
     """
 
     sink: str
@@ -138,8 +140,8 @@ class TrialSink(Answer):
 
 
 class TrialAnswer(Answer):
-    """The last ``epochs`` epochs run again with another version, in shadow. ``base``: the epoch whose snapshot it began
-    from, null for the beginning; ``same``: no difference."""
+    """Result of running the last ``epochs`` epochs again in shadow. ``base``: epoch of the initial snapshot, null for
+    the start; ``same``: no differences."""
 
     base: int | None
     epochs: int
@@ -150,13 +152,14 @@ class TrialAnswer(Answer):
 
 
 class PreflightAnswer(Answer):
-    """``ok``: the version can go on from ``snapshot`` (null: there is none yet). ``graph`` is what would run."""
+    """Result of a preflight. ``ok``: the version can continue from ``snapshot`` (null: no snapshot exists); ``graph``:
+    graph of the version."""
 
     ok: bool
     application: str
     snapshot: EpochKey | None
     comparison: Comparison
     restarts: bool
-    """Whether it would take effect by a restart, because Spark's resources change, not at an epoch boundary."""
+    """The upgrade restarts the driver because Spark's resources change."""
     graph: GraphAnswer
     trial: TrialAnswer | None = None

@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457), and back. One table says which error has which status."""
+"""Conversion between errors and ``application/problem+json`` (RFC 9457), and the HTTP status of each error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:epochal:problem:"
 BAD_REQUEST = "bad-request"
-"""The type of the problem of what was sent and is no request: no class of errors stands for it."""
+"""Problem type for malformed requests; it has no error class."""
 
 STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.EpochalError: 500,
@@ -44,10 +44,10 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.CatalogVersion: 503,
     errors.EnvironmentProblem: 503,
 }
-"""Of an error, the nearest class on the way to the root counts. A status whose problem has a type that is not known
-stands for the first class that has it."""
+"""HTTP status by error class; the nearest base class applies. A problem of an unknown type maps to the first class with
+its status."""
 
-# Statuses that are answered on the way to the routes, or by proxies.
+# Statuses of answers by middleware or proxies.
 _FURTHER_STATUSES: Mapping[int, type[errors.EpochalError]] = {
     400: errors.InvalidInput,
     413: errors.InvalidInput,
@@ -65,7 +65,7 @@ class FieldError(BaseModel):
 
 
 class Problem(BaseModel):
-    """``type`` is stable: test for it, not for the texts. Further members may stand beside these."""
+    """A problem document. ``type`` is stable; texts are not. Further members are allowed."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -75,7 +75,7 @@ class Problem(BaseModel):
     detail: str
     instance: str | None = None
     request: str | None = None
-    """The request's id, also in the answer's ``X-Request-Id`` and in the log."""
+    """Id of the request, as in ``X-Request-Id`` and in the log."""
     errors: list[FieldError] | None = None
 
 
@@ -96,7 +96,7 @@ def problem_of(error: errors.EpochalError, **context: Any) -> Problem:
 
 
 def problem_of_failure(failure: Failure) -> Problem:
-    """Why an operation failed: what the driver, or the supervisor for it, has said."""
+    """Problem of an operation that failed with a failure of the driver or the supervisor."""
     known = re.fullmatch(r"[a-z][a-z0-9-]*", failure.type)
     return Problem(
         type=PREFIX + (failure.type if known else "execution-failed"),
@@ -108,9 +108,9 @@ def problem_of_failure(failure: Failure) -> Problem:
 
 
 def error_of_problem(problem: Problem) -> errors.EpochalError:
-    """The exception that a problem document stands for, with its message; validation errors are listed in it.
+    """Convert a problem document to an exception; the message includes validation errors.
 
-    A slug that is not known here is taken for what its status means.
+    An unknown slug maps to the error class of its status.
     """
     return _named(problem) or _MEANINGS.get(problem.status, errors.EpochalError)(_message(problem))
 
@@ -122,9 +122,9 @@ def error_of_response(response: httpx.Response) -> errors.EpochalError:
 
 
 def error_by_name(response: httpx.Response) -> errors.EpochalError:
-    """As :func:`error_of_response`, but guesses nothing from the status: ``EpochalError`` for what is not known here.
+    """Variant of :func:`error_of_response` that ignores the status: an unknown slug is an ``EpochalError``.
 
-    For callers that act on the class: a proxy's 404 does not say that an epoch is not there.
+    For callers that act on the class: a 404 of a proxy does not mean that an epoch is missing.
     """
     problem = problem_in(response)
     if problem is None:
@@ -133,8 +133,7 @@ def error_by_name(response: httpx.Response) -> errors.EpochalError:
 
 
 def problem_in(response: httpx.Response) -> Problem | None:
-    """The problem document in an answer; ``None``: somebody else has answered. All members but ``type`` may be missing,
-    and there may be further ones."""
+    """The problem document in an answer; ``None`` if a control plane did not send it. Only ``type`` is required."""
     absent = {"title": "", "status": response.status_code, "detail": ""}
     try:
         return Problem.model_validate({**absent, **response.json()}, extra="ignore")
@@ -161,6 +160,6 @@ def _message(problem: Problem) -> str:
 def _foreign(response: httpx.Response) -> errors.EpochalError:
     kind = _MEANINGS.get(response.status_code, errors.EpochalError)
     return kind(
-        f"{response.request.url} answered {response.status_code} {response.reason_phrase}, as no control plane of "
-        "Epochal does; check the URL (EPOCHAL_URL)."
+        f"{response.request.url} answered {response.status_code} {response.reason_phrase} without a problem document, "
+        "so it is not a control plane of Epochal. Check the URL (EPOCHAL_URL)."
     )

@@ -1,8 +1,8 @@
-"""Projects: what belongs together, and who may do what there; and the full names of what belongs to them.
+"""Projects, their quotas, and full names.
 
-An application ``orders`` of the project ``pricing`` is called ``pricing.orders`` wherever projects meet, as
-``schema.table`` in SQL: in the catalog, in ids of branches, in labels, folders and logs. Names have no dot, so it says
-one thing only. In ``default`` the full name is the name.
+The full name of the application ``orders`` in the project ``pricing`` is ``pricing.orders``, like ``schema.table`` in
+SQL. The catalog, branch ids, labels, folders and logs use full names. Names contain no dot, so full names are
+unambiguous. In ``default`` the full name equals the name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from epochal.errors import InvalidInput
 from epochal.wire.bodies import Answer, Body
 
 DEFAULT_PROJECT = "default"
-"""What is not said to belong to another project belongs to this one. Its administrators are those of the whole
-installation, and of every project."""
+"""The default project. Its administrators administrate the installation and every project."""
 OF_PROJECTS = frozenset(
     {"applications", "artifacts", "imports", "preflight", "operations", "events", "webhooks", "tokens", "audit"}
 )
-"""The resources that belong to projects: what follows ``/v1/`` in their paths. All others are the installation's."""
+"""Resources of projects, by the path segment after ``/v1/``. All others belong to the installation."""
 LONGEST_PROJECT = 20
 LONGEST_FULL_NAME = 62
-"""Of what is made: it stands in labels of Kubernetes and in ids, which bound it."""
+"""Maximum length of a new full name, limited by Kubernetes labels and ids."""
 
 _LABEL = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _PROJECT = rf"[a-z](?:[-a-z0-9]{{0,{LONGEST_PROJECT - 2}}}[a-z0-9])?"
@@ -44,55 +43,56 @@ FullName = Annotated[
     StringConstraints(pattern=rf"^(?:{_PROJECT}\.)?{_LABEL}$"),
     Field(description="The name of an application: a DNS label.", examples=["flights"]),
 ]
-"""In paths: what was named by a project's path is called by its full name from there on."""
+"""Full name in the paths of routes, after the project prefix has been resolved."""
 
 
 def is_project(text: str) -> bool:
-    """Whether a project can be called so."""
+    """Return whether the text is a valid project name."""
     return re.fullmatch(_PROJECT, text) is not None
 
 
 def is_full_name(text: str) -> bool:
-    """Whether something of a project can be called so."""
+    """Return whether the text is a valid full name."""
     match = _FULL.fullmatch(text)
     return match is not None and match["project"] != DEFAULT_PROJECT
 
 
 def full_name(project: str, name: str) -> str:
-    """What ``name`` of ``project`` is called wherever projects meet."""
+    """Full name of ``name`` in ``project``."""
     return name if project == DEFAULT_PROJECT else f"{project}.{name}"
 
 
 def new_name(project: str, name: str) -> str:
-    """As :func:`full_name`, of something that is about to be made. Raises ``InvalidInput`` when that is too long."""
+    """Full name of a new object. Raises ``InvalidInput`` if it is too long."""
     full = full_name(project, name)
     if project != DEFAULT_PROJECT and len(full) > LONGEST_FULL_NAME:
         raise InvalidInput(
-            f"The name {name!r} is too long for the project {project!r}: {full!r} has {len(full)} characters, and may "
-            f"have {LONGEST_FULL_NAME}. Choose a name of at most {LONGEST_FULL_NAME - len(project) - 1}."
+            f"The name {name!r} is too long for the project {project!r}: {full!r} has {len(full)} characters; the "
+            f"maximum is {LONGEST_FULL_NAME}. Choose a name of at most {LONGEST_FULL_NAME - len(project) - 1} "
+            f"characters."
         )
     return full
 
 
 def project_of(full: str) -> str:
-    """The project of what has this full name."""
+    """Project of a full name."""
     project, dot, _ = full.partition(".")
     return project if dot else DEFAULT_PROJECT
 
 
 def local_name(full: str) -> str:
-    """What it is called within its project."""
+    """Name within the project."""
     return full.rpartition(".")[2]
 
 
 def application_path(full: str) -> str:
-    """Where the application with this full name is, of a control plane."""
+    """REST path of the application with this full name."""
     project, name = project_of(full), local_name(full)
     return f"{project_path(project)}/applications/{name}"
 
 
 def path_in(project: str, path: str) -> str:
-    """``path``, of what belongs to projects, in this one; any other path as it is."""
+    """REST path within the project; paths of installation resources are returned unchanged."""
     beginning, version, resource, *_ = [*path.split("/"), "", ""]
     if project == DEFAULT_PROJECT or beginning or version != "v1" or resource not in OF_PROJECTS:
         return path
@@ -100,7 +100,7 @@ def path_in(project: str, path: str) -> str:
 
 
 def project_path(project: str) -> str:
-    """Where what belongs to the project is."""
+    """Prefix of the REST paths of a project."""
     return "/v1" if project == DEFAULT_PROJECT else f"/v1/projects/{project}"
 
 
@@ -108,7 +108,7 @@ Quota = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class Quotas(Body):
-    """How much a project may have at once; null: as much as it likes."""
+    """Quotas of a project; null means unlimited."""
 
     applications: Quota | None = Field(default=None, description="Applications that are not deleted.")
     running: Quota | None = Field(default=None, description="Executions that are not over.")
@@ -121,13 +121,13 @@ class CreateProject(Body):
 
 
 class ChangeProject(Body):
-    """What takes the place of what was said before."""
+    """New quotas, which replace all previous ones."""
 
     quotas: Quotas
 
 
 class ProjectUse(Answer):
-    """What a project has of what quotas bound."""
+    """Current use of a project."""
 
     applications: int
     running: int
@@ -139,5 +139,5 @@ class ProjectAnswer(Answer):
     quotas: Quotas
     use: ProjectUse
     created_at: datetime | None
-    """Null of ``default`` until it is given quotas: it was there from the beginning."""
+    """Null for ``default`` until its quotas are set."""
     created_by: str | None

@@ -1,3 +1,5 @@
+"""Rollback plans and requests."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -15,23 +17,25 @@ SinkRule = Literal["stays", "moved-aside", "new-marker", "unknown"]
 
 
 class RollBack(Body):
-    """One of ``epoch``, ``savepoint``, ``tag`` and ``at`` says where to."""
+    """``epoch``, ``savepoint``, ``tag`` or ``at`` selects the snapshot."""
 
     epoch: EpochNumber | None = None
     savepoint: Name | None = None
     tag: Name | None = None
-    at: UtcTime | None = Field(default=None, description="To the latest epoch that was committed by then.")
+    at: UtcTime | None = Field(default=None, description="Select the latest epoch committed at this time.")
     message: Message | None = None
-    dry_run: bool = Field(default=False, description="Answer with the plan, and change nothing.")
+    dry_run: bool = Field(default=False, description="Return the plan without changes.")
     move_aside: bool = Field(
-        default=False, description="Files and HDFS sinks hide from readers what they show of epochs left behind."
+        default=False, description="Files and HDFS sinks hide the output of discarded epochs from readers."
     )
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences between the latest version and the snapshot that are accepted by name. "
-        "What was accepted for other snapshots holds no longer.",
+        description="Accepted differences between the latest version and the snapshot. Differences accepted for other "
+        "snapshots are not included.",
     )
-    confirm: Digest | None = Field(default=None, description="Needed where sinks show later epochs: from the plan.")
+    confirm: Digest | None = Field(
+        default=None, description="The plan's `confirm`; required if sinks show later epochs."
+    )
 
 
 class SnapshotName(Answer):
@@ -41,43 +45,45 @@ class SnapshotName(Answer):
 
 
 class SinkPlan(Answer):
-    """What a sink shows of the epochs that are left behind, and what becomes of that."""
+    """Output of discarded epochs in a sink, and its treatment."""
 
     sink: str
     kind: str
     target: str
-    epochs: int | None = Field(description="Epochs left behind in which it wrote rows. Null: not known.")
+    epochs: int | None = Field(description="Number of discarded epochs in which it wrote rows; null if unknown.")
     rows: int | None
     shows: int | None = Field(
-        default=None, description="The latest epoch that it shows, where the catalog does not know it (any more)."
+        default=None, description="The latest epoch that it shows, if the catalog does not contain it."
     )
     rule: Open[SinkRule]
     explanation: str
 
 
 class RollbackPlan(Answer):
-    """What a rollback would do. ``confirm`` is null where no sink shows anything that is left behind."""
+    """Plan of a rollback. ``confirm`` is null if no sink shows output of discarded epochs."""
 
     application: str
     state: Open[ApplicationState]
     now: SnapshotName | None = Field(description="The latest committed epoch.")
     to: SnapshotName
-    version: int = Field(description="The version that goes on from there: the latest.")
+    version: int = Field(description="The version that continues from the snapshot: the latest one.")
     version_then: int | None = Field(description="The version that made the snapshot.")
-    epochs: int = Field(description="Committed epochs that are left behind; they can be read until retention.")
+    epochs: int = Field(description="Number of discarded committed epochs. They can be read until they expire.")
     first: int | None
     last: int | None
     uncounted: int = Field(
         default=0,
-        description="So many of these have no manifest that can be read: they have expired, or are damaged. What sinks "
-        "show of them is in no count.",
+        description="Number of discarded epochs without a readable manifest, because it expired or is damaged. Their "
+        "output is not counted.",
     )
     lost: int | None = Field(
         default=None,
-        description="After a restore: sinks show epochs up to this one, of which the catalog knows nothing. Numbers go "
-        "on behind it.",
+        description="After a restore: sinks show epochs up to this one that the catalog does not contain. Epoch "
+        "numbers continue after it.",
     )
-    restarts: bool = Field(description="It runs: it is stopped, and started again. Epochs until then are left too.")
+    restarts: bool = Field(
+        description="The application is running: it is stopped and started again. Epochs until then are discarded."
+    )
     move_aside: bool
     sinks: list[SinkPlan]
     confirm: str | None

@@ -1,3 +1,5 @@
+"""Epochs, snapshots and their annotations, savepoints, open transactions."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -9,9 +11,8 @@ from epochal.wire.bodies import Answer, Body, Message, Name, Page
 
 
 class FoldedRange(Answer):
-    """Epochs ``first`` to ``last`` of a branch, without a gap: ``aborted`` of them were aborted, the others committed,
-    by one version, and have expired since. Of these the catalog keeps nothing else; the counts are sums. Where all were
-    aborted, the times are those at which the first and the last of them began."""
+    """Contiguous expired epochs ``first`` to ``last`` of one branch and version, of which ``aborted`` were aborted.
+    Counts are sums. If all were aborted, the times are the start times of the first and the last one."""
 
     branch: str
     first: int
@@ -27,18 +28,18 @@ class FoldedRange(Answer):
 
     @property
     def committed(self) -> int:
-        """How many were."""
+        """Number of committed epochs."""
         return self.last - self.first + 1 - self.aborted
 
 
 class EpochPage(Page[EpochRecord]):
-    """``folded``: ranges that lie between the items, or below the last of them, newest first."""
+    """``folded``: ranges between the items or before the last one, newest first."""
 
     folded: list[FoldedRange] = Field(default_factory=list)
 
 
 LONGEST_NAME = 200
-"""Characters of what names a snapshot."""
+"""Maximum length of a snapshot's name in characters."""
 
 
 class CreatePin(Body):
@@ -46,7 +47,7 @@ class CreatePin(Body):
 
 
 class CreateTag(Body):
-    """``move``: the tag may be another snapshot's, and is this one's from now on."""
+    """``move``: move the tag if another snapshot has it."""
 
     name: Name
     message: Message | None = None
@@ -54,37 +55,37 @@ class CreateTag(Body):
 
 
 class WriteMessage(Body):
-    """It takes the place of an earlier one."""
+    """A message, which replaces the previous one."""
 
     message: Message
 
 
-class _Said(Answer):
+class _Annotation(Answer):
     branch: str
     epoch: int
     created_at: datetime
     created_by: str
 
 
-class SnapshotPinAnswer(_Said):
-    """The snapshot is kept until it is unpinned."""
+class SnapshotPinAnswer(_Annotation):
+    """A pin, which prevents the expiry of a snapshot."""
 
     message: str | None
 
 
-class SnapshotTagAnswer(_Said):
-    """A further name of a snapshot, which it does not keep: pin it, too."""
+class SnapshotTagAnswer(_Annotation):
+    """A tag of a snapshot. Tags do not prevent expiry."""
 
     name: str
     message: str | None
 
 
-class SnapshotMessageAnswer(_Said):
+class SnapshotMessageAnswer(_Annotation):
     message: str
 
 
 class Annotations(Answer):
-    """All that was said of one snapshot."""
+    """All annotations of one snapshot."""
 
     pin: SnapshotPinAnswer | None = None
     tags: tuple[SnapshotTagAnswer, ...] = ()
@@ -93,7 +94,7 @@ class Annotations(Answer):
 
 class SnapshotAnswer(Answer):
     """The members of the manifest (format 1: application, branch, epoch, parent, slices, tables, deltas, bases, sinks,
-    changes, counts, ..), ``reference``: where it is in the store, and ``annotations``: what people say of it."""
+    changes, counts, ..), ``reference``: its location in the store, and ``annotations``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -116,7 +117,7 @@ class SavepointManifest(Answer):
 
 
 class SavepointAnswer(Answer):
-    """A snapshot with a name, kept until it is deleted."""
+    """A named snapshot, which does not expire."""
 
     name: str
     branch: str
@@ -132,11 +133,11 @@ class TransactionDecision(Body):
 
 
 class TransactionAnswer(Answer):
-    """One sink's part of a prepared epoch.
+    """The transaction of one sink in a prepared epoch.
 
-    ``waiting_since`` and ``error``: since when and why it cannot be committed; both null while it is on its way, and
-    while nothing runs. ``driver``: whether a running driver has said so; otherwise it is what the manifest names, and
-    the sink may have committed it already, which the next start finds out.
+    ``waiting_since`` and ``error``: time and reason of a failed commit; null while the commit is in progress or no
+    driver runs. ``driver``: reported by a running driver; otherwise read from the manifest, and the sink may have
+    committed it already.
     """
 
     branch: str
@@ -150,6 +151,6 @@ class TransactionAnswer(Answer):
 
 
 class TransactionsAnswer(Answer):
-    """By epoch and sink; there are at most ``max_uncommitted_epochs`` epochs."""
+    """Transactions by epoch and sink, of at most ``max_uncommitted_epochs`` epochs."""
 
     items: list[TransactionAnswer]

@@ -1,4 +1,4 @@
-"""Requests and answers of look-ups, as the documentation shows them."""
+"""Look-ups and scans of state tables."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 DEFAULT_WAIT_SECONDS = 5.0
 
 
-WaitSeconds = Annotated[float, Field(ge=0, le=30, description="Wait at most so long for min_epoch.")]
+WaitSeconds = Annotated[float, Field(ge=0, le=30, description="Timeout for min_epoch in seconds.")]
 
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 
 FOUND = "_found"
-"""The first column of a look-up's answer in Arrow: whether there is a row with the key."""
+"""First column of look-up answers in Arrow: whether the key has a row."""
 
 
 NEXT_CURSOR = "next_cursor"
-"""In the metadata of a scan's schema in Arrow, unless the page is the last one."""
+"""Metadata field of Arrow schemas of scans, except on the last page."""
 
 
 SINCE: Final = "since"
-"""In the metadata of an Arrow schema, as JSON text, where the answer in JSON has the field."""
+"""Metadata field of Arrow schemas, as JSON text; present if the JSON answer has the field."""
 
 
 Since = Annotated[
     dict[str, int] | None,
     Field(
         exclude_if=lambda since: since is None,
-        description="By column: the aggregates that an upgrade added to existing keys, with the first epoch that they "
-        "count rows of, as the snapshot that answers has them. Keys that were created, and windows that opened, in "
-        "this epoch or later are complete. The answer does not say which keys these are: a row does not store when its "
-        "key was created. Left out where all columns count all rows.",
+        description="Aggregates that an upgrade added to existing keys, with the first epoch whose rows they "
+        "count. Keys "
+        "created and windows opened in this epoch or later are complete. The answer does not identify these keys, "
+        "because rows do not store the creation of their key. Omitted if all columns count all rows.",
     ),
 ]
 
 
 class StateKind(StrEnum):
-    """How the author sees the state. All kinds are stored alike: full key -> value columns."""
+    """Kind of state as declared by the author. All kinds are stored as full key -> value columns."""
 
     VALUE = "value"
     LIST = "list"
@@ -58,7 +58,7 @@ class StateKind(StrEnum):
 
 
 class StateScope(StrEnum):
-    """Whose a row is: a key's, one subtask's, that of all subtasks, or that of one of several instances."""
+    """Owner of a row: a key, one subtask, all subtasks, or one of several instances."""
 
     KEYED = "keyed"
     OPERATOR = "operator"
@@ -68,9 +68,9 @@ class StateScope(StrEnum):
 
 
 class StateColumn(Answer):
-    """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
+    """A column with its Spark type, such as ``bigint``, ``decimal(10,2)`` or ``timestamp``.
 
-    ``default``, where there is one, is what rows from before the column was there have.
+    ``default``: value in rows that are older than the column.
     """
 
     name: str
@@ -78,8 +78,9 @@ class StateColumn(Answer):
     default: Any = None
     since: int | None = Field(
         default=None,
-        description="Of an aggregate that an upgrade added to existing keys: it counts rows from this epoch on. Keys "
-        "and windows of later epochs are complete. Left out: the column counts all rows.",
+        description="First epoch whose rows an aggregate counts that an upgrade added to existing keys. Keys "
+        "and windows of "
+        "later epochs are complete. Omitted if the column counts all rows.",
     )
 
     @model_serializer(mode="wrap")
@@ -89,29 +90,32 @@ class StateColumn(Answer):
 
 
 class ValueColumn(StateColumn):
-    """A value column; its name and type as in the answers of look-ups."""
+    """A value column, with the name and type used in answers of look-ups."""
 
     internal: bool = Field(
         default=False,
-        description="Kept so that another column can be computed from it: `mean_sum` and `mean_count` of the average "
-        "`mean`. Answers have it, beside what it is kept for; people are not shown it.",
+        description="Stored to compute another column, such as `mean_sum` and `mean_count` of the average "
+        "`mean`. Answers "
+        "contain it; the command line does not show it.",
     )
 
 
 class StateTableAnswer(Answer):
-    """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if not queryable."""
+    """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if it is not
+    queryable."""
 
     table: str
     operator: str
     kind: Open[StateKind]
     scope: Open[StateScope] = Field(
-        description="`keyed` rows belong to a key. `operator`, `union`, `broadcast` and `partial` rows have none: "
-        "their key is `_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out. "
-        "Of `partial` state it is the number of the instance; look-ups of values and maps without it are of all."
+        description="Rows of scope `keyed` belong to a key. The key of `operator`, `union`, `broadcast` and "
+        "`partial` rows "
+        "is `_group`, their key group; look-ups of broadcast lists and maps omit it. For `partial` state it is the "
+        "number of the instance; look-ups of values and maps without it return all instances."
     )
     key: list[StateColumn]
     sub_key: list[StateColumn] = Field(
-        description="What tells the rows of one key apart: a window's time, a map's own key, a list's `_index`."
+        description="Columns that distinguish the rows of one key: a window's time, a map's key, a list's `_index`."
     )
     value: list[ValueColumn]
     queryable: bool
@@ -120,21 +124,21 @@ class StateTableAnswer(Answer):
     epoch: int | None
     note: str | None = Field(
         default=None,
-        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+        description="Meaning of the rows, if they are panes of overlapping windows.",
     )
 
 
 class InstanceValue(Answer):
-    """What one instance of partial state has."""
+    """Value of one instance of partial state."""
 
     instance: int
     value: dict[str, Any]
 
 
 class StateValue(Answer):
-    """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
-    map state, and of windows, in the order of time. Dates, times, decimals, binaries and special floating-point values
-    are strings."""
+    """``value`` for a complete key; ``entries`` (sub-key and value columns) for the operator's key of list and map
+    state and of windows, in order of time. Dates, times, decimals, binaries and special floating-point values are
+    strings."""
 
     table: str
     key: dict[str, Any]
@@ -142,8 +146,8 @@ class StateValue(Answer):
     entries: list[dict[str, Any]] | None = None
     instances: list[InstanceValue] | None = Field(
         default=None,
-        description="Of partial state, where the key names no instance: what each has. `value` is then their values "
-        "merged by `reconcile`, or null where only the program can merge them.",
+        description="Values of all instances of partial state, if the key selects none. `value` is then merged by "
+        "`reconcile`, or null if only the program can merge them.",
     )
     branch: str
     epoch: int
@@ -165,7 +169,7 @@ class LookupRequest(Body):
 
 
 class StateLookup(Answer):
-    """``values``: one for each key, in the same order, null where there is no row; all of one epoch."""
+    """``values``: one value per key in the same order, null without a row, all from one epoch."""
 
     table: str
     branch: str
@@ -176,14 +180,14 @@ class StateLookup(Answer):
 
 
 class ScannedRow(Answer):
-    """``key``: all key columns, also a map's or list's own."""
+    """A row. ``key``: all key columns, including those of a map or list."""
 
     key: dict[str, Any]
     value: dict[str, Any]
 
 
 class Scan(Answer):
-    """Rows in key order. All pages are of the epoch of the first."""
+    """Rows in key order. All pages are read from the epoch of the first page."""
 
     table: str
     branch: str
@@ -194,5 +198,5 @@ class Scan(Answer):
     since: Since = None
     note: str | None = Field(
         default=None,
-        description="What the rows are where they do not stand for themselves: panes of windows that overlap.",
+        description="Meaning of the rows, if they are panes of overlapping windows.",
     )

@@ -1,3 +1,5 @@
+"""The snapshot store: garbage collection, verification, backups."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -9,13 +11,15 @@ from pydantic import AfterValidator, Field, model_validator
 from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Answer, Body, Open
 
-GraceSeconds = Annotated[float, Field(ge=0, le=10 * 365 * 86400, description="What is younger stays.")]
+GraceSeconds = Annotated[
+    float, Field(ge=0, le=10 * 365 * 86400, description="Minimum age in seconds; younger ones are kept.")
+]
 Folder = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^/\x00]+$")]
 
 
 class Collect(Body):
-    """``grace_seconds`` left out: the control plane's own. ``foreign``: folders of the store that this catalog does not
-    know, that have the layout of a snapshot store, and that shall be deleted, too."""
+    """``grace_seconds``: the default is the control plane's setting. ``foreign``: folders to delete that have the
+    layout of a snapshot store and are not in the catalog."""
 
     grace_seconds: GraceSeconds | None = None
     foreign: list[Folder] = Field(default=[], max_length=100)
@@ -26,14 +30,15 @@ class AmountAnswer(Answer):
     bytes: int
 
 
-class DoomedFile(Answer):
+class DeletableFile(Answer):
     path: str
     bytes: int
     why: str
 
 
 class CollectionPlanAnswer(Answer):
-    """``files`` are the first thousand of ``reasons``; ``spared`` is what nobody needs and stays all the same."""
+    """Plan of a collection. ``files``: the first thousand files of ``reasons``; ``spared``: unneeded files that are
+    kept."""
 
     snapshots: list[EpochKey]
     reasons: dict[str, AmountAnswer]
@@ -41,7 +46,7 @@ class CollectionPlanAnswer(Answer):
     needed: AmountAnswer
     spared: dict[str, AmountAnswer]
     foreign: dict[str, AmountAnswer]
-    files: list[DoomedFile]
+    files: list[DeletableFile]
     problems: list[str]
 
 
@@ -58,7 +63,7 @@ class CollectionAnswer(Answer):
 
 
 class Verify(Body):
-    """``application`` left out: every snapshot that is retained. ``quick``: sizes only, no checksums."""
+    """``application``: the default is all retained snapshots. ``quick``: compare sizes only, not checksums."""
 
     application: str | None = Field(default=None, max_length=63)
     quick: bool = False
@@ -66,7 +71,7 @@ class Verify(Body):
 
 
 class FindingAnswer(Answer):
-    """``harms``: the snapshots that need the file, oldest first, at most a hundred of ``harmed``."""
+    """A damaged file. ``harms``: snapshots that need it, oldest first, at most a hundred of ``harmed``."""
 
     path: str
     trouble: Open[Literal["missing", "corrupt", "foreign"]]
@@ -80,8 +85,8 @@ class FindingAnswer(Answer):
 class VerificationAnswer(Answer):
     """The result of an operation of kind ``verify``. ``sound``: nothing is damaged, or everything was repaired.
 
-    ``intact``: the newest snapshot of each branch that nothing harms. ``unreferenced``: what no snapshot needs, which
-    garbage collection looks at.
+    ``intact``: newest intact snapshot of each branch. ``unreferenced``: files that no snapshot needs, which garbage
+    collection examines.
     """
 
     sound: bool
@@ -97,7 +102,7 @@ class VerificationAnswer(Answer):
 def _place(text: str) -> str:
     parts = urlsplit(text)
     if parts.password is not None:
-        raise ValueError("it holds a password, which lists of operations would show; set it in the environment")
+        raise ValueError("contains a password, which lists of operations would show; set it in the environment")
     if not parts.scheme and not text.startswith("/"):
         raise ValueError("give an absolute path, or a URL")
     return text
@@ -107,32 +112,32 @@ Place = Annotated[str, AfterValidator(_place), Field(min_length=1, max_length=10
 
 
 class Backup(Body):
-    """``to``: an absolute path on the control plane's machine, or a URL that fsspec knows; one folder for the backups
-    of one installation. What it has already is not copied again."""
+    """``to``: an absolute path on the control plane's machine or an fsspec URL; one folder for all backups of one
+    installation. Files that it contains are not copied again."""
 
     to: Place
 
 
 class Prune(Body):
-    """``place``: where backups are, as ``to`` of a backup. With both limits a backup goes when both say so; the newest
-    one stays in any case."""
+    """``place``: location of the backups, as ``to`` of a backup. With both limits a backup is removed if both apply.
+    The newest backup is always kept."""
 
     place: Place
-    keep: int | None = Field(default=None, ge=1, le=100_000, description="So many of the newest stay.")
+    keep: int | None = Field(default=None, ge=1, le=100_000, description="Number of newest backups to keep.")
     older_than_seconds: float | None = Field(
-        default=None, ge=0, le=1000 * 365 * 86400, description="What is younger stays."
+        default=None, ge=0, le=1000 * 365 * 86400, description="Minimum age in seconds; younger ones are kept."
     )
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:
         if self.keep is None and self.older_than_seconds is None:
-            raise ValueError("say what is to stay: keep, older_than_seconds, or both")
+            raise ValueError("give keep, older_than_seconds, or both")
         return self
 
 
 class BackupAnswer(Answer):
-    """The result of an operation of kind ``backup``. ``at``: the moment of the catalog that is backed up. ``problems``:
-    what could not be copied, as it was missing or damaged; everything else was."""
+    """The result of an operation of kind ``backup``. ``at``: time of the catalog in the backup. ``problems``: missing
+    or damaged files, which were not copied."""
 
     id: str
     to: str
@@ -145,7 +150,8 @@ class BackupAnswer(Answer):
 
 
 class BackupName(Answer):
-    """``at``: the moment of the catalog. ``files``: all that it needs, which it may share with others."""
+    """A backup. ``at``: time of the catalog; ``files``: all files that it needs, some of them shared with other
+    backups."""
 
     id: str
     at: datetime
@@ -153,8 +159,8 @@ class BackupName(Answer):
 
 
 class PruningAnswer(Answer):
-    """What a pruning would do, or, as the result of an operation of kind ``prune``, did. ``kept``, ``removed``: newest
-    first. ``deleted``: files that no kept backup names."""
+    """Plan of a pruning, or the result of an operation of kind ``prune``. ``kept``, ``removed``: newest first.
+    ``deleted``: files that no kept backup references."""
 
     kept: list[BackupName]
     removed: list[BackupName]

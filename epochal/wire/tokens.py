@@ -1,3 +1,5 @@
+"""Access tokens and roles."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -9,7 +11,7 @@ from epochal.wire.bodies import Answer, Body, Name, Open, UtcTime
 
 
 class Role(StrEnum):
-    """Each role includes those before it. An ``author`` submits code, which is code execution."""
+    """Each role includes the preceding ones. An ``author`` submits code, and can thereby execute code."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -30,21 +32,24 @@ class CreateToken(Body):
 class TokenAnswer(Answer):
     id: str
     name: str
-    project: str = Field(default="default", description="Where it may anything.")
-    roles: dict[str, Open[Role]] = Field(default_factory=dict, description="By name of project.")
+    project: str = Field(default="default", description="Project of the token.")
+    roles: dict[str, Open[Role]] = Field(default_factory=dict, description="Roles by project.")
     created_at: datetime
     expires_at: datetime | None
 
 
 class NewTokenAnswer(TokenAnswer):
-    token: str | None = Field(description="The token itself, said once: a repeated request answers null.")
+    token: str | None = Field(description="The token; returned once, a repeated request returns null.")
 
 
 class RotateToken(Body):
-    expires_at: UtcTime | None = Field(default=None, description="Without: as that of the token that is replaced.")
+    expires_at: UtcTime | None = Field(
+        default=None, description="Expiry; the default is the expiry of the replaced token."
+    )
 
 
 class RotatedTokenAnswer(NewTokenAnswer):
     file: str | None = Field(
-        description="The admin token file of this control plane, when the old token was in it: it holds the new one."
+        description="Admin token file of this control plane, if it contained the old token; it now contains "
+        "the new one."
     )

@@ -1,3 +1,5 @@
+"""Versions of an application: code, graph, upgrades, rescaling, rekeying."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAn
 
 
 def accepted(changed: Sequence[str], partial: Sequence[str]) -> dict[str, Any]:
-    """The field ``acceptance`` of a body; each name is ``OPERATOR`` or ``OPERATOR.COLUMN``."""
+    """Value of the field ``acceptance``; each name is ``OPERATOR`` or ``OPERATOR.COLUMN``."""
     return {"changed": list(changed), "partial": list(partial)}
 
 
@@ -30,8 +32,7 @@ class ArtifactAnswer(Answer):
 class GraphNodeAnswer(Answer):
     """``type`` is ``source``, ``static``, ``transform``, ``watermark``, ``sink``, an operator's kind, such as
     ``aggregate``, or, of the two ends of a loop, which have one name, ``feedback`` and ``close``. ``columns`` (name ->
-    Spark type) are known after an analysis only. ``stream``: the kind of stream that it gives; ``null`` for tables and
-    sinks, and in versions from before there were kinds."""
+    Spark type) are set after an analysis. ``stream``: kind of the resulting stream; ``null`` for tables and sinks."""
 
     id: int
     name: str
@@ -43,11 +44,11 @@ class GraphNodeAnswer(Answer):
 
 
 class GraphAnswer(Answer):
-    """``sinks``: name -> where it writes. ``tables``: the declarations of the state tables, as in manifests; ``null``
-    before an analysis.
+    """A graph. ``sinks``: name -> target. ``tables``: declarations of state tables, as in manifests; ``null`` before an
+    analysis.
 
-    ``warnings``: what is valid and probably not meant, or costs more than it looks, with what to do. ``notes``: which
-    operators' states grow with the keys that come.
+    ``warnings``: valid but probably unintended or expensive constructs, with remedies. ``notes``: operators whose state
+    grows with the number of keys.
     """
 
     name: str
@@ -59,7 +60,7 @@ class GraphAnswer(Answer):
 
 
 class CreateVersion(Body):
-    """What is left out stays as in the latest version; what is given replaces it."""
+    """A new version. Omitted fields are taken from the latest version."""
 
     artifact: Sha256 | None = None
     parameters: Parameters | None = None
@@ -67,15 +68,16 @@ class CreateVersion(Body):
     message: Message | None = None
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences from the state of the latest snapshot that this version accepts by name. "
-        "It holds for this upgrade only; a name that is no difference is refused.",
+        description="Accepted differences from the state of the latest snapshot, for this upgrade only. A "
+        "name without a "
+        "difference is refused.",
     )
 
 
 class VersionAnswer(Answer):
-    """``operation`` puts the version in place of the one that runs; without it, the next start uses the version.
+    """A version. ``operation``: the upgrade of the running application; without it, the next start uses the version.
 
-    ``failure``: it was given up, and will not be used.
+    ``failure``: the upgrade failed, and the version is not used.
     """
 
     number: int
@@ -85,7 +87,7 @@ class VersionAnswer(Answer):
     graph: GraphAnswer | None
     message: str | None
     acceptance: Acceptance = Field(
-        default=NOTHING_ACCEPTED, description="What the version accepted of the snapshot that it goes on from."
+        default=NOTHING_ACCEPTED, description="Differences from its initial snapshot that the version accepted."
     )
     failure: Failure | None
     operation: str | None = None
@@ -99,20 +101,24 @@ class Rescale(Body):
 
 
 class Rekey(Body):
-    """Other key groups for an application that does not run."""
+    """A new number of key groups for a stopped application."""
 
-    max_parallelism: int = Field(ge=1, le=32768, description="Key groups from now on.")
-    parallelism: int | None = Field(None, ge=1, description="Left out: as it is, at most max_parallelism.")
+    max_parallelism: int = Field(ge=1, le=32768, description="New number of key groups.")
+    parallelism: int | None = Field(
+        None, ge=1, description="The default is the current parallelism, at most max_parallelism."
+    )
     message: Message | None = None
     acceptance: Acceptance = Field(
         default=NOTHING_ACCEPTED,
-        description="Differences between the latest version and the snapshot, where this version has not committed an "
-        "epoch. They have to be accepted again.",
+        description="Accepted differences between the latest version and the snapshot. They have to be "
+        "accepted again if "
+        "the version has not committed an epoch.",
     )
 
 
 class RekeyArguments(BaseModel):
-    """Of an operation of kind ``rekey``. ``branches``: those that its tries have written, by name."""
+    """Arguments of an operation of kind ``rekey``. ``branches``: names of the branches that its attempts have
+    written."""
 
     request: Rekey
     branches: list[str] = []

@@ -8,7 +8,7 @@ from epochal.wire.store import (
     AmountAnswer,
     CollectionAnswer,
     CollectionPlanAnswer,
-    DoomedFile,
+    DeletableFile,
     FindingAnswer,
     VerificationAnswer,
 )
@@ -25,7 +25,9 @@ def plan_answer(plan: CollectionPlan) -> CollectionPlanAnswer:
         needed=_amount(plan.needed),
         spared={why.value: _amount(amount) for why, amount in sorted(plan.spared.items())},
         foreign={folder: _amount(amount) for folder, amount in sorted(plan.foreign.items())},
-        files=[DoomedFile(path=file.path, bytes=file.bytes, why=file.why.value) for file in plan.files[:FILES_SHOWN]],
+        files=[
+            DeletableFile(path=file.path, bytes=file.bytes, why=file.why.value) for file in plan.files[:FILES_SHOWN]
+        ],
         problems=list(plan.problems),
     )
 

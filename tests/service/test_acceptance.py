@@ -348,7 +348,7 @@ def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -
     assert Acceptance.model_validate(directive.arguments["acceptance"]) == acceptance
     as_it_is = {"name": "fork", "code": "flights.py", "parameters": {"out": "/data/flights"}, "state": "stopped"}
     desired.write_text(json.dumps(as_it_is))
-    assert "The application is not upgraded, so that there is no difference to accept" in command(
+    assert "The application is not upgraded, so there is no difference to accept" in command(
         *apply, *accepting, expect=1
     )
     assert "no difference to accept" in command("import", bundle, "--name", "copy", *accepting, expect=1)

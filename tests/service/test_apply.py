@@ -145,7 +145,7 @@ def test_one_that_fails_leaves_the_others_and_its_exit_code(plane: Plane, apply:
 
 def test_nothing_is_done_when_a_document_is_wrong(plane: Plane, apply: Apply, code: Path) -> None:
     result = apply(flights(), {"name": "other", "code": "flights.py", "colour": "red"})
-    assert "colour: there is no such field" in str(result.exception)
+    assert "colour: unknown field" in str(result.exception)
     assert plane.get("/v1/applications")["items"] == []
 
 

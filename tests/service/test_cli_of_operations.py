@@ -52,14 +52,14 @@ def verified(plane: Plane) -> dict[str, Any]:
 
 
 def test_operations_are_listed_and_shown(plane: Plane, epochal: CommandLine) -> None:
-    assert "No operations yet." in epochal("operations", "list").output
+    assert "No operations." in epochal("operations", "list").output
     assert epochal("operations", "list", "--json").document == {"items": []}
     done = verified(plane)
     plane.application()
     begun = plane.get("/v1/operations")["items"][0]
 
     lines = epochal("operations", "list").output.splitlines()
-    assert lines[0].split() == ["OPERATION", "KIND", "APPLICATION", "STATE", "BEGUN", "PROGRESS"]
+    assert lines[0].split() == ["OPERATION", "KIND", "APPLICATION", "STATE", "STARTED", "PROGRESS"]
     assert [line.split()[:4] for line in lines[1:]] == [
         [begun["id"], "start", "flights", "running"],
         [done["id"], "verify", "-", "succeeded"],
@@ -115,7 +115,7 @@ def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -
 def test_webhooks_are_made_listed_and_deleted(plane: Plane, epochal: CommandLine) -> None:
     assert epochal("webhooks", "list", "--json").document == {"items": []}
     plain = epochal("webhooks", "create", URL, "--kind", "epoch.committed", "-k", "epoch.aborted", "--app", "flights")
-    assert plain.code == 0 and "Keep its secret" in plain.words
+    assert plain.code == 0 and "Store its secret" in plain.words
     (made,) = plane.get("/v1/webhooks")["items"]
     assert plain.output.strip().startswith("whsec_") and made["id"] in plain.words
     assert (made["url"], made["kinds"], made["applications"]) == (

@@ -105,6 +105,8 @@ def application(state: str, epoch: int | None) -> Callable[[BaseHTTPRequestHandl
     head = {"branch": "main", "epoch": epoch, "committed_at": NOW, "drained": False}
     document = {
         "name": "orders",
+        "project": "default",
+        "revision": "1",
         "state": state,
         "branch": "main",
         "version": 1,
@@ -112,8 +114,7 @@ def application(state: str, epoch: int | None) -> Callable[[BaseHTTPRequestHandl
         "parameters": {},
         "configuration": {},
         "shadow": False,
-        "revision": "1",
-        **dict.fromkeys(("detail", "parent", "execution", "failure", "restarts")),
+        **dict.fromkeys(("detail", "parent", "imported_from", "execution", "failure", "restarts")),
         "head": None if epoch is None else head,
         "created_at": NOW,
         "updated_at": NOW,

@@ -49,7 +49,7 @@ def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: P
         driver = subprocess.run(command, input=json.dumps(orders), capture_output=True, text=True, timeout=120)
 
     assert driver.returncode == ExitCode.FAILED
-    assert "that this version can read" in driver.stdout
+    assert "This version cannot read the control plane" in driver.stdout
     method, path, body = script.asked[-1]
     assert (method, path, body["failure"]["type"]) == ("POST", "finish", failure)
     assert "version" in body["failure"]["message"]

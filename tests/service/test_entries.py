@@ -183,7 +183,7 @@ def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: App
     with Client(store.plane.settings.url, store.plane.token("author")) as client:
         exchange = client.application("store").entries["exchange"]
         assert exchange.call(key="x", value="1", request_id="one", wait_seconds=0).state == "waiting"
-        with pytest.raises(NotYetCommitted, match=r"1 of 1 calls .* not answered after 0.1 s.* 'one'"):
+        with pytest.raises(NotYetCommitted, match=r"1 of 1 calls .* not answered within 0.1 s.* 'one'"):
             exchange.call({"key": "x", "value": "1"}, request_id="one", wait_seconds=0.1)
         assert exchange.answer("one").state == "waiting"
         with pytest.raises(InvalidArguments, match="argument 'key'"):

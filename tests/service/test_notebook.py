@@ -96,7 +96,7 @@ def test_a_source_without_rows_is_named(
     rows = pipeline.read("rows", files.source(str(tmp_path / "in"), format="json", schema="k int"))
     rows.write("look", console.sink())
     pipeline.show(spark=spark)
-    assert "Source rows has no rows now." in capsys.readouterr().out
+    assert "Source rows has no rows." in capsys.readouterr().out
 
 
 CODE = """

@@ -329,7 +329,7 @@ def test_client_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) ->
     with Client(plane.settings.url, token, project="default") as client:
         assert client.applications.list() == []
     monkeypatch.setenv("EPOCHAL_PROJECT", "No Project")
-    with pytest.raises(OptionError, match="is no name of a project"):
+    with pytest.raises(OptionError, match="is not a valid project name"):
         Client(plane.settings.url, token)
 
 

@@ -95,7 +95,7 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pyte
     file.write_text(f"{head}@program\nclass One:\n{body}@program\nclass Two:\n{body}")
     for arguments, said in (
         ([str(file), "--program", "One"], r"refused\.py, line 9: print is not on the list: .*\[unknown-call\]"),
-        ([str(file)], r"has several programs: say which with --program: One, Two"),
+        ([str(file)], r"has several programs; choose one with --program: One, Two"),
         ([str(file), "--program", "Three"], r"has no program 'Three'\. There are: One, Two"),
         ([str(ROOT / "examples" / "sdg" / "__init__.py")], r"has no program: decorate its class with @program"),
     ):

@@ -31,6 +31,9 @@ def application(state: str = "running", drained: bool = False, **changes: Any) -
     head = Head(branch="b", epoch=5, committed_at=NOW, drained=drained)
     said = {
         "name": "flights",
+        "project": "default",
+        "revision": "1",
+        "imported_from": None,
         "state": state,
         "detail": None,
         "branch": "b",
@@ -101,25 +104,25 @@ def test_plain_words_are_those_of_json(tmp_path: Path) -> None:
         (f"name: flights\ncode: x.py\nartifact: {CODE}", "give one of code"),
         (
             "name: flights\ncode: x.py\nparameter: {}",
-            r"parameter: there is no such field\. Did you mean 'parameters'\?",
+            r"parameter: unknown field\. Did you mean 'parameters'\?",
         ),
         (
             "name: flights\ncode: x.py\nconfiguration: {paralelism: 3}",
-            r"configuration\.paralelism: there is no such field\. Did you mean 'parallelism'\?",
+            r"configuration\.paralelism: unknown field\. Did you mean 'parallelism'\?",
         ),
         (
             "name: flights\ncode: x.py\nconfiguration: {autoscaling: {greatest: 4, lest: 1}}",
-            r"configuration\.autoscaling\.lest: there is no such field\. Did you mean 'least'\?",
+            r"configuration\.autoscaling\.lest: unknown field\. Did you mean 'least'\?",
         ),
         ("name: flights\ncode: x.py\nconfiguration: {parallelism: 0}", r"configuration\.parallelism: .*greater than"),
         ("name: flights\ncode: x.py\nconfiguration: {parallelism: 300}", "configuration: parallelism 300 is above"),
         ("name: Flights\ncode: x.py", "name: String should match pattern"),
         ("name: flights\ncode: x.py\nstate: paused", "state: Input should be 'running' or 'stopped'"),
-        ("- name: flights", "the document: give fields with their values, not list"),
-        ("name: flights\ncode: x.py\ncode: y.py", "line 3: 'code' is there twice"),
+        ("- name: flights", "the document: must be a mapping, not list"),
+        ("name: flights\ncode: x.py\ncode: y.py", "line 3: duplicate key 'code'"),
         ("name: [flights", "line 1: "),
-        ("", "holds no document"),
-        ("name: flights\ncode: x.py\n---\nname: flights\ncode: y.py", "'flights' is described in .*document 1, too"),
+        ("", "contains no document"),
+        ("name: flights\ncode: x.py\n---\nname: flights\ncode: y.py", "'flights' is also described in .*document 1"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(tmp_path: Path, text: str, said: str) -> None:

@@ -71,7 +71,7 @@ def test_a_directory_is_made_and_tried(tmp_path: Path) -> None:
     assert writable(tmp_path / "a" / "b", "--directory").is_dir()
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nothing")):
-        with pytest.raises(EnvironmentProblem, match=rf"{place} cannot be written: .*--directory"):
+        with pytest.raises(EnvironmentProblem, match=rf"{place} is not writable: .*--directory"):
             writable(place, "--directory")
 
 
@@ -84,8 +84,8 @@ def test_commands_say_which_directory_and_which_option(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     code, output, words = epochal(*command, "/proc/nothing", "--json")
-    assert (code, "error: The directory /proc/nothing cannot be written" in words) == (1, True), words
-    assert f"Choose another with {command[-1]}" in words
+    assert (code, "error: The directory /proc/nothing is not writable" in words) == (1, True), words
+    assert f"Choose another one with {command[-1]}" in words
     assert json.loads(output)["error"]["type"] == "environment"
 
 

@@ -235,7 +235,7 @@ def test_nothing_is_folded_when_all_is_asked_for(forked: Lineage) -> None:
 
 def test_an_application_without_snapshots() -> None:
     empty = lineage_of("new", None, [], [])
-    assert rendered(empty, 80) == ["new has no snapshots yet."]
+    assert rendered(empty, 80) == ["new has no snapshots."]
 
 
 def test_entry_names_the_ends_of_a_folded_run(forked: Lineage) -> None:

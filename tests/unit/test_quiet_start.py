@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.local_spark import without_worker_farewells
+from epochal.cli.local_spark import without_daemon_tracebacks
 
 TRACEBACK = b"Traceback (most recent call last):\n"
 FRAMES = (
@@ -26,7 +26,7 @@ AUTHORS = (
 
 
 def kept(*lines: bytes) -> tuple[bytes, ...]:
-    return tuple(without_worker_farewells(lines))
+    return tuple(without_daemon_tracebacks(lines))
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_lines_are_passed_on_as_they_come() -> None:
         yield b"now\n"
         raise AssertionError("the next line was awaited")
 
-    assert next(iter(without_worker_farewells(lines()))) == b"now\n"  # type: ignore[arg-type]
+    assert next(iter(without_daemon_tracebacks(lines()))) == b"now\n"  # type: ignore[arg-type]

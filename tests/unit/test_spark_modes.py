@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 def test_spark_connect_is_refused_with_what_to_use_instead(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(OptionError) as refused:
         merged_configuration({}, changes)
-    assert refused.value.message.startswith(f"{named} asks for Spark Connect")
+    assert refused.value.message.startswith(f"{named} selects Spark Connect")
     assert "spark://HOST:PORT" in refused.value.message
-    with pytest.raises(OptionError, match="asks for Spark Connect"):
+    with pytest.raises(OptionError, match="selects Spark Connect"):
         checked_configuration(changes)  # of `epochal run`
 
 
