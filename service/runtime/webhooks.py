@@ -10,13 +10,13 @@ import asyncio
 import logging
 import random
 import socket
-import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
 
 import httpx
 
+from epochal.background.service import BackgroundService
 from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
@@ -60,18 +60,14 @@ class WebhookDeliveries:
         self._database = database
         self._local = local
         self._bell = Bell()
-        self._closing = False
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="webhooks", daemon=True)
+        self._service = BackgroundService("webhooks", lambda: asyncio.run(self._run()), ROUND_SECONDS, self._bell.ring)
         events.listen(self._heard)
 
     def open(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing = True
-        self._bell.ring()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
 
     def _heard(self, topics: Topics) -> None:
         if topics & {COMMITTED, ABORTED, EXECUTION}:
@@ -81,7 +77,7 @@ class WebhookDeliveries:
         under_way: dict[str, asyncio.Task[None]] = {}
         rounds = 0
         with self._bell.listener() as listener:
-            while not self._closing:
+            while not self._service.stopping:
                 listener.forget()
                 under_way = {id: task for id, task in under_way.items() if not task.done()}
                 try:
