@@ -30,11 +30,11 @@ from epochal.backends.recent import remember
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import FileMissing, SnapshotError
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import PUT, SortedChanges, sort_changes, write_delta
 from epochal.snapshots.local_files import held_in_place, write_whole
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.merging import merged
 from epochal.snapshots.remote_files import Data
 from epochal.snapshots.store import SnapshotStore, storage_errors
 from epochal.state.table import StateTable

@@ -16,7 +16,7 @@ import pyarrow as pa
 from epochal.backends.recent import EncodedChanges, changes_of, encoded
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
-from epochal.snapshots.base_reading import read_groups
+from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import BaseFile, DeltaFile

@@ -1,4 +1,4 @@
-"""Views of local stores that keep rows as the bytes of :mod:`epochal.state.codec`: columns outside, bytes inside.
+"""Views of local stores that keep rows as the bytes of :mod:`epochal.state.row_codec`: columns outside, bytes inside.
 
 Key groups are worked through one after another: the rows of each stay in the processor's cache meanwhile.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from epochal.backends.delta import OpenView
 from epochal.contracts.state import Found, KeyGroups, StateRows
-from epochal.state.codec import RowCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 Bound = bytes | None

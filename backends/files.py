@@ -56,9 +56,9 @@ from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.declarations.locations import local_path
 from epochal.errors import OptionError, SinkError
 from epochal.faults import declare
+from epochal.pipeline.definitions import local_path
 
 GATHERING = declare("E5.files.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
 GATHERED_ONE = declare("E5.files.gathered-one", "one staged file of the epoch has been gathered")

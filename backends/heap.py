@@ -37,7 +37,7 @@ from epochal.backends.runs.shelf import Shelf, folder_name, name_of
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
-from epochal.snapshots.base_reading import read_groups
+from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import DeltaFile

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.state import StateTaskScope
-from epochal.state.codec import RowCodec
 from epochal.state.expiry import gone
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 from epochal.state.unexpired import first_key
 

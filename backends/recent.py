@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from epochal.snapshots.delta import PUT, SortedChanges, read_delta
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec, RowCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 KEPT_BYTES = 128 << 20
@@ -67,7 +68,7 @@ def columns_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> Sor
 
 
 def encoded(changes: SortedChanges) -> EncodedChanges:
-    """Keys and values as the bytes of :mod:`epochal.state.codec`."""
+    """Keys and values as the bytes of :mod:`epochal.state.row_codec`."""
     values: list[bytes | None] = list(RowCodec(changes.table.value_schema).encode(changes.rows))
     deleted = pc.not_equal(changes.rows.column("_op"), PUT)
     for position in np.flatnonzero(deleted.to_numpy()).tolist():

@@ -32,9 +32,9 @@ Which key groups of a state table a subtask reads is for the table's :class:`Sta
 task's scope puts tables together that are read alike; ``groups`` are the key groups of such a part.
 
 A view speaks Arrow: ``lookup`` of many keys, ``ranges`` of many ranges of keys, both over several key groups at once;
-``range``, ``scan`` and ``get`` are made of these. Keys are the bytes of :class:`epochal.state.codec.KeyCodec`, in whose
-order, null first, ranges lie; values are the columns of ``StateTable.value_schema``. A local store that keeps values as
-bytes begins with :class:`EncodedView`, to which it only says what it finds in one key group.
+``range``, ``scan`` and ``get`` are made of these. Keys are the bytes of :class:`epochal.state.key_codec.KeyCodec`, in
+whose order, null first, ranges lie; values are the columns of ``StateTable.value_schema``. A local store that keeps
+values as bytes begins with :class:`EncodedView`, to which it only says what it finds in one key group.
 
 Raise :class:`epochal.errors.EpochalError` subclasses that say what happened, to what, and what to do; translate the
 errors of the client library at the one place that calls it.

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.sessions import CORES, DRIVER_MEMORY
 from epochal.contracts.catalog import EpochRecord
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
 from epochal.engine.session import create_session
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.snapshots.cached_state import began_empty
+from epochal.snapshots.chain import began_empty
 from epochal.snapshots.manifest import Manifest
 
 ARTIFACT = "0" * 64

@@ -23,9 +23,9 @@ from rich.table import Table
 from benchmarks.alone import run_alone
 from benchmarks.cpu import cpu_seconds_of_tree
 from benchmarks.engine import engine_session, run_rows
+from epochal.contracts.configuration import Configuration
 from epochal.driver.training import trained
 from epochal.engine.class_archive import JAVA_OPTIONS
-from epochal.engine.settings import Configuration
 from examples.flights.data import write_airports
 from examples.flights.feeder import Feeder
 from examples.flights.pipeline import Parameters, build

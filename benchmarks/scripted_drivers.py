@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
@@ -148,6 +149,7 @@ def write_epoch(
         max_parallelism=GROUPS,
         tables=(TOTALS,),
         deltas=(_delta(store, EpochKey(line.branch, number)),),
+        conditions=EpochConditions(clock=Clock(epoch_time=0)),
         created_at=datetime.now(UTC),
     )
     return store.write_manifest(manifest)

@@ -7,10 +7,9 @@ from typing import Any
 
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.stream_kind import EVERY_KIND
-from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.options import check_options, check_positive
+from epochal.pipeline.definitions import SinkDefinition, check_options, check_positive
 
 
 def sink(rows: int = 20, *, delivery: Delivery | None = None, **options: Any) -> SinkDefinition:

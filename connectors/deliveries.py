@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError
-from epochal.pipeline.options import check_choice
+from epochal.pipeline.definitions import check_choice
 
 EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)
 

@@ -31,7 +31,7 @@ from epochal.connectors.file_records import (
 )
 from epochal.connectors.text_lines import LineFormat
 from epochal.errors import OptionError, SchemaError
-from epochal.pipeline.options import check_choice, check_flag, check_options
+from epochal.pipeline.definitions import check_choice, check_flag, check_options
 from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from epochal.connectors.file_listing import FileRecord
 from epochal.contracts.source import Slice
 from epochal.errors import FilesMissing, OptionError, SliceOutdated, SourceChanged, SourceError
-from epochal.pipeline.options import check_choice, check_flag, check_positive
+from epochal.pipeline.definitions import check_choice, check_flag, check_positive
 
 Missing = Literal["fail", "skip"]
 

@@ -29,17 +29,18 @@ from epochal.connectors.file_records import Malformed, compression_of
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.declarations.locations import absolute
 from epochal.errors import EpochalError, OptionError, SchemaError, SourceError
 from epochal.pipeline.definitions import (
     SinkDefinition,
     SourceDefinition,
     TableDefinition,
+    absolute,
+    check_choice,
+    check_options,
     refresh_interval,
 )
-from epochal.pipeline.options import check_choice, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

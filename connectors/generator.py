@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.numbered import NumberedSource
 from epochal.errors import OptionError, SchemaError
-from epochal.pipeline.definitions import SourceDefinition
-from epochal.pipeline.options import check_options, check_positive
+from epochal.pipeline.definitions import SourceDefinition, check_options, check_positive
 from epochal.state.type_names import quoted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Literal
 
 from epochal.contracts.stream_kind import EVERY_KIND, Accepted, Kind, StreamKind
-from epochal.pipeline.options import check_choice
+from epochal.pipeline.definitions import check_choice
 
 Mode = Literal["append", "updates"]
 

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from epochal.aggregates.mergeable import MergeableAggregate, Partial
     from epochal.client import AsyncClient, Client
-    from epochal.declarations.broadcast import BroadcastProcess
+    from epochal.declarations.author_classes import Context
     from epochal.declarations.expressions import epoch_time
-    from epochal.declarations.keyed import BatchFunction, Context, KeyedProcess
-    from epochal.declarations.partial import PartialProcess
+    from epochal.declarations.keyed import BatchFunction, BroadcastProcess, KeyedProcess
     from epochal.declarations.sides import To
     from epochal.declarations.state import ListState, MapState, ValueState
-    from epochal.declarations.unkeyed import UnkeyedProcess
+    from epochal.declarations.unkeyed import PartialProcess, UnkeyedProcess
     from epochal.declarations.windows import cumulative, session, sliding, tumbling
-    from epochal.pipeline.keyed_stream import KeyedStream
     from epochal.pipeline.pipeline import Pipeline
     from epochal.pipeline.relation import StaticTable
-    from epochal.pipeline.stream import Stream
+    from epochal.pipeline.stream import KeyedStream, Stream
     from epochal.secrets import Secret, secret
     from epochal.snapshots.frame import read_state
 
@@ -28,16 +26,16 @@ __version__ = "0.1.0"
 _HOME = {
     "AsyncClient": "epochal.client",
     "BatchFunction": "epochal.declarations.keyed",
-    "BroadcastProcess": "epochal.declarations.broadcast",
+    "BroadcastProcess": "epochal.declarations.keyed",
     "Client": "epochal.client",
-    "Context": "epochal.declarations.keyed",
+    "Context": "epochal.declarations.author_classes",
     "KeyedProcess": "epochal.declarations.keyed",
-    "KeyedStream": "epochal.pipeline.keyed_stream",
+    "KeyedStream": "epochal.pipeline.stream",
     "ListState": "epochal.declarations.state",
     "MapState": "epochal.declarations.state",
     "MergeableAggregate": "epochal.aggregates.mergeable",
     "Partial": "epochal.aggregates.mergeable",
-    "PartialProcess": "epochal.declarations.partial",
+    "PartialProcess": "epochal.declarations.unkeyed",
     "Pipeline": "epochal.pipeline.pipeline",
     "StaticTable": "epochal.pipeline.relation",
     "Stream": "epochal.pipeline.stream",

@@ -15,52 +15,38 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import epochal
-from epochal.service.api import internal_pods, openapi, problem_handlers
-from epochal.service.api.annotations import router as snapshot_annotations
-from epochal.service.api.applications import router as applications
-from epochal.service.api.artifacts import router as artifacts
-from epochal.service.api.audit import router as audit
+from epochal.service.api import (
+    administration,
+    applications,
+    artifacts,
+    bundles,
+    calls,
+    events,
+    executions,
+    internal,
+    internal_pods,
+    logs,
+    nodes,
+    openapi,
+    operations,
+    problems,
+    snapshots,
+    standing_queries,
+    state,
+    store,
+    versions,
+)
 from epochal.service.api.auditing import Audit, RefusedCalls
-from epochal.service.api.backups import router as backups
 from epochal.service.api.bodies import Bodies
-from epochal.service.api.bundles import exports, imports
-from epochal.service.api.collections import router as collections
 from epochal.service.api.context import ControlPlane
-from epochal.service.api.diffs import router as diffs
-from epochal.service.api.entries import router as entries
-from epochal.service.api.epochs import router as epochs
-from epochal.service.api.events import router as events
-from epochal.service.api.executions import router as executions
 from epochal.service.api.following import Followers
-from epochal.service.api.gate import Gate, add_routes, check_binding, gate
-from epochal.service.api.health import router as health
-from epochal.service.api.histories import router as key_history
+from epochal.service.api.gate import Gate, Rates, add_routes, check_binding, gate
 from epochal.service.api.idempotency import Idempotency
-from epochal.service.api.internal import router as internal
-from epochal.service.api.lineage import router as lineage
-from epochal.service.api.load import router as load
-from epochal.service.api.logs import router as logs
-from epochal.service.api.nodes import router as nodes
-from epochal.service.api.operations import router as operations
-from epochal.service.api.preflight import router as preflight
 from epochal.service.api.project_paths import ProjectPaths
-from epochal.service.api.projects import router as projects
-from epochal.service.api.queries import router as queries
-from epochal.service.api.rates import Rates
-from epochal.service.api.rekey import router as rekey
-from epochal.service.api.rollback import router as rollback
-from epochal.service.api.savepoints import router as savepoints
-from epochal.service.api.snapshots import router as snapshots
-from epochal.service.api.state import router as state
-from epochal.service.api.tokens import router as tokens
-from epochal.service.api.transactions import router as transactions
 from epochal.service.api.transport import Transport, believe_proxies
-from epochal.service.api.versions import rescaling
-from epochal.service.api.versions import router as versions
-from epochal.service.api.webhooks import router as webhooks
-from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.checks import check_usable, reach_findings
 from epochal.service.catalog.migration import migrate_database
+from epochal.service.catalog.tokens import ensure_admin_token, seed_given_token
 from epochal.service.composition import (
     MakeBuilder,
     MakeSupervisor,
@@ -78,39 +64,32 @@ from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
 logger = logging.getLogger(__name__)
 
 ROUTERS = (
-    health,
-    projects,
-    artifacts,
-    applications,
-    rollback,
-    exports,
-    imports,
-    snapshot_annotations,
-    collections,
-    backups,
-    versions,
-    rescaling,
-    rekey,
-    preflight,
-    operations,
-    nodes,
-    executions,
-    epochs,
-    entries,
-    savepoints,
-    transactions,
-    queries,
-    snapshots,
-    diffs,
-    lineage,
-    load,
-    state,
-    key_history,
-    events,
-    logs,
-    tokens,
-    webhooks,
-    audit,
+    nodes.health_router,
+    administration.project_router,
+    artifacts.router,
+    applications.router,
+    bundles.export_router,
+    bundles.import_router,
+    snapshots.annotation_router,
+    store.router,
+    versions.router,
+    versions.preflight_router,
+    operations.router,
+    nodes.router,
+    executions.router,
+    executions.epoch_router,
+    calls.router,
+    snapshots.savepoint_router,
+    executions.transaction_router,
+    standing_queries.router,
+    snapshots.router,
+    snapshots.lineage_router,
+    state.router,
+    events.router,
+    logs.router,
+    administration.token_router,
+    administration.webhook_router,
+    administration.audit_router,
 )
 
 
@@ -140,12 +119,12 @@ def create_app(
     app.state.beside = beside
     app.state.rates = Rates(settings.limits)
     app.state.followers = Followers(settings.limits.followers)
-    problem_handlers.install(app)
+    problems.install(app)
     openapi.install(app, epochal.__version__)
     for router in ROUTERS:
         add_routes(app, router.routes)
     if control.drivers is not None:
-        add_routes(app, (*internal.routes, *internal_pods.router.routes))
+        add_routes(app, (*internal.router.routes, *internal_pods.router.routes))
         app.state.drivers = control.drivers
     limits = settings.limits
     # The last one added is the outermost.

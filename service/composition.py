@@ -10,13 +10,13 @@ from datetime import timedelta
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
-from epochal.service.catalog.admin_tokens import AdminTokenFile
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.lineage_bounds import CatalogLineages
-from epochal.service.commands.annotations import AnnotationService
-from epochal.service.commands.applications import ApplicationService
+from epochal.service.catalog.tokens import AdminTokenFile
+from epochal.service.commands.administration import ProjectService, TokenService, WebhookService
+from epochal.service.commands.applications import ApplicationService, Lifecycle
 from epochal.service.commands.artifacts import ArtifactService
 from epochal.service.commands.autoscaling import AutoscalingService
 from epochal.service.commands.backups import BackupService
@@ -25,36 +25,30 @@ from epochal.service.commands.bundles.imports import ImportService
 from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.commands.bundles.work import BundleWork
 from epochal.service.commands.calls import CallService
-from epochal.service.commands.cancel import CancelService
 from epochal.service.commands.collections import CollectionService
 from epochal.service.commands.fork import ForkService
-from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.operations import CancelService
 from epochal.service.commands.preflight import PreflightService
-from epochal.service.commands.projects import ProjectService
 from epochal.service.commands.proposals import Proposals
-from epochal.service.commands.queries import QueryService
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.commands.rollback import RollbackService
-from epochal.service.commands.savepoints import SavepointService
-from epochal.service.commands.tokens import TokenService
+from epochal.service.commands.snapshots import AnnotationService, SavepointService
+from epochal.service.commands.standing_queries import QueryService
 from epochal.service.commands.transactions import TransactionService
 from epochal.service.commands.versions import VersionService
-from epochal.service.commands.webhooks import WebhookService
-from epochal.service.domain.ports import Builder, Executions, Leadership, Supervisor
+from epochal.service.domain.events import EXECUTION, OPERATION
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Builder, Leadership, Supervisor
 from epochal.service.domain.settings import IN_PODS, Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
-from epochal.service.domain.topics import EXECUTION, OPERATION
-from epochal.service.queries.administration import AdministrationQueries
-from epochal.service.queries.applications import ApplicationQueries
-from epochal.service.queries.entries import Answers, EntryQueries
-from epochal.service.queries.epochs import EpochService
-from epochal.service.queries.executions import ExecutionService
+from epochal.service.domain.supervision import SupervisionSettings
+from epochal.service.queries.administration import AdministrationQueries, ProjectQueries
+from epochal.service.queries.applications import ApplicationQueries, LoadService
+from epochal.service.queries.calls import Answers, EntryQueries
+from epochal.service.queries.executions import EpochService, ExecutionService
 from epochal.service.queries.lineage.service import LineageService
-from epochal.service.queries.load import LoadService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
-from epochal.service.queries.projects import ProjectQueries
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.queries.state.lookups import Lookups
@@ -204,7 +198,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builds in subprocesses, as ``user``."""
-    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers)
+    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0)
 
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
@@ -230,7 +224,7 @@ def threaded_supervisor(
     launcher = kind.of(settings)
     if user is not None:
         launcher.run_as(user, settings.home_directory)
-    spares = settings.warm_drivers if settings.kubernetes is None else settings.kubernetes.spare_drivers
+    spares = settings.warm_drivers or 0 if settings.kubernetes is None else settings.kubernetes.spare_drivers
     if spares:
         launcher.keep_spares(spares, settings.spares_directory)
         launcher.keep_spares_while(lambda: leadership.leading() is not None)

@@ -15,17 +15,14 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from epochal.service.api import internal_pods, problem_handlers
+from epochal.service.api import internal, internal_pods, problems
 from epochal.service.api.bodies import Bodies
 from epochal.service.api.fast_calls import FastCalls
 from epochal.service.api.gate import Gate, add_routes, driver_gate
 from epochal.service.api.http_protocol import HttpProtocol, limited
-from epochal.service.api.internal import health
-from epochal.service.api.internal import router as internal
 from epochal.service.api.transport import Transport
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.events import ControlEvent, topics_of
 from epochal.service.domain.settings import Limits, Settings
-from epochal.service.domain.topics import topics_of
 from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of
@@ -59,8 +56,8 @@ def create_internal_app(settings: Settings) -> FastAPI:
     app.state.hints = hints
     # The supervisor is in another process, which the hint of what has ended wakes.
     app.state.drivers = DriverService(settings, committed, lambda _execution: None)
-    problem_handlers.install(app)
-    add_routes(app, (*health.routes, *internal.routes, *internal_pods.router.routes))
+    problems.install(app)
+    add_routes(app, (*internal.health_router.routes, *internal.router.routes, *internal_pods.router.routes))
     # The last one added is the outermost.
     app.add_middleware(FastCalls, drivers=app.state.drivers)
     app.add_middleware(Bodies, limit_of=lambda path: _body_limit(path, settings.limits), limits=settings.limits)

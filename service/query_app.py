@@ -14,45 +14,36 @@ from contextlib import asynccontextmanager
 from threading import Thread
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 import epochal
-from epochal.errors import EnvironmentProblem, EpochalError
-from epochal.service.api import openapi, problem_handlers
-from epochal.service.api.access import changes_something
-from epochal.service.api.annotations import router as snapshot_annotations
-from epochal.service.api.applications import router as applications
+from epochal.errors import EnvironmentProblem, EpochalError, MisdirectedRequest
+from epochal.service.api import (
+    applications,
+    executions,
+    nodes,
+    openapi,
+    problems,
+    snapshots,
+    standing_queries,
+    state,
+    versions,
+)
+from epochal.service.api.access import changes_something, requires
 from epochal.service.api.bodies import Bodies
-from epochal.service.api.context import QueryNode
-from epochal.service.api.diffs import router as diffs
-from epochal.service.api.elsewhere import elsewhere
-from epochal.service.api.epochs import router as epochs
-from epochal.service.api.executions import router as executions
-from epochal.service.api.gate import Gate, add_routes, check_binding, gate
-from epochal.service.api.health import router as health
-from epochal.service.api.histories import router as key_history
-from epochal.service.api.lineage import router as lineage
-from epochal.service.api.load import router as load
+from epochal.service.api.context import Node, QueryNode
+from epochal.service.api.gate import Gate, Rates, add_routes, check_binding, gate
 from epochal.service.api.lookup_protocol import protocol_of
-from epochal.service.api.nodes import router as nodes
 from epochal.service.api.project_paths import ProjectPaths
-from epochal.service.api.queries import router as standing_queries
-from epochal.service.api.rates import Rates
-from epochal.service.api.savepoints import router as savepoints
-from epochal.service.api.snapshots import router as snapshots
-from epochal.service.api.state import router as state
 from epochal.service.api.transport import Transport, believe_proxies
-from epochal.service.api.versions import router as versions
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.lineage_bounds import CatalogLineages
-from epochal.service.queries.applications import ApplicationQueries
-from epochal.service.queries.epochs import EpochService
-from epochal.service.queries.executions import ExecutionService
+from epochal.service.queries.applications import ApplicationQueries, LoadService
+from epochal.service.queries.executions import EpochService, ExecutionService
 from epochal.service.queries.lineage.service import LineageService
-from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
@@ -61,32 +52,31 @@ from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.kept_process import Keeper
 from epochal.service.runtime.kept_server import KeptServer
-from epochal.service.runtime.metrics import Metrics, Node
+from epochal.service.runtime.metrics import Metrics
+from epochal.service.runtime.metrics import Node as NodeMetrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.shared import SharedReplicas
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.standing_queries import StandingQueriesInForce
 from epochal.service.runtime.undumpable import close_process
 from epochal.snapshots.lineage_bounds import LineageStore
+from epochal.wire.tokens import Role
 
 log = logging.getLogger("epochal.query")
 
 SERVED = (
-    health,
-    applications,
-    versions,
-    executions,
-    savepoints,
-    snapshot_annotations,
-    state,
-    key_history,
-    snapshots,
-    epochs,
-    diffs,
-    lineage,
-    load,
-    nodes,
-    standing_queries,
+    nodes.health_router,
+    applications.router,
+    versions.router,
+    executions.router,
+    snapshots.savepoint_router,
+    snapshots.annotation_router,
+    state.router,
+    snapshots.router,
+    executions.epoch_router,
+    snapshots.lineage_router,
+    nodes.router,
+    standing_queries.router,
 )
 """Of these, what changes nothing."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -109,7 +99,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         store=store,
         authenticator=Authenticator(database, settings.authentication, settings.oidc),
         cursor_key=CursorKey(database),
-        metrics=Metrics(node=Node(replicas=ReplicaLags(database, replicas))),
+        metrics=Metrics(node=NodeMetrics(replicas=ReplicaLags(database, replicas))),
         snapshots=directory,
         replicas=replicas,
         registered=ApplicationQueries(database),
@@ -137,7 +127,7 @@ def create_query_app(node: QueryNode) -> FastAPI:
     )
     app.state.control_plane = node
     app.state.rates = Rates(node.settings.limits)
-    problem_handlers.install(app)
+    problems.install(app)
     openapi.install(app, epochal.__version__)
     for router in SERVED:
         add_routes(app, [route for route in router.routes if not changes_something(_endpoint(route))])
@@ -149,6 +139,15 @@ def create_query_app(node: QueryNode) -> FastAPI:
     app.add_middleware(ProjectPaths)
     believe_proxies(app, node.settings.trusted_proxies)
     return app
+
+
+@requires(Role.VIEWER)
+def elsewhere(request: Request, node: Node) -> None:
+    urls = node.nodes.control_planes()
+    raise MisdirectedRequest(
+        f"This is a query node, which only shows what is there; {request.method} {request.url.path} is for a control "
+        f"plane: {' or '.join(urls) or 'none of this catalog is running'}."
+    )
 
 
 def _endpoint(route: BaseRoute) -> object:

@@ -13,14 +13,14 @@ import pytest
 
 from epochal import faults
 from epochal.engine.class_archive import JAVA_OPTIONS
-from epochal.engine.java_options import java_options
+from epochal.engine.session import java_options
 from epochal.service.catalog.migration import migrate
 from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from tests import spark_workers
-from tests.servers import or_skipped
+from tests.kit import spark_workers
+from tests.kit.servers import or_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 processor time. A run with tests marked ``long`` does without, as do drivers that are processes of their own."""
 
 
-pytest_plugins = ("tests.workers", "tests.lengths", "tests.sampling", "tests.statements")
+pytest_plugins = ("tests.kit.workers", "tests.kit.lengths", "tests.kit.sampling", "tests.kit.statements")
 
 # How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
 hypothesis.settings.register_profile("quick", max_examples=16, deadline=None)

@@ -17,7 +17,7 @@ from epochal.backends.dbms.failures import commit_outcome
 from epochal.backends.dbms.fence import Fence
 from epochal.backends.dbms.writing import INSERT, OPERATION
 from epochal.contracts.backend import SinkTransaction
-from epochal.contracts.delivery import DELIVERY, Delivery
+from epochal.contracts.configuration import DELIVERY, Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SinkError

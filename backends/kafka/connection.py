@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from epochal.addresses import check_servers
 from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError
-from epochal.pipeline.options import check_options
+from epochal.pipeline.definitions import check_options
 from epochal.secrets import Secret, revealed, without_secrets
 
 ANSWER_SECONDS = 15.0

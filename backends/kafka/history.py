@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from epochal.backends.earlier_manifests import manifests_of
-from epochal.contracts.delivery import DELIVERY
+from epochal.contracts.configuration import DELIVERY
 from epochal.contracts.identity import EpochScope
 from epochal.errors import EpochalError
 from epochal.snapshots.manifest import Manifest

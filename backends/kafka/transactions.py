@@ -17,7 +17,7 @@ from epochal.backends.kafka.records import RECORD, RecordShape, key_text, sizes
 from epochal.backends.kafka.topics import Topics
 from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
 from epochal.contracts.backend import SinkTransaction
-from epochal.contracts.delivery import DELIVERY
+from epochal.contracts.configuration import DELIVERY
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SinkError

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import engine, inputs, pipelines, structured_streaming
 from benchmarks.result import Result, in_turns, number
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 
 ROWS, KEYS = 1_000_000, 200_000
 TURNS, EPOCHS, COLD = 3, 5, 2

@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from benchmarks.result import Result, number, percentile
 from epochal.connectors import dbms, kafka
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.pipeline.definitions import SinkDefinition

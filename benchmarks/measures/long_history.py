@@ -22,7 +22,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution
-from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.pages import CursorSeal, PageRequest
 from epochal.service.domain.settings import Kept

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from benchmarks.result import Result, at_most, number
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.contracts.identity import EpochKey
 from epochal.snapshots import row_groups, store
 from epochal.snapshots import scan as scans
@@ -25,10 +26,9 @@ from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.key_history import HistoryPosition, history_of_key
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.lineage import find_route, read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import find_route
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
@@ -89,6 +89,7 @@ class Line:
             tables=(TABLE,),
             deltas=tuple(deltas),
             bases=self._bases,
+            conditions=EpochConditions(clock=Clock(epoch_time=0)),
             created_at=datetime.now(UTC),
         )
         self._bases = ()

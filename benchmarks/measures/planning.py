@@ -23,7 +23,7 @@ from benchmarks.passing import pass_on
 from benchmarks.result import Result, in_turns, number
 from epochal import Pipeline
 from epochal.connectors import files
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 
 TURNS, COLD_TURNS, EPOCHS, COLD = 4, 2, 7, 2
 """Of each turn so many epochs, of which the first are not counted: an attempt begins cold."""

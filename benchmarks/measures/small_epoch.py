@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from benchmarks import engine, inputs, pipelines
 from benchmarks.passing import pass_on
 from benchmarks.result import Result, at_most, number, percentile
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 
 EPOCHS, ROWS, KEYS, WARM = 80, 1_000, 500, 40
 INTERVAL_SECONDS = 0.5

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from benchmarks.result import Result, at_most, number
 from epochal import Pipeline
 from epochal.connectors import generator
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.testing import Harness
 
 ASKED = (0, 1, 10, 100, 1_000)

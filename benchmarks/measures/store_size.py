@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 from epochal.service.catalog.database import Database
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.discovery import discover
 from epochal.snapshots.lineage import read_chains

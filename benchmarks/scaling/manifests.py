@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.figure import Figure, Panel
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.snapshots import store as stores
 from epochal.snapshots.manifest import DeltaFile, FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore
@@ -94,5 +95,6 @@ def _manifest(epoch: int, subtasks: int, tables: int) -> Manifest:
         max_parallelism=512,
         tables=declared,
         deltas=deltas,
+        conditions=EpochConditions(clock=Clock(epoch_time=0)),
         created_at=datetime.now(UTC),
     )

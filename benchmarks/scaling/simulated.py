@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from epochal import functions as F
 from epochal.aggregates.plan import Aggregation
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.handle import Handle
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.engine.answers import Answers
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.operators.aggregate import AggregateWork
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
+from epochal.operators.aggregate.work import AggregateWork
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore

@@ -21,7 +21,7 @@ from benchmarks.engine import EpochTime
 from benchmarks.figure import Figure, throughput_and_latency
 from epochal import Pipeline
 from epochal.connectors import files
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from examples.sdg.key_value_store import KeyValueStore
 
 COLUMNS = {"put": "at long, key string, value string", "get": "at long, key string"}

@@ -19,7 +19,7 @@ from benchmarks.engine import EpochTime
 from benchmarks.sdg.key_value import VALUE
 from epochal import Context, KeyedProcess, Pipeline, ValueState
 from epochal.connectors import files
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 
 SCHEMA = "key string, value string"
 

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any
 from epochal.connectors.deliveries import EXACTLY_ONCE, check_delivery, described_delivery
 from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError
-from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition, refresh_interval
-from epochal.pipeline.options import check_flag, check_positive
+from epochal.pipeline.definitions import (
+    SinkDefinition,
+    SourceDefinition,
+    TableDefinition,
+    check_flag,
+    check_positive,
+    refresh_interval,
+)
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:

@@ -17,15 +17,17 @@ from epochal.connectors.file_records import Malformed
 from epochal.connectors.file_slices import Missing, Taking
 from epochal.connectors.sink_modes import Mode, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source
 from epochal.pipeline.definitions import (
     SinkDefinition,
     SourceDefinition,
     TableDefinition,
+    check_choice,
+    check_options,
+    check_positive,
     refresh_interval,
 )
-from epochal.pipeline.options import check_choice, check_options, check_positive
 from epochal.secrets import Secret
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from epochal.connectors.hdfs.parquet import parquet_batches
 from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.errors import EpochalError, SourceError
 from epochal.state.type_names import quoted, type_name
+from epochal.tasks.arrow_tasks import prepare_worker
 from epochal.tasks.reporting import as_failure, encode
-from epochal.tasks.worker import prepare_worker
 
 _FIRST_BYTES = 64 * 1024
 FILE = StructField("_file", StringType())

@@ -32,7 +32,7 @@ from epochal.connectors.kafka.offsets import OffsetRange, grouped
 from epochal.connectors.kafka.reading import ReadRanges
 from epochal.contracts.source import PARTITION as SOURCE_PARTITION
 from epochal.errors import MalformedRecord, OptionError, SchemaError
-from epochal.pipeline.options import check_choice
+from epochal.pipeline.definitions import check_choice
 from epochal.state.type_names import quoted
 from epochal.tasks.reporting import MARKER
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from epochal.connectors.kafka.cluster import Selection
 from epochal.errors import OptionError
-from epochal.pipeline.options import check_choice
+from epochal.pipeline.definitions import check_choice
 
 Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
 

@@ -14,10 +14,9 @@ from epochal.backends.kafka.records import RecordShape, names_of
 from epochal.connectors.deliveries import check_delivery, described_delivery
 from epochal.connectors.sink_modes import Mode, described, taken_by_keys
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.errors import OptionError, SinkError
-from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.options import check_choice, check_positive
+from epochal.pipeline.definitions import SinkDefinition, check_choice, check_positive
 from epochal.secrets import redacted
 
 Format = Literal["json", "string", "raw", "avro"]

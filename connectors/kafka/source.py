@@ -29,8 +29,7 @@ from epochal.connectors.kafka.punctuation import Punctuations
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.engine.observations import observed
 from epochal.errors import OptionError, SourceChanged, SourceError
-from epochal.pipeline.definitions import SourceDefinition
-from epochal.pipeline.options import check_flag
+from epochal.pipeline.definitions import SourceDefinition, check_flag
 from epochal.secrets import redacted
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from epochal.connectors.nexmark.model import AUCTION, BID, PERSON, Model
 from epochal.connectors.nexmark.source import NexmarkSource
 from epochal.connectors.sink_modes import Mode
 from epochal.errors import OptionError
-from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition
-from epochal.pipeline.options import check_options
+from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, TableDefinition, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from epochal.aggregates.mergeable import MergeableAggregate, Partial, TypeOf
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
-from epochal.state.decimals import decimal_of
 from epochal.state.lists import ELEMENT, LIST, elements, totals
 from epochal.state.table import Column, Shown
-from epochal.state.type_names import array_name
+from epochal.state.type_names import array_name, decimal_of
 from epochal.state.types import DAY_TIME_INTERVALS, FLOATING, INTEGER_BITS, is_key_type
 
 USUAL_LIMIT = 10_000

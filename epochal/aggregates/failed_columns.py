@@ -15,8 +15,7 @@ from epochal.declarations.expressions import call, column, to_column
 from epochal.declarations.references import columns_needed
 from epochal.declarations.spark_errors import computation_error
 from epochal.errors import ComputationFailed
-from epochal.state.decimals import is_number, wider_argument
-from epochal.state.type_names import quoted
+from epochal.state.type_names import is_number, quoted, wider_argument
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from epochal.aggregates.merging import Merge, above, greater, merge_columns
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
-from epochal.state.decimals import wider_argument
-from epochal.state.quotients import average_type, quotients
+from epochal.state.shown import average_type, quotients
 from epochal.state.table import Column, Quotient, Shown
-from epochal.state.type_names import nested_type
+from epochal.state.type_names import nested_type, wider_argument
 from epochal.state.types import arrow_type, is_variant
 
 TypeOf = Callable[[Expression], str]

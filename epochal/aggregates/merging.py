@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.state.decimals import BeyondType
+from epochal.state.type_names import BeyondType
 from epochal.state.types import shown_type
 
 AnyArray: TypeAlias = Any

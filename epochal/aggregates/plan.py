@@ -25,9 +25,8 @@ from epochal.declarations import expressions
 from epochal.declarations.expressions import Call, Expression, rebuilt, to_column
 from epochal.declarations.spark_errors import at
 from epochal.errors import ComputationFailed, PipelineError
-from epochal.state.decimals import BeyondType, KeyText, wider_argument
 from epochal.state.table import Column, Quotient, Shown, StateKind, StateTable
-from epochal.state.type_names import nested_type, type_name
+from epochal.state.type_names import BeyondType, KeyText, nested_type, type_name, wider_argument
 from epochal.state.types import check_column
 
 if TYPE_CHECKING:

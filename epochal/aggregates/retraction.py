@@ -2,7 +2,7 @@
 
 They come to what a batch query over the newest rows gives, whatever the cuts into epochs, as they are exact: counts,
 sums and averages of integers and decimals. Of the least and greatest value no number says what is left when it is taken
-back: for these the task keeps how often each value is there (:mod:`epochal.tasks.multisets`).
+back: for these the task keeps how often each value is there (:mod:`epochal.operators.aggregate.changes_work`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from epochal.aggregates.merging import Merge, add_wider, merge_columns
 from epochal.contracts.stream_kind import CHANGE
 from epochal.declarations.expressions import Expression, call, column
 from epochal.errors import PipelineError
-from epochal.state.decimals import decimal_of
 from epochal.state.table import Shown
+from epochal.state.type_names import decimal_of
 from epochal.state.types import FLOATING, INTEGER_BITS, is_key_type
 
 ROWS = "_rows"

@@ -16,8 +16,8 @@ import pyarrow as pa
 from epochal.aggregates.mergeable import MergeableAggregate, Partial, TypeOf
 from epochal.declarations.expressions import Expression, call
 from epochal.errors import PipelineError
-from epochal.state.decimals import decimal_of
 from epochal.state.table import Shown
+from epochal.state.type_names import decimal_of
 
 Union: TypeAlias = Callable[[bytes, bytes], bytes]
 

@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
-from epochal.cli.listing import Column, Listing
-from epochal.cli.options import DatabaseUrl, Home, Json, Store, catalog_url
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.options import Json
 from epochal.cli.output import Output
+from epochal.cli.settings import Arguments, with_settings
 from epochal.service.domain.checks import Finding, Verdict
 
 app = typer.Typer()
@@ -20,19 +21,14 @@ _STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold
 
 
 @app.command()
-def doctor(
-    home: Home = None,
-    database_url: DatabaseUrl = None,
-    store: Store = None,
-    as_json: Json = False,
-) -> None:
+@with_settings("home", "database_url", "store")
+def doctor(arguments: Arguments, as_json: Json = False) -> None:
     """Check what a control plane with these settings needs, and say what to do. Changes nothing; fails (1) when it
     would refuse to start, or could not run a driver."""
     # Imported here only: the other commands need no database and shall start quickly.
     from epochal.service.commands.doctor import examine
-    from epochal.service.domain.settings import Settings, default_data_directory
 
-    settings = Settings(data=home or default_data_directory(), database=catalog_url(database_url), store=store)
+    settings = arguments.load().settings
     output = Output.make(as_json)
     with output.busy("Looking"):
         findings = examine(settings)

@@ -22,14 +22,12 @@ from rich.text import Text
 from epochal.cli.directories import held, writable
 from epochal.cli.local_spark import local_spark
 from epochal.cli.output import Output
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import EpochCounts
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Acceptance, Configuration, ExecutionOrders, Parameters
 from epochal.engine.execution import Hooks
 from epochal.engine.execution import run as run_attempt
 from epochal.engine.failures import failure_of
 from epochal.engine.session import temporary_folder
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import AuthorError, EpochalError, OptionError
 from epochal.pipeline.analysis import analyse, check_graph
 from epochal.pipeline.artifact import load

@@ -12,8 +12,8 @@ from epochal.cli.local_run import Code, authors_errors, run_locally
 from epochal.cli.local_spark import start_local_spark
 from epochal.cli.output import Output
 from epochal.cli.sample import sample_view, take_sample
+from epochal.contracts.configuration import Configuration
 from epochal.engine.session import derived_session
-from epochal.engine.settings import Configuration
 from epochal.pipeline.description import describe
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.runner import Runner, RunOptions, RunOutcome

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, get_origin
-from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from epochal.contracts.configuration import Configuration
-from epochal.contracts.parameters import Parameters
-from epochal.errors import OptionError
+from epochal.contracts.configuration import Configuration, Parameters
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words for people.")]
 Url = Annotated[
@@ -193,17 +189,3 @@ def time_of(text: str, option: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None
-
-
-def catalog_url(argument: str | None) -> str | None:
-    """The catalog's URL, from the command line or the environment. Raises ``OptionError`` for a password in arguments:
-    every user of the machine can read those."""
-    if argument is None:
-        return os.environ.get("EPOCHAL_DATABASE_URL") or None
-    parts = urlsplit(argument)
-    if parts.password is not None or "password" in parse_qs(parts.query):
-        raise OptionError(
-            "--database-url holds a password, which every user of this machine could read in the list of processes. "
-            "Set EPOCHAL_DATABASE_URL instead, or keep the password in a PGPASSFILE."
-        )
-    return argument

@@ -33,7 +33,7 @@ _MIGRATION_SECONDS = 120.0
 """So long a control plane that starts or is upgraded at the same time may take to migrate the catalog."""
 
 
-def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings], None]) -> None:
+def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> None:
     """Serve until SIGINT or SIGTERM; ``ready`` is called, with the port that was chosen, when requests are answered.
 
     Raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``OptionError``, ``StoreMismatch``.
@@ -64,7 +64,7 @@ def serve_query_node(settings: Settings, workers: int, ready: Callable[[Settings
         applier.start()
         applier.wait_until_ready()
         variables = {SHARED_VARIABLE: str(figures)}
-        for number in range(1, workers + 1):
+        for number in range(1, settings.workers + 1):
             worker = KeptProcess(f"worker {number}", "epochal.service.query_app", orders, variables=variables)
             processes.append(worker)
             worker.start()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,198 +14,26 @@ from rich.text import Text
 from epochal.cli.companions import Companion, check_kinds, companions
 from epochal.cli.directories import writable
 from epochal.cli.listening import listen
-from epochal.cli.options import DatabaseUrl, Home, Json, Store, catalog_url
+from epochal.cli.options import Json
 from epochal.cli.output import Output
+from epochal.cli.settings import Arguments, with_settings
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
 from epochal.errors import OptionError
-from epochal.logs import FORMAT_VARIABLE, LogFormat
-from epochal.service.domain.identity import OIDC_VARIABLE, read_oidc_settings
-from epochal.service.domain.kubernetes.settings import KUBERNETES_VARIABLE, read_kubernetes_settings
-from epochal.service.domain.proxies import TRUSTED_PROXIES_VARIABLE, read_trusted_proxies
-from epochal.service.domain.settings import (
-    ADMIN_TOKEN_VARIABLE,
-    WARM_DRIVERS_VARIABLE,
-    Kept,
-    Settings,
-    Tls,
-    default_data_directory,
-    default_driver_user,
-)
+from epochal.logs import FORMAT_VARIABLE
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.certificates import check_certificate
 from epochal.service.runtime.free_memory import free_bytes, usual_warm_drivers
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
 
 app = typer.Typer()
-KEPT = Kept()
-
-
-class Role(StrEnum):
-    CONTROL = "control"
-    QUERY = "query"
 
 
 @app.command()
+@with_settings()
 def up(
-    host: Annotated[str, typer.Option(help="Listen here; beyond loopback only with authentication.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any free one.")] = 8765,
-    internal_host: Annotated[
-        str,
-        typer.Option(
-            envvar="EPOCHAL_INTERNAL_HOST", help="Answer drivers here; beyond loopback where there are other machines."
-        ),
-    ] = "127.0.0.1",
-    internal_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            envvar="EPOCHAL_INTERNAL_PORT",
-            help="Answer drivers on this port; 0: any free one.  [default: the one after --port]",
-            show_default=False,
-        ),
-    ] = None,
-    public_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="How others reach this control plane.  [default: --host, --port]")
-    ] = None,
-    internal_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="EPOCHAL_INTERNAL_URL",
-            help="How drivers reach it.  [default: --internal-host, --internal-port]",
-        ),
-    ] = None,
-    home: Home = None,
-    database_url: DatabaseUrl = None,
-    store: Store = None,
-    driver_user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USER",
-            help="Who runs pipelines when this is root.  [default: EPOCHAL_DRIVER_USER, or epochal, or nobody]",
-            show_default=False,
-        ),
-    ] = None,
-    authentication: Annotated[
-        bool, typer.Option("--authentication/--no-authentication", help="Ask for tokens; off on loopback only.")
-    ] = True,
-    admin_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar=ADMIN_TOKEN_VARIABLE,
-            help="A token of administrators, the same for all control planes.  [default: each makes one in --home]",
-            show_default=False,
-        ),
-    ] = None,
-    collect_every: Annotated[
-        float, typer.Option(metavar="HOURS", min=0, help="How often files that nothing needs are deleted; 0: never.")
-    ] = 1.0,
-    grace: Annotated[
-        float, typer.Option(metavar="HOURS", min=0, help="Files younger than this are never deleted.")
-    ] = 1.0,
-    log_size: Annotated[
-        float, typer.Option(metavar="MB", min=0.1, help="A driver's log that is larger is rotated.")
-    ] = 16.0,
-    log_files: Annotated[int, typer.Option(min=1, help="Rotated files that are kept of a driver's log.")] = 3,
-    log_days: Annotated[
-        float,
-        typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long logs of drivers are kept."),
-    ] = 30.0,
-    event_days: Annotated[
-        float, typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long events are kept at most.")
-    ] = KEPT.events_days,
-    kept_events: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many events of each application are kept at most.")
-    ] = KEPT.events,
-    audit_days: Annotated[
-        float, typer.Option(metavar="DAYS", min=0.001, max=36500, help="How long the audit log is kept.")
-    ] = KEPT.audit_days,
-    kept_epochs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many epochs of each branch are never folded into ranges.")
-    ] = KEPT.epochs,
-    role: Annotated[
-        Role, typer.Option(help="query: answer look-ups only, beside the control planes of the same catalog and store.")
-    ] = Role.CONTROL,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer look-ups; of a query node.")] = 1,
-    warm_drivers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=16,
-            envvar=WARM_DRIVERS_VARIABLE,
-            help="So many processes wait with Spark started, and become drivers.  [default: 1; with less than 6 GiB "
-            "of free memory 0]",
-            show_default=False,
-        ),
-    ] = None,
-    kubernetes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar=KUBERNETES_VARIABLE,
-            help="Run drivers as pods of a cluster, as this file says (JSON, docs/kubernetes.md).",
-            show_default=False,
-        ),
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="EPOCHAL_TLS_CERTIFICATE",
-            help="Speak TLS, with this certificate (PEM); it may be replaced.",
-            show_default=False,
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", envvar="EPOCHAL_TLS_KEY", help="The key of --tls-certificate.", show_default=False
-        ),
-    ] = None,
-    internal_tls_certificate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="EPOCHAL_INTERNAL_TLS_CERTIFICATE",
-            help="Likewise with drivers, who trust EPOCHAL_CA_FILE.",
-            show_default=False,
-        ),
-    ] = None,
-    internal_tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="EPOCHAL_INTERNAL_TLS_KEY",
-            help="The key of --internal-tls-certificate.",
-            show_default=False,
-        ),
-    ] = None,
-    oidc: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar=OIDC_VARIABLE,
-            help="Take tokens of people, too, of the identity provider in this file (JSON, docs/identity.md).",
-            show_default=False,
-        ),
-    ] = None,
-    trusted_proxies: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESSES",
-            envvar=TRUSTED_PROXIES_VARIABLE,
-            help="IP addresses or CIDR networks of proxies, with commas, whose X-Forwarded-For names the caller.  "
-            "[default: none]",
-            show_default=False,
-        ),
-    ] = "",
-    connections: Annotated[
-        int, typer.Option(min=12, help="Connections to the catalog at most, a quarter of them for drivers alone.")
-    ] = 64,
+    arguments: Arguments,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -217,102 +43,57 @@ def up(
             "Its data ends with it.",
         ),
     ] = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(envvar=FORMAT_VARIABLE, help="How logs are written, drivers' too: text, or json.")
-    ] = "text",
     as_json: Json = False,
 ) -> None:
-    """Start a control plane; Ctrl-C stops it. Applications that run go on without it, and are adopted by the next."""
+    """Start a control plane; Ctrl-C stops it. Running applications continue, and the next control plane adopts them."""
     output = Output.make(as_json)
-    os.environ[FORMAT_VARIABLE] = log_format  # drivers and workers see it there
-    database = catalog_url(database_url)
-    tls = _tls("", tls_certificate, tls_key)
-    internal_tls = _tls("internal-", internal_tls_certificate, internal_tls_key)
-    proxies = read_trusted_proxies(trusted_proxies)
-    people = None if oidc is None else read_oidc_settings(oidc)
-    data = writable(home or default_data_directory(), "--home", 0o700)
-    if role is Role.QUERY:
+    settings = arguments.load().settings
+    os.environ[FORMAT_VARIABLE] = settings.log_format  # inherited by drivers and workers
+    for tls in (settings.tls, settings.internal_tls):
+        if tls is not None:
+            check_certificate(tls)
+    writable(settings.data, "--home", 0o700)
+    if settings.role == "query":
         if beside:
             raise OptionError("--with starts servers for applications, which query nodes do not run.")
-        query_node = Settings(
-            data=data,
-            host=host,
-            port=port,
-            advertised_url=public_url,
-            database=database,
-            store=store,
-            authentication=authentication,
-            oidc=people,
-            tls=tls,
-            trusted_proxies=proxies,
-        )
-        _up_query_node(output, query_node, workers)
+        _up_query_node(output, settings)
         return
-    if workers > 1:
+    if settings.workers > 1:
         raise OptionError(
             "A control plane answers from one process. For more look-ups start query nodes beside it: "
-            f"epochal up --role query --workers {workers}"
+            f"epochal up --role query --workers {settings.workers}"
         )
-    pods = None if kubernetes is None else read_kubernetes_settings(kubernetes)
+    _up_control_plane(output, settings, beside or ())
+
+
+def _up_control_plane(output: Output, settings: Settings, beside: Sequence[str]) -> None:
     check_java(os.environ)
-    check_kinds(beside or ())
+    check_kinds(beside)
     usual, why_none = usual_warm_drivers(free_bytes())
-    warm = usual if warm_drivers is None else warm_drivers
-    following = port + 1 if 0 < port < 65535 else 0
+    following = settings.port + 1 if 0 < settings.port < 65535 else 0
+    internal_port = following if settings.internal_port is None else settings.internal_port
     with (
-        listen(host, port) as listener,
-        listen(internal_host, following if internal_port is None else internal_port, "--internal-") as for_drivers,
-        companions(beside or ()) as servers,
+        listen(settings.host, settings.port) as listener,
+        listen(settings.internal_host, internal_port, "--internal-") as for_drivers,
+        companions(beside) as servers,
     ):
-        settings = Settings(
-            data=data,
-            host=host,
-            port=listener.getsockname()[1],
-            internal_host=internal_host,
-            internal_port=for_drivers.getsockname()[1],
-            advertised_url=public_url,
-            advertised_internal_url=internal_url,
-            connections=connections,
-            database=database,
-            store=store,
-            authentication=authentication,
-            oidc=people,
-            tls=tls,
-            internal_tls=internal_tls,
-            trusted_proxies=proxies,
-            given_admin_token=admin_token_file,
-            warm_drivers=warm,
-            launcher="local" if pods is None else "kubernetes",
-            kubernetes=pods,
-            driver_user=driver_user or default_driver_user(),
-            collect_every_seconds=collect_every * 3600 or None,
-            log_bytes=int(log_size * (1 << 20)),
-            log_files=log_files,
-            log_days=log_days,
-            grace_seconds=grace * 3600,
-            kept=Kept(events=kept_events, events_days=event_days, audit_days=audit_days, epochs=kept_epochs),
+        settings = settings.model_copy(
+            update={
+                "port": listener.getsockname()[1],
+                "internal_port": for_drivers.getsockname()[1],
+                "warm_drivers": usual if settings.warm_drivers is None else settings.warm_drivers,
+            }
         )
         with closing(InternalServer(settings, for_drivers)) as internal:
             internal.begin()
-            # Imported here only, after what is refused at once: the web framework and Spark make every command slower.
+            # Imported after everything that may be refused: the web framework and Spark take a second.
             from epochal.cli.serving import serve
 
             serve(settings, listener, internal, lambda: _announce(output, settings, servers, why_none))
-    output.note("The control plane has stopped; applications that run go on, and the next `epochal up` adopts them.")
+    output.note("The control plane has stopped. Running applications continue; the next `epochal up` adopts them.")
 
 
-def _tls(prefix: str, certificate: Path | None, key: Path | None) -> Tls | None:
-    """Raises ``OptionError`` for one without the other, and for files that are neither."""
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        raise OptionError(f"--{prefix}tls-certificate and --{prefix}tls-key belong together.")
-    tls = Tls(certificate=certificate.absolute(), key=key.absolute())
-    check_certificate(tls)
-    return tls
-
-
-def _up_query_node(output: Output, settings: Settings, workers: int) -> None:
+def _up_query_node(output: Output, settings: Settings) -> None:
     from epochal.cli.query_node import serve_query_node
 
     def announce(listening: Settings) -> None:
@@ -320,13 +101,13 @@ def _up_query_node(output: Output, settings: Settings, workers: int) -> None:
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold")
         grid.add_row("query node", Text(listening.url, style="bold"))
-        grid.add_row("workers", Text(str(workers)))
+        grid.add_row("workers", Text(str(listening.workers)))
         grid.add_row("replicas", Text(str(listening.replicas_directory)))
-        document = {"url": listening.url, "workers": workers, "data": str(listening.data.absolute())}
+        document = {"url": listening.url, "workers": listening.workers, "data": str(listening.data.absolute())}
         output.result(document, grid)
         output.note(f"Ctrl-C stops it. Next: EPOCHAL_URL={listening.url} epochal get NAME TABLE KEY")
 
-    serve_query_node(settings, workers, announce)
+    serve_query_node(settings, announce)
     output.note("The query node has stopped.")
 
 
@@ -361,7 +142,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion], 
 
 
 def _exports(settings: Settings) -> list[str]:
-    """What other commands need to be told, in another terminal, to find this control plane and its token."""
+    """Variables that other commands need to find this control plane and its token."""
     exports = []
     if settings.url != DEFAULT_URL:
         exports.append(f"EPOCHAL_URL={settings.url}")

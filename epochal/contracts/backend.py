@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import pyarrow as pa
 
 from epochal.contracts.catalog import Succession
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 

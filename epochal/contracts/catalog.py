@@ -17,12 +17,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
+from epochal.contracts.identity import EpochKey, StorePath
 from epochal.contracts.measurements import DriverReport
-from epochal.contracts.parameters import Parameters
-from epochal.contracts.paths import StorePath
 from epochal.secrets import redact
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.contracts.paths import StorePath
+from epochal.contracts.identity import StorePath
 
 BEGINNING: Final = -(2**63)
 """Before all times: nothing is known to have come."""

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from epochal.contracts.delivery import Guarantee
+Parameters = Annotated[
+    dict[str, JsonValue],
+    Field(description="By name: values for the pipeline's `Parameters`. Sinks and sources may be named by them."),
+]
+"""JSON, as somebody has said it. The pipeline's own model checks it and fills in defaults where the pipeline is built
+(``pipeline/parameters.py``), and nowhere else: what is kept, compared and shown is what was said."""
+
+
+Delivery = Literal["exactly_once", "at_least_once", "idempotent"]
+"""What becomes of a sink's rows when a task or an epoch is run again (thesis 4.5.4, 4.5.6).
+
+``exactly_once``: an epoch is visible once, and only when it is decided. ``at_least_once``: tasks write to the target as
+they run, so that rows are visible before the decision and may be there again; none is missing. ``idempotent``: as that,
+where a row takes the place of the one that it repeats.
+"""
+Guarantee = Literal["exactly_once", "at_least_once"]
+"""What an application promises of all its sinks that do not say otherwise."""
+
+DELIVERY: Final = "delivery"
+"""In a handle's payload how the task has delivered its rows, where that is less than exactly once."""
 
 
 class RestartStrategy(BaseModel):
@@ -64,11 +84,6 @@ class Autoscaling(BaseModel):
         return self
 
 
-LATER = ("guarantee", "autoscaling", "clock_tolerance_seconds")
-"""Settings that control planes and drivers of an earlier version do not know. They refuse an application for what they
-do not know, and are to run all others beside those of this version."""
-
-
 class Configuration(BaseModel):
     """An application's configuration. Every field has a default; unknown fields are refused."""
 
@@ -122,10 +137,8 @@ class Configuration(BaseModel):
     )
 
     def stored(self) -> dict[str, Any]:
-        """As it is kept. What settings of :data:`LATER` say by default is left out: it is what is so without them."""
-        settings = self.model_dump(mode="json")
-        fields = type(self).model_fields
-        return {name: it for name, it in settings.items() if name not in LATER or it != fields[name].default}
+        """JSON form that the catalog stores, with the default of every setting that is not given."""
+        return self.model_dump(mode="json")
 
     @property
     def epochs_ahead_of_commits(self) -> int:
@@ -164,3 +177,76 @@ class Configuration(BaseModel):
                 f"autoscaling.greatest {scaling.greatest}; widen them, or switch autoscaling off (null)"
             )
         return self
+
+
+class Acceptance(BaseModel):
+    """Consent to the changes of one upgrade. It is not inherited by later versions, and is recorded in the lineage.
+
+    Each name is ``OPERATOR`` (every column of it, its keys and its inputs) or ``OPERATOR.COLUMN``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    changed: tuple[str, ...] = Field(
+        (),
+        description="Operators (totals) and columns (totals.lo) whose argument, filter, key expression or input may "
+        "differ from the version that computed the state.",
+    )
+    partial: tuple[str, ...] = Field(
+        (),
+        description="Operators and columns of aggregates that are added to existing keys and count rows only from this "
+        "upgrade on.",
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.partial)
+
+    def accepts_changed(self, operator: str, column: str | None = None) -> bool:
+        """``column`` None: the keys or the inputs of the operator as a whole."""
+        return _covered(self.changed, operator, column)
+
+    def accepts_partial(self, operator: str, column: str) -> bool:
+        return _covered(self.partial, operator, column)
+
+    def unused(self, names: Sequence[str]) -> Iterator[str]:
+        """The accepted names that are not in ``names``, each ``OPERATOR`` or ``OPERATOR.COLUMN`` of a difference."""
+        known = {*names, *(name.partition(".")[0] for name in names)}
+        return (name for name in (*self.changed, *self.partial) if name not in known)
+
+
+NOTHING_ACCEPTED = Acceptance()
+
+
+def _covered(names: Sequence[str], operator: str, column: str | None) -> bool:
+    return operator in names or (column is not None and f"{operator}.{column}" in names)
+
+
+class ExecutionOrders(BaseModel):
+    """What a driver runs: one application version, as one attempt of one execution."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    application: str
+    execution: str
+    attempt: int
+    artifact: str
+    """sha256 of the artifact."""
+    parameters: Parameters = {}
+    configuration: Configuration = Configuration()
+    version: int | None = None
+    """The number of the application version; ``None`` where versions are not counted. Made ``by`` whom, and why."""
+    by: str | None = None
+    message: str | None = None
+    acceptance: Acceptance = NOTHING_ACCEPTED
+    """What going on from the head with this version accepts. Without effect once the version has committed an epoch."""
+    shadow: bool = False
+    """Run without sinks: a fork that only computes state."""
+    available_now: bool = False
+    """Take what the sources have when the attempt starts, commit it, and end: Spark's ``Trigger.AvailableNow``."""
+    drain: bool = True
+    """When all sources are bounded and at their end, bring out everything that waits, in a last epoch; ``False``: stop
+    without, so that another run can go on. ``available_now`` never drains."""
+    store: str
+    """URL of the snapshot store."""
+    cache_directory: str
+    """Where executors keep their local state stores; may be deleted at any time."""

@@ -71,8 +71,8 @@ class StateRows:
 class StateView(ABC):
     """One state table, the key groups that this subtask reads, at the parent epoch. Stable until the transaction ends.
 
-    Full keys are the bytes of :class:`epochal.state.codec.KeyCodec`, which are in the order of their columns; values
-    have ``StateTable.value_schema``. Callers ask for only those key groups. Rows that have expired
+    Full keys are the bytes of :class:`epochal.state.key_codec.KeyCodec`, in the order of their columns; values have
+    ``StateTable.value_schema``. Callers ask for only those key groups. Rows that have expired
     by the chain's clock are not there.
     """
 

@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from epochal.declarations.expressions import Expression, to_column, with_spark
-from epochal.declarations.sql_tokens import next_token, tokens_of
+from epochal.declarations.sql_text import next_token, tokens_of
 from epochal.errors import PipelineError
 
 if TYPE_CHECKING:

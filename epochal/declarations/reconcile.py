@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 from epochal.declarations.names import closest, listed
 from epochal.errors import PipelineError
-from epochal.state.decimals import decimal_of
 from epochal.state.table import BY_PROGRAM, Column, MergedColumns
-from epochal.state.type_names import nested_type
+from epochal.state.type_names import decimal_of, nested_type
 from epochal.state.types import INTEGER_BITS
 
 Reconcile = Callable[[Any, Any], Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from epochal.declarations.determinism import varying_names
 from epochal.declarations.expressions import Expression
-from epochal.declarations.sql_tokens import tokens_of
+from epochal.declarations.sql_text import tokens_of
 from epochal.state.type_names import unquoted
 
 _WORDS = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from epochal.declarations.expressions import Expression
@@ -86,4 +87,24 @@ def _literal(value: Any) -> str | None:
         return f"({value})" if -(2**31) < value < 2**31 else None
     if isinstance(value, str) and not set(value) & {"\\", "'"}:
         return f"'{value}'"
+    return None
+
+
+_TOKEN = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`|[^\W\d]\w*|\s+|.", re.DOTALL
+)
+
+
+def tokens_of(text: str) -> list[str]:
+    """Names, quoted parts, space, comments and single signs; together they are the text again."""
+    return _TOKEN.findall(text)
+
+
+def next_token(tokens: list[str], position: int) -> int | None:
+    """The first place from ``position`` on that is no space and no comment; ``None`` at the end."""
+    while position < len(tokens):
+        token = tokens[position]
+        if not (token.isspace() or token.startswith(("--", "/*"))):
+            return position
+        position += 1
     return None

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import Catalog, VersionOrder
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import ExecutionOrders, Parameters
 from epochal.driver import spare
 from epochal.driver.early_start import Beginning
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed, Reports
@@ -28,7 +28,6 @@ from epochal.engine.execution import Hooks, run
 from epochal.engine.failures import failure_of
 from epochal.engine.meter import Meter
 from epochal.engine.session import create_session, start_python_workers
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import ArtifactError, EnvironmentProblem, EpochalError, Fenced
 from epochal.logs import configure, log_format
 from epochal.pipeline.artifact import load_graph

@@ -9,9 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, Parameters
 
 SPARE = "--spare"
 """Last but one argument of a spare driver's command; the last is the file that says whose driver it has become."""

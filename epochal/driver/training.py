@@ -21,15 +21,15 @@ from pyspark.sql import SparkSession
 from epochal import Context, KeyedProcess, Pipeline, ValueState
 from epochal.connectors import files
 from epochal.contracts.conditions import microseconds
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.source import SliceLimits
 from epochal.driver.orders import SpareOrders
 from epochal.driver.spare import Warmed
 from epochal.engine.assembly import assemble
 from epochal.engine.class_archive import JAVA_OPTIONS, training_options
-from epochal.engine.conditions import conditions_after
+from epochal.engine.epoch_input import conditions_after
 from epochal.engine.session import create_session, temporary_folder
-from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.undecided_branch import UndecidedBranch
+from epochal.engine.trial import UndecidedBranch
 from epochal.errors import EnvironmentProblem
 from epochal.pipeline.analysis import analyse
 from epochal.snapshots.store import SnapshotStore

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 
 from epochal.contracts.backend import SinkBackend
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.inbox import Inbox
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import Source
 from epochal.contracts.state import StateBackend
 from epochal.engine.job import Participants
-from epochal.engine.pipeline_plan import PipelinePlan, plan_pipeline
+from epochal.engine.planner import PipelinePlan, plan_pipeline
 from epochal.engine.program import Program
-from epochal.engine.settings import ExecutionOrders
 from epochal.engine.spark_runner import SparkRunner
-from epochal.operators.entries import EntrySource
-from epochal.operators.feedback import LoopHead, tail_of
+from epochal.operators.entries.plan import EntrySource
+from epochal.operators.loops.plan import LoopHead, tail_of
+from epochal.operators.loops.work import LoopTail
 from epochal.pipeline.analysis import check_cached_state
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.snapshots.store import SnapshotStore
-from epochal.tasks.loop_records import LoopTail
 
 MakeSink = Callable[[SinkNode], SinkBackend]
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from epochal.background.worker import BackgroundWorker, Work
+from epochal.contracts.configuration import Configuration
 from epochal.engine import points
-from epochal.engine.bases import PendingBases
 from epochal.engine.meter import Meter
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochalError
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import (

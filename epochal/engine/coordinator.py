@@ -26,27 +26,24 @@ from epochal.contracts.catalog import (
 from epochal.contracts.conditions import Command, EpochConditions, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, SliceLimits
-from epochal.declarations.entries import ENTRIES, calls_through
+from epochal.declarations.entry import ENTRIES, calls_through
 from epochal.engine import points
-from epochal.engine.answers import Collected, collect
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
-from epochal.engine.conditions import conditions_after, in_rounds
+from epochal.engine.epoch_input import conditions_after, in_rounds, punctuated_together
 from epochal.engine.failures import failure_of
-from epochal.engine.job import EpochPlan, Participants
+from epochal.engine.job import Collected, EpochPlan, Participants, collect
 from epochal.engine.manifests import manifest_of
 from epochal.engine.meter import Meter
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.punctuation import punctuated_together
-from epochal.engine.standing import StandingQueries
-from epochal.engine.triggers import NextDue, left_over, next_due
+from epochal.engine.standing_queries import StandingQueries
+from epochal.engine.triggers import NextDue, Situation, left_over, next_due
 from epochal.engine.undecided import Undecided
 from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown, SourceError, error_class
 from epochal.logs import about
 from epochal.snapshots import layout
-from epochal.snapshots.cached_state import began_empty
-from epochal.snapshots.internal_source import InternalSource, input_held_back, slices_in_flight, under_way
+from epochal.snapshots.chain import began_empty
+from epochal.snapshots.in_flight import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
 
@@ -110,7 +107,7 @@ class Coordinator:
         return snapshot is not None and snapshot.drained
 
     @property
-    def to_drain(self) -> bool:
+    def _to_drain(self) -> bool:
         """Whether one more epoch is to bring out what waits, as nothing will ever come any more.
 
         Without event time, and without a timer, nothing waits, and a later run may go on with more input.
@@ -145,23 +142,29 @@ class Coordinator:
         self._next_due = snapshot, program, ended, due
         return due
 
+    def situation(self, until_interval: float = 0.0, *, hurried: bool = False, commanded: bool = False) -> Situation:
+        """What the loop decides by, before the sources have been asked for input. ``until_interval``: in seconds."""
+        sources, snapshot = self._participants.sources, self.position.snapshot
+        return Situation(
+            has_room=self.commits.has_room,
+            ended=all(source.ended for source in sources.values()),
+            until_interval=until_interval,
+            until_due=self.until_due,
+            in_flight=bool(under_way(sources, snapshot)),
+            urgent=not self.drained and any(source.urgent for source in sources.values()),
+            left_over=self._left_over,
+            to_drain=self._to_drain,
+            drained=self.drained,
+            hurried=hurried,
+            commanded=commanded,
+        )
+
     @property
-    def left_over(self) -> bool:
-        """Whether an operator waits for a time that had come in the epoch before already."""
+    def _left_over(self) -> bool:
         snapshot = self.position.snapshot
         if snapshot is None or snapshot.drained:
             return False
         return left_over(snapshot.clock, snapshot.due, self._participants.operators)
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether a loop has records that the next epoch takes, or has just come to rest."""
-        return bool(under_way(self._participants.sources, self.position.snapshot))
-
-    @property
-    def urgent(self) -> bool:
-        """Whether a source has something that somebody waits for."""
-        return not self.drained and any(source.urgent for source in self._participants.sources.values())
 
     def plan_slices(self, limits: SliceLimits) -> dict[str, Slice]:
         """E1, first half: the next slice of each source that has new input, or records in flight."""
@@ -309,7 +312,7 @@ class Coordinator:
         terms = EpochTerms(
             version=self._program.orders.version,
             changes=manifest.changes,
-            opened_for=_opened_for(manifest),
+            opened_for=manifest.conditions.opened_for,
             watermarks={name: ShownWatermarks.of(place) for name, place in manifest.clock.places.items()},
             next_due=_shown(self._next_due_after(manifest)),
             calls_through=calls_through(manifest.slices.get(ENTRIES)),
@@ -345,7 +348,3 @@ def _shown(due: NextDue | None) -> ShownDue | None:
     if due is None:
         return None
     return ShownDue(at=as_datetime(due.at), operator=due.operator, clock=due.clock, until=as_datetime(due.until))
-
-
-def _opened_for(manifest: Manifest) -> tuple[Trigger, ...]:
-    return () if manifest.conditions is None else manifest.conditions.opened_for

@@ -16,11 +16,10 @@ from pyspark.sql import functions as F
 from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.source import PARTITION, Slice, Source
 from epochal.declarations import event_time as expressions
-from epochal.engine.answers import ObservedTime
+from epochal.engine.job import ObservedTime
 from epochal.engine.observations import observed
-from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.event_time import NO_PARTITIONS, Partitions, partitions_in, time_graph
 from epochal.pipeline.graph import EventTimeNode, Graph, Node, NodeId, OperatorNode, SideNode
-from epochal.pipeline.partitions import NO_PARTITIONS, Partitions, partitions_in
 from epochal.state.watermarks import WHOLE, WITHOUT_TIME, Opening, TimeGraph, latest_accepted
 
 NOBODY: Final[frozenset[str]] = frozenset()

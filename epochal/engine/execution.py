@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
-from epochal.engine.bases import PendingBases
 from epochal.engine.clock import EpochClock
 from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
 from epochal.engine.compaction import Compaction, RangeWriter
@@ -25,15 +25,13 @@ from epochal.engine.compaction_job import SparkRangeWriter
 from epochal.engine.compaction_process import ProcessRangeWriter
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
-from epochal.engine.loop import EpochLoop
+from epochal.engine.loop import EpochLoop, TransactionOrders
 from epochal.engine.meter import Meter
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program, changes_since, going_on
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.engine.transactions import TransactionOrders
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of

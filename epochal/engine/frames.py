@@ -13,17 +13,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
 from epochal.engine.observations import observed
-from epochal.engine.settings import Configuration
 from epochal.errors import SchemaError
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
 from epochal.pipeline.graph import FeedbackNode, OperatorNode, SourceNode, StaticNode
 from epochal.tasks.arrow_tasks import map_in_arrow
-from epochal.tasks.last import LastTask, Writing
+from epochal.tasks.fused_sink_task import FusedSink, FusedSinkTask
 from epochal.tasks.operator import HANDLE, OperatorTask
 from epochal.tasks.sink import SINK_RESULT
 from epochal.tasks.steps import TaskAnswer
@@ -106,11 +106,11 @@ class EpochFrames:
         plan = self._in_epoch(node)
         return map_in_arrow(self._distributed(plan, node, inputs), self._task(plan, node, read), plan.task_schema)
 
-    def last_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], writing: Writing | None) -> DataFrame:
+    def last_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], writing: FusedSink | None) -> DataFrame:
         """The task of an operator whose output goes to one sink as it is, or to nobody, and that of the sink: rows of
         ``SINK_RESULT``."""
         plan = self._in_epoch(node)
-        task = LastTask(self._task(plan, node, () if writing is None else (None,)), writing)
+        task = FusedSinkTask(self._task(plan, node, () if writing is None else (None,)), writing)
         return map_in_arrow(self._distributed(plan, node, inputs), task, SINK_RESULT_TYPE)
 
     def _in_epoch(self, node: OperatorNode) -> OperatorPlan:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from epochal.contracts.backend import Backend, SinkBackend
-from epochal.contracts.conditions import EpochConditions
+from epochal.contracts.conditions import Due, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
+from epochal.contracts.measurements import TaskStep, Work
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
-from epochal.engine.answers import Answers
+from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
+from epochal.operators.loops.work import LoopTail
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.manifest import DeltaFile
 from epochal.state.table import StateTable
-from epochal.tasks.loop_records import LoopTail
 
 
 @dataclass(frozen=True)
@@ -72,3 +75,161 @@ class Participants:
         No dictionary: an operator and a sink may have the same name.
         """
         return [*self.operators.values(), *self.sinks.values(), *self.loops.values()]
+
+
+@dataclass(frozen=True)
+class SinkAnswer:
+    """One row of the job's result: the handle of the sink task that was partition ``partition`` of the last stage."""
+
+    partition: int
+    handle: Handle
+
+
+@dataclass(frozen=True)
+class ObservedTime:
+    """What an epoch saw of event time. ``latest``: by declaration and partition the greatest, in microseconds.
+
+    ``rejected``: by declaration the rows without a possible event time. ``late``: by operator its late rows.
+    """
+
+    latest: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back from E2. ``partitions``: those of the job's last stage that have to answer."""
+
+    operators: Mapping[str, Sequence[Handle]]
+    sinks: Sequence[SinkAnswer]
+    drained_partitions: frozenset[int]
+    """Partitions of the last stage that belong to no sink: they have the handles of an operator that nobody reads."""
+    partitions: Collection[int]
+    rows_in: int = 0
+    time: ObservedTime = ObservedTime()
+    task_seconds: Sequence[Mapping[TaskStep, float]] = ()
+    """How long each task took for its steps, in any order."""
+    work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
+    """By operator and subtask what it did."""
+
+    def worked(self, parallelism: int) -> dict[str, list[Work]]:
+        """By operator, in the order of its subtasks."""
+        return {
+            name: [self.work.get((name, subtask), Work()) for subtask in range(parallelism)] for name in self.operators
+        }
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Handles by operator, by sink and by loop, complete, in subtask order."""
+
+    operators: Mapping[str, tuple[Handle, ...]]
+    sinks: Mapping[str, tuple[Handle, ...]]
+    rows_in: int
+    time: ObservedTime = ObservedTime()
+    loops: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
+
+    @property
+    def due(self) -> dict[str, Due]:
+        """By operator the least of its subtasks' times; operators that wait for none are left out."""
+        found = {name: _earliest(handles) for name, handles in self.operators.items()}
+        return {name: due for name, due in found.items() if not due.nothing}
+
+    @property
+    def dropped_timers(self) -> dict[str, int]:
+        """By operator how many timers were dropped; operators that dropped none are left out."""
+        found = {name: sum(handle.dropped_timers for handle in handles) for name, handles in self.operators.items()}
+        return {name: dropped for name, dropped in found.items() if dropped}
+
+    @property
+    def all(self) -> list[Handle]:
+        every = (self.operators, self.sinks, self.loops)
+        return [handle for found in every for handles in found.values() for handle in handles]
+
+
+def _earliest(handles: Sequence[Handle]) -> Due:
+    return reduce(Due.earliest, (handle.due for handle in handles if handle.due is not None), Due())
+
+
+def collect(
+    answers: Answers,
+    operators: Sequence[str],
+    sinks: Sequence[str],
+    parallelism: int,
+    rejecting: Collection[str] = (),
+    loops: Sequence[str] = (),
+) -> Collected:
+    """Check that exactly one handle per (operator, sink or loop, subtask) is there. Raises :class:`HandlesIncomplete`.
+
+    Raises :class:`AuthorError` where subtasks differ in what they have to agree on, :class:`MalformedRecord` where rows
+    have no possible event time and their declaration, one of ``rejecting``, has none of them.
+    """
+    _check_rejected(answers.time.rejected, rejecting)
+    written = _sinks(answers, [*sinks, *map(tail_owner, loops)])
+    return Collected(
+        operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
+        sinks={name: written[name] for name in sinks},
+        rows_in=answers.rows_in,
+        time=answers.time,
+        loops={name: written[tail_owner(name)] for name in loops},
+    )
+
+
+def tail_owner(loop: str) -> str:
+    """Whose the handles of a loop's tail are; never a sink's name."""
+    return f"loop {loop}"
+
+
+def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tuple[Handle, ...]:
+    counts = Counter(handle.subtask for handle in handles)
+    wrong = [subtask for subtask in range(parallelism) if counts[subtask] != 1]
+    strange = sorted(set(counts) - set(range(parallelism)))
+    if wrong or strange:
+        seen = ", ".join(f"{subtask}: {counts[subtask]}" for subtask in (*wrong, *strange))
+        raise HandlesIncomplete(
+            f"Operator {operator!r} must give exactly one handle for each of its {parallelism} subtasks; "
+            f"handles seen by subtask: {seen}. A limit or a filter that is always false after the operator can cause "
+            "this, or a stage run twice."
+        )
+    in_order = tuple(sorted(handles, key=lambda handle: handle.subtask))
+    _check_agreement(operator, in_order)
+    return in_order
+
+
+def _check_agreement(operator: str, handles: Sequence[Handle]) -> None:
+    differing = [handle.subtask for handle in handles if handle.agreed != handles[0].agreed]
+    if differing:
+        raise AuthorError(
+            f"Operator {operator!r}: process_broadcast() wrote other broadcast state on subtask {differing[0]} than on "
+            "subtask 0. Every subtask holds the same: let it depend on the control row and on broadcast state alone, "
+            "not on ctx.subtask, the clock, chance or the order of a set."
+        )
+
+
+def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> None:
+    for name in sorted(rejecting):
+        if rows := rejected.get(name, 0):
+            raise MalformedRecord(
+                f"Watermark {name!r}: {rows} rows of the epoch have no event time, or one too far in the future "
+                "(max_ahead). Correct them where they come from, or let with_watermark() count and leave them out "
+                "(on_reject='count')."
+            )
+
+
+def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
+    counts = Counter([*(answer.partition for answer in answers.sinks), *answers.drained_partitions])
+    wrong = [partition for partition in answers.partitions if counts[partition] != 1]
+    if wrong or len(counts) > len(answers.partitions):
+        raise HandlesIncomplete(
+            f"Each of the {len(answers.partitions)} sink partitions must answer exactly once; "
+            f"wrong: {', '.join(f'partition {p} answered {counts[p]} times' for p in wrong[:10])}."
+        )
+    handles: dict[str, list[Handle]] = {name: [] for name in sinks}
+    for answer in sorted(answers.sinks, key=lambda answer: answer.partition):
+        if answer.handle.owner not in handles:
+            raise HandlesIncomplete(
+                f"A handle came back for {answer.handle.owner!r}, which is no sink of this pipeline."
+            )
+        handles[answer.handle.owner].append(answer.handle)
+    return {name: tuple(found) for name, found in handles.items()}

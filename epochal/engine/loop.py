@@ -11,18 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from epochal.contracts.catalog import Catalog, Directive, DriverStatus, Failure
+from epochal.contracts.catalog import Catalog, Change, Directive, DriverStatus, Failure, TransactionOrder
 from epochal.contracts.conditions import Command
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice
-from epochal.engine.commits import BackgroundCommits
+from epochal.engine.commits import BackgroundCommits, CommitQueue
 from epochal.engine.coordinator import Coordinator
+from epochal.engine.epoch_input import Pace
 from epochal.engine.failures import failure_of
-from epochal.engine.pace import Pace
 from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
-from epochal.engine.settings import Configuration
-from epochal.engine.transactions import TransactionOrders
-from epochal.engine.triggers import POLL_SECONDS, Decision, Situation, Step, decide
+from epochal.engine.triggers import POLL_SECONDS, Decision, Step, decide
 from epochal.errors import Conflict, EpochAborted, RowRefused, SliceOutdated, ends_attempt
 from epochal.snapshots.manifest import Manifest
 
@@ -79,28 +78,12 @@ class EpochLoop:
 
     def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
         """What comes next, and the slices of the sources if they had to be asked for it."""
-        situation = self._situation(hurried, commanded)
+        situation = self.coordinator.situation(self._until_interval(), hurried=hurried, commanded=commanded)
         decision = decide(situation)
         if decision.step is not Step.ASK_SOURCES:
             return decision, {}
         slices = self.coordinator.plan_slices(self.pace.limits(self._configuration))
         return decide(replace(situation, has_input=self.coordinator.has_input(slices))), slices
-
-    def _situation(self, hurried: bool, commanded: bool) -> Situation:
-        sources = self._program.participants.sources.values()
-        return Situation(
-            has_room=self.commits.queue.has_room,
-            ended=all(source.ended for source in sources),
-            until_interval=self._until_interval(),
-            until_due=self.coordinator.until_due,
-            in_flight=self.coordinator.in_flight,
-            urgent=self.coordinator.urgent,
-            left_over=self.coordinator.left_over,
-            to_drain=self.coordinator.to_drain,
-            drained=self.coordinator.drained,
-            hurried=hurried,
-            commanded=commanded,
-        )
 
     def _run_epoch(self, decision: Decision, slices: Mapping[str, Slice], *commands: Command) -> None:
         """One epoch, to its decision or to an abort that is tolerated."""
@@ -237,3 +220,53 @@ class EpochLoop:
         warning = self.clock_warning()
         detail = "; ".join([*map(str, blocked), *([] if warning is None else [warning])])
         return DriverStatus(phase="waiting" if blocked else "running", detail=detail or None, epoch=epoch)
+
+
+@dataclass
+class TransactionOrders:
+    """``changes`` is what the next epoch's manifest says of its reconfigurations: there an order is kept for good."""
+
+    catalog: Catalog
+    queue: CommitQueue
+    changes: list[Change]
+    _under_way: dict[str, TransactionOrder] = field(default_factory=dict, init=False)
+
+    def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
+        """Report, and carry out the orders on transactions that come back; the other directives are the answer."""
+        status = status.model_copy(update={"transactions": self.queue.transactions()})
+        directives = self.catalog.heartbeat(status)
+        for directive in directives:
+            if directive.kind == "transaction" and directive.id not in self._under_way:
+                self._take(directive)
+        self._answer_what_is_done()
+        return [directive for directive in directives if directive.kind != "transaction"]
+
+    def _take(self, directive: Directive) -> None:
+        order = TransactionOrder.model_validate(directive.arguments, extra="ignore")
+        if not self.queue.is_open(order.sink, order.epoch):
+            self._complete(directive.id, _too_late(order))
+        elif order.action == "retry":
+            self.queue.hurry()
+            self._complete(directive.id)
+        else:
+            self._under_way[directive.id] = order
+            self.queue.give_up(order.sink, order.epoch)
+
+    def _answer_what_is_done(self) -> None:
+        for directive, order in list(self._under_way.items()):
+            if self.queue.is_open(order.sink, order.epoch):
+                continue
+            del self._under_way[directive]
+            if self.queue.was_given_up(order.sink, order.epoch):
+                self.changes.append(Change(kind="transaction", detail=order.model_dump(exclude_none=True)))
+                self._complete(directive)
+            else:
+                self._complete(directive, _too_late(order))
+
+    def _complete(self, directive: str, failure: Failure | None = None) -> None:
+        self.catalog.complete(directive, None, failure)
+
+
+def _too_late(order: TransactionOrder) -> Failure:
+    message = f"Epoch {order.epoch} is not open in sink {order.sink!r} any more; nothing was done."
+    return Failure(type=Conflict.slug, message=message)

@@ -8,10 +8,9 @@ from typing import Any
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Due
-from epochal.engine.answers import Collected
-from epochal.engine.job import EpochPlan
+from epochal.engine.job import Collected, EpochPlan
 from epochal.engine.program import Program
-from epochal.snapshots.cached_state import cached_extras
+from epochal.snapshots.chain import cached_extras
 from epochal.snapshots.in_flight import held_after
 from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
 from epochal.state.watermarks import observed

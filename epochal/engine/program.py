@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Change, ManifestReference
+from epochal.contracts.configuration import Acceptance, Configuration, ExecutionOrders
 from epochal.engine.job import EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
-from epochal.engine.settings import Configuration, ExecutionOrders
+from epochal.engine.planner import PipelinePlan
 from epochal.errors import FileMissing, IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.continuation import continuation
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from epochal.contracts.catalog import Catalog, Change, Directive, Failure, VersionOrder
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.engine import points
 from epochal.engine.commits import CommitQueue
 from epochal.engine.coordinator import Coordinator
@@ -20,7 +21,6 @@ from epochal.engine.failures import failure_of
 from epochal.engine.program import Program, changes_since, check_continues, going_on
 from epochal.engine.recovery import limit_sources, restore_sources
 from epochal.engine.retention import Retention
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, RowRefused
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import read_chains

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from epochal.contracts.catalog import Catalog, Change, Failure, ManifestReference, RecoveryPoint, Succession
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.engine import points
@@ -23,7 +24,6 @@ from epochal.engine.job import Participants
 from epochal.engine.position import Position
 from epochal.engine.program import Program, check_continues
 from epochal.engine.retention import sweep_losers
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import EpochalError, FileMissing, SnapshotError
 from epochal.snapshots import layout
 from epochal.snapshots.lineage import history

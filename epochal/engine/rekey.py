@@ -20,30 +20,31 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.conditions import Command
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.engine.assembly import assemble
 from epochal.engine.compaction_job import base_row, written_bases
-from epochal.engine.conditions import conditions_at_rest
+from epochal.engine.epoch_input import conditions_at_rest
 from epochal.engine.job import EpochPlan
 from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program
 from epochal.engine.recovery import restore_sources
-from epochal.engine.settings import ExecutionOrders
 from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.base import merged
-from epochal.snapshots.base_encoding import base_schema
+from epochal.snapshots.base_files import base_schema
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import KeyGroupRange, ranges_of, write_base
-from epochal.snapshots.internal_source import slices_in_flight
+from epochal.snapshots.in_flight import slices_in_flight
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import check_acceptance
+from epochal.state.column_bytes import column
 from epochal.state.evolution import compare
 from epochal.state.key_codec import KeyCodec
-from epochal.state.redistribution import redistributed
-from epochal.state.table import StateScope, StateTable
+from epochal.state.keygroups import Groups
+from epochal.state.table import GROUP, StateScope, StateTable
 from epochal.tasks.arrow_tasks import map_in_arrow
 
 RANGE = "_range"
@@ -191,3 +192,24 @@ class _Write:
         places = pa.table({"group": rows.column("_kg"), "key": keys})
         order = pc.sort_indices(places, sort_keys=[("group", "ascending"), ("key", "ascending")])
         yield base_row(write_base(work.store, work.table, work.at, groups, rows.take(order)))
+
+
+def redistributed(table: StateTable, rows: pa.Table, before: int, after: int) -> tuple[pa.Table, Groups]:
+    """``rows`` of a state in ``before`` key groups, as they are in ``after`` of them, and the key group of each.
+
+    Rows with a key keep it, and it says where they lie. The elements of operator and union state get new addresses,
+    since their key group is a part of these: counted row by row through (``_index``, ``_group``), in which order their
+    lists are, and dealt anew. So no two get the same, their order stays, and they are spread over the new groups.
+    Instances of partial state stay what they are: there must be a key group for each.
+    """
+    match table.scope:
+        case StateScope.KEYED | StateScope.BROADCAST | StateScope.PARTIAL:
+            return rows, table.key_groups(rows, after)
+        case StateScope.OPERATOR | StateScope.UNION:
+            (index,) = table.sub_key_schema
+            place = column(rows, index).to_numpy() * before + table.key_groups(rows, before)
+            groups = (place % after).astype(np.int32)
+            for field, values in ((table.owner_schema.field(GROUP.name), groups), (index, place // after)):
+                position = rows.schema.get_field_index(field.name)
+                rows = rows.set_column(position, field, pa.array(values, field.type))
+            return rows, groups

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from epochal.contracts.configuration import Configuration
+from epochal.contracts.identity import EpochKey
 from epochal.engine import worker_daemon
-from epochal.engine.class_archive import JAVA_OPTIONS
-from epochal.engine.java_options import java_options
-from epochal.engine.settings import Configuration
-from epochal.errors import EnvironmentProblem, EpochalError
+from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
+from epochal.errors import EnvironmentProblem, EpochalError, EpochTimeout
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,18 @@ IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
 executor for lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+MEMORY = "spark.driver.memory"
+_FEW_CORES = 2
+# Ten times the JVM's own thresholds. Those of C2, its slow and thorough compiler, are reached within the first epochs
+# by thousands of methods of Spark's planning; a third of a new driver's CPU was for that. Loops over rows reach these.
+_COMPILED_LATER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_READ_BY_EVERY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+INTERRUPT_AGAIN_SECONDS = 1.0
 REMOVAL_SECONDS = 10.0
 """Maximum time that the deletion of a temporary folder waits for tasks that still write into it."""
 
@@ -139,6 +152,38 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(CODEGEN, str(own))
 
 
+@contextmanager
+def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Iterator[None]:
+    """Cancel the block's Spark jobs when it takes too long. Raises ``EpochTimeout`` then.
+
+    All jobs of the session are cancelled: they are this epoch's, since what runs beside epochs has a session of its
+    own. Tags would not do: outside Spark Connect, only the thread that set a tag can interrupt it.
+    """
+    ended, expired = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        left = timeout_seconds
+        while not ended.wait(left):  # again and again: it may have been between two jobs
+            expired.set()
+            spark.interruptAll()
+            left = INTERRUPT_AGAIN_SECONDS
+
+    watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
+    watching.start()
+    try:
+        yield
+    except Exception as error:
+        if expired.is_set():
+            raise EpochTimeout(
+                f"Epoch {epoch} took longer than {timeout_seconds:g} s (epoch_timeout_seconds) and was "
+                "cancelled. Raise the timeout, or bound the slices with max_records_per_epoch."
+            ) from error
+        raise
+    finally:
+        ended.set()
+        watching.join()
+
+
 def session_settings(configuration: Configuration) -> dict[str, str]:
     """Every setting of the session but its name and its master; what the author sets overrides the defaults."""
     on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
@@ -181,3 +226,15 @@ def _remove(folder: Path) -> None:
             log.warning("The temporary folder %s could not be deleted.", folder)
             return
         time.sleep(0.05)
+
+
+def java_options(settings: Mapping[str, str]) -> str:
+    """Beside those of ``settings``, Spark's, as the author gave them: the archive of Spark's classes, a compiler that
+    leaves the cores to the first epochs and, where cores are few and the heap is Spark's usual, one thread to collect.
+    """
+    authors = settings.get(JAVA_OPTIONS, "")
+    ours = ["" if "Archive" in authors else archive_options(), _COMPILED_LATER]
+    named = _COLLECTOR.search(" ".join([authors, *(os.environ.get(name, "") for name in _READ_BY_EVERY_JVM)]))
+    if named is None and MEMORY not in settings and (os.cpu_count() or 1) <= _FEW_CORES:
+        ours.append("-XX:+UseSerialGC")
+    return " ".join(filter(None, [*ours, authors]))

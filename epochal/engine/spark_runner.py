@@ -8,9 +8,8 @@ There is no end row where every branch is an operator's task: which subtasks hav
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -21,41 +20,38 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import Slice
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
-from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.plan import JobShape, job_shape
-from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted
-from epochal.engine.settings import Configuration
-from epochal.errors import EpochalError, EpochTimeout
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
+from epochal.engine.planner import JobShape, job_shape
+from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
+from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import Subtasks
+from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.statements import Statements
-from epochal.pipeline.unread_columns import unread
 from epochal.snapshots.manifest import DeltaFile
 from epochal.tasks.arrow_tasks import map_in_arrow
-from epochal.tasks.calls import SUBTASK
-from epochal.tasks.given import GivenColumn
-from epochal.tasks.last import Writing
+from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of
+from epochal.tasks.subtask_rows import SUBTASK
+from epochal.tasks.task_output import PassthroughColumn
 
 log = logging.getLogger(__name__)
 
 OWN_PARTITION = "int(reflect('org.apache.spark.TaskContext', 'getPartitionId'))"
 """The partition of the job that a row is computed in: ``spark_partition_id()`` says that of a branch of a union, and
 above the union it would be one more step for all rows."""
-INTERRUPT_AGAIN_SECONDS = 1.0
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 """Known to Spark from 4.3 on; before, all attempts always were."""
 
@@ -136,7 +132,7 @@ class SparkRunner(EpochRunner):
         return job_shape(self.graph, sinks=not self.shadow)
 
     @cached_property
-    def straight(self) -> dict[NodeId, tuple[tuple[GivenColumn, ...], pa.Schema]]:
+    def straight(self) -> dict[NodeId, tuple[tuple[PassthroughColumn, ...], pa.Schema]]:
         """The operators that are one Python stage with their sink: the columns that it gets, and their types as Spark
         would hand them over."""
         found = {}
@@ -205,38 +201,6 @@ class SparkRunner(EpochRunner):
             ]
             self._without_rows[source] = frame.select(*columns)
         return self._without_rows[source]
-
-
-@contextmanager
-def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Iterator[None]:
-    """Cancel the block's Spark jobs when it takes too long. Raises ``EpochTimeout`` then.
-
-    All jobs of the session are cancelled: they are this epoch's, since what runs beside epochs has a session of its
-    own. Tags would not do: outside Spark Connect, only the thread that set a tag can interrupt it.
-    """
-    ended, expired = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        left = timeout_seconds
-        while not ended.wait(left):  # again and again: it may have been between two jobs
-            expired.set()
-            spark.interruptAll()
-            left = INTERRUPT_AGAIN_SECONDS
-
-    watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
-    watching.start()
-    try:
-        yield
-    except Exception as error:
-        if expired.is_set():
-            raise EpochTimeout(
-                f"Epoch {epoch} took longer than {timeout_seconds:g} s (epoch_timeout_seconds) and was "
-                "cancelled. Raise the timeout, or bound the slices with max_records_per_epoch."
-            ) from error
-        raise
-    finally:
-        ended.set()
-        watching.join()
 
 
 class _EpochJob:
@@ -322,7 +286,7 @@ class _EpochJob:
         if node.id in self._runner.straight:
             sink = self._shape.written[node.id]
             task = SinkTask(sink.name, self._runner.participants.sinks[sink.name], self._plan.scope)
-            writing = Writing(task, *self._runner.straight[node.id])
+            writing = FusedSink(task, *self._runner.straight[node.id])
             self._written[sink.id] = self._frames.last_rows(node, inputs, writing)
             return self._written[sink.id]
         frame = self._frames.task_rows(node, inputs, self._read(node))

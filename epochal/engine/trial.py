@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from uuid import uuid4
 
@@ -18,22 +19,23 @@ from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import END, EpochConditions
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.assembly import assemble, with_inbox
-from epochal.engine.comparison import compare_states
-from epochal.engine.conditions import conditions_after, in_rounds
+from epochal.engine.epoch_input import conditions_after, in_rounds
+from epochal.engine.job import Collected, EpochPlan, collect
+from epochal.engine.manifests import manifest_of
 from epochal.engine.program import Program, accepting_everything, check_continues, going_on
-from epochal.engine.settings import ExecutionOrders
-from epochal.engine.trial_outputs import KeepingSink, compare_outputs
+from epochal.engine.trial_comparison import KeepingSink, compare_outputs, compare_states
 from epochal.engine.trial_report import SinkComparison, TrialReport, trial_folders
-from epochal.engine.undecided_branch import UndecidedBranch
 from epochal.errors import InvalidInput
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.internal_source import internal_sources
-from epochal.snapshots.lineage import history
+from epochal.snapshots.in_flight import internal_sources
+from epochal.snapshots.lineage import extend, history, read_chains
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
@@ -137,9 +139,8 @@ class _Trial:
         ended = frozenset(time.declared if replayed.drained else at_end.intersection(time.declared))
         opening = time.opening(sources, slices, was.epoch_time, was.attempt_began, known=was.partitions, ended=ended)
         conditions = in_rounds(conditions_after(time.graph, self.parent, opening), sources, self.parent, slices)
-        before = replayed.conditions or conditions
-        queries = None if replayed.conditions is None else replayed.conditions.queries
-        conditions = conditions.model_copy(update={"queries": queries})
+        before = replayed.conditions
+        conditions = conditions.model_copy(update={"queries": before.queries})
         return conditions.opened(*before.opened_for, commands=before.commands)
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:
@@ -176,3 +177,35 @@ def _compared_sinks(
         committed = [manifest.sinks[sink] for manifest in replayed if sink in manifest.sinks]
         rows = sum(handle.rows for handles in committed for handle in handles.handles) if committed else None
         yield compare_outputs(spark, sink, rows, before.get(sink, []), after.get(sink, []))
+
+
+class UndecidedBranch:
+    """``parent``: the manifest of its last epoch, which is not written; before the first one that of ``base``.
+    ``chains``: by state table its files."""
+
+    def __init__(self, program: Program, name: str, store: SnapshotStore, base: ManifestReference | None) -> None:
+        self._program, self._name = program, name
+        self._head = base
+        self.parent: Manifest | None = None if base is None else store.read_manifest(base)
+        self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
+
+    def run(
+        self, epoch: int, slices: Mapping[str, Slice], conditions: EpochConditions, queries: bytes = b""
+    ) -> Collected:
+        """One epoch over these slices; what its tasks pre-committed. Raises what aborts an epoch."""
+        program, orders = self._program, self._program.orders
+        key = EpochKey(self._name, epoch)
+        scope = EpochScope(orders.application, key, 1, None if self._head is None else self._head.key)
+        plan = EpochPlan(scope, conditions, slices, dict(self.chains), queries)
+        collected = collect(
+            program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
+            operators=list(program.participants.operators),
+            sinks=list(program.participants.sinks),
+            parallelism=orders.configuration.parallelism,
+            rejecting=program.plan.time.failing,
+            loops=list(program.participants.loops),
+        )
+        self.parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected, before=self.parent)
+        self.chains = {table: extend(chain, table, self.parent) for table, chain in self.chains.items()}
+        self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path=f"{key.branch}/unwritten", sha256="")
+        return collected

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from epochal.contracts.catalog import Catalog, Failure, ManifestReference
 from epochal.contracts.identity import EpochScope
 from epochal.engine import points
-from epochal.engine.answers import Collected
-from epochal.engine.job import Participants
-from epochal.engine.standing import Chosen
+from epochal.engine.job import Collected, Participants
+from epochal.engine.standing_queries import Chosen
 from epochal.errors import EpochalError, Fenced
 from epochal.snapshots.store import SnapshotStore
 

@@ -19,18 +19,12 @@ from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.stream_kind import APPEND, StreamKind
 from epochal.declarations.expressions import column, to_column
 from epochal.declarations.reconcile import Reconcile
-from epochal.operators.distribution import Distribution as Distribution
 from epochal.operators.distribution import Input as Input
-from epochal.operators.distribution import (
-    Subtasks,
-    placed,
-    united,
-)
+from epochal.operators.distribution import Subtasks, placed, united
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted
-from epochal.tasks.given import GivenColumn
 from epochal.tasks.operator import CONTROL, HANDLE, Work
-from epochal.tasks.sides import SIDE, TaskOutput
+from epochal.tasks.task_output import SIDE, PassthroughColumn, TaskOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -194,13 +188,13 @@ class OperatorPlan:
         return rows.where(f"{SIDE} = {self.task_output.number(side)}").selectExpr(*own)
 
     @property
-    def columns_of_task(self) -> Mapping[str, GivenColumn] | None:
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn] | None:
         """By the name of each column of the output, in their order, the column of the task's rows that it is; ``None``
         where Spark computes something of these rows, so that a sink cannot have them from the task itself."""
         kind = type(self)
         if self.sides or kind.finishing is not OperatorPlan.finishing or kind.finished is not OperatorPlan.finished:
             return None
-        return {name: GivenColumn(name) for name in self.output.names}
+        return {name: PassthroughColumn(name) for name in self.output.names}
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from epochal.declarations.carried import carried_schema
-from epochal.declarations.keys import RESERVED
 from epochal.declarations.names import listed, require_columns
 from epochal.declarations.reconcile import Reconcile
+from epochal.declarations.schemas import RESERVED, carried_schema
 from epochal.declarations.sides import declared_sides
 from epochal.declarations.spark_errors import at
 from epochal.declarations.state import declared_states
@@ -19,13 +18,10 @@ from epochal.errors import PipelineError
 from epochal.state.table import Column, StateTable
 from epochal.state.type_names import quoted, split_outside_brackets
 from epochal.state.types import nullable_within
-from epochal.tasks.reporting import author_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-Author = TypeVar("Author")
 
 _FIRST_NAME = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>\w+))")
 
@@ -114,28 +110,9 @@ def output_names(declared: str | StructType) -> list[str]:
     return [(name["quoted"] or name["plain"]).replace("``", "`") for name in found if name]
 
 
-def named(name: str | None, columns: Iterable[str]) -> str | None:
-    """The one of ``columns`` that Spark finds by ``name``, as it is spelled there; ``None`` where there is none."""
-    return None if name is None else next((each for each in columns if each.casefold() == name.casefold()), None)
-
-
-def author_object(operator: str, author: type[Author]) -> Author:
-    """The object whose methods a task calls. Raises ``AuthorError`` for what making it raises."""
-    try:
-        return author()
-    except Exception as error:
-        raise author_error(f"Operator {operator!r}, making {author.__name__}", error) from error
-
-
 def nullable(columns: pa.Schema) -> pa.Schema:
     """These columns, each of which may be null, as it is in a task's rows that carry handles."""
     return pa.schema([pa.field(field.name, nullable_within(field.type)) for field in columns])
-
-
-def spelled(columns: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``columns`` that Spark finds by ``names``, as they are spelled there."""
-    own = {name.casefold(): name for name in columns}
-    return tuple(own[name.casefold()] for name in names if name.casefold() in own)
 
 
 def check_order(operator: str, columns: Sequence[str], frame: DataFrame, nested: bool = True) -> None:

@@ -5,7 +5,7 @@ that reach an operator's task have, beside their own columns, ``_mark`` int (in 
 ``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several
 inputs are united and shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand
 under the key's names, and each input's other columns under names of its own
-(:func:`epochal.tasks.inputs.carried_name`), null in other rows.
+(:func:`epochal.tasks.subtask_rows.carried_name`), null in other rows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
-from epochal.state.keygroups import key_group_expression
-from epochal.state.murmur3 import hash_key
+from epochal.state.keygroups import hash_key, key_group_expression
 from epochal.state.table import Column
 from epochal.state.type_names import quoted
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO, UNMARKED
-from epochal.tasks.inputs import carried_name
+from epochal.tasks.subtask_rows import INPUT, KEY_GROUP, MARK, SUBTASK, TO, UNMARKED, carried_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -16,16 +16,16 @@ from epochal.contracts.backend import names_place
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.carried import carried_schema
 from epochal.declarations.determinism import check_expression, check_function
-from epochal.declarations.locations import is_absolute
+from epochal.declarations.schemas import carried_schema
 from epochal.declarations.spark_errors import at, without_query_log
 from epochal.errors import PipelineError
-from epochal.operators.feedback import head_columns
+from epochal.operators.loops.plan import head_columns
+from epochal.pipeline.definitions import is_absolute
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.epoch_time import calls_epoch_time, temporary_epoch_time
-from epochal.pipeline.evaluate import empty_side, evaluate, place
-from epochal.pipeline.event_time_checks import check_declared_once, check_event_time, check_inputs_of
+from epochal.pipeline.evaluate import empty_side, evaluate
+from epochal.pipeline.event_time import check_declared_once, check_event_time, check_inputs_of
 from epochal.pipeline.graph import (
     EventTimeNode,
     Graph,
@@ -36,10 +36,11 @@ from epochal.pipeline.graph import (
     SourceNode,
     StaticNode,
     TransformNode,
+    place,
 )
 from epochal.pipeline.kinds import check_kinds
-from epochal.pipeline.meanings import with_definitions
 from epochal.pipeline.row_wise import as_stream, check_row_wise, with_marked_streams
+from epochal.pipeline.state_definitions import with_definitions
 from epochal.state.table import StateTable
 
 if TYPE_CHECKING:

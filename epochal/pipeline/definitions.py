@@ -5,15 +5,17 @@ Making is put off: a pipeline is built in places where nothing of it may be touc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import ALL_BUT_CHANGES, Accepted
 from epochal.declarations.intervals import fixed_interval
+from epochal.declarations.names import closest, listed
 from epochal.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
@@ -65,3 +67,51 @@ class SinkDefinition:
     takes: Accepted = ALL_BUT_CHANGES
     deliveries: tuple[Delivery, ...] = ("exactly_once",)
     delivery: Delivery | None = None
+
+
+def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Raises ``OptionError`` for the first option that ``what`` does not have, naming the closest that it has."""
+    for name in options:
+        if name not in allowed:
+            raise OptionError(
+                f"{what} has no option {name!r}.{closest(name, allowed)} Options are {listed(sorted(allowed))}."
+            )
+
+
+def check_choice(what: str, name: str, value: Any, choices: Collection[str]) -> None:
+    """Raises ``OptionError`` when the value is not one of the choices."""
+    if value not in choices:
+        raise OptionError(f"{what}: {name} is {value!r}; it is one of {listed(choices)}.{closest(str(value), choices)}")
+
+
+def check_flag(what: str, name: str, value: Any) -> None:
+    """Raises ``OptionError`` when the value is neither ``True`` nor ``False``."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{what}: {name} is {value!r}; it is True or False.")
+
+
+def check_positive(what: str, name: str, value: Any, *, whole: bool) -> None:
+    """Raises ``OptionError`` when the value is neither ``None`` nor a number above zero."""
+    kinds = (int,) if whole else (int, float)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or value <= 0):
+        raise OptionError(f"{what}: {name} is {value!r}; it is a {'whole ' if whole else ''}number above 0.")
+
+
+def local_path(location: str) -> str | None:
+    """The path that ``location`` says, ``~`` expanded, relative where it is that. ``None``: another file system."""
+    scheme, separator, rest = location.partition("://")
+    if separator and scheme != "file":
+        return None
+    return os.path.expanduser(rest if separator else location)
+
+
+def is_absolute(location: str) -> bool:
+    """Whether ``location`` means the same in every working directory."""
+    path = local_path(location)
+    return path is None or os.path.isabs(path)
+
+
+def absolute(location: str) -> str:
+    """``location`` such that it means the same in every working directory: an absolute path, or a URL."""
+    path = local_path(location)
+    return location if path is None else os.path.abspath(path)

@@ -29,6 +29,7 @@ from epochal.pipeline.graph import (
     StaticNode,
     TransformNode,
     inputs,
+    place,
 )
 
 if TYPE_CHECKING:
@@ -144,33 +145,6 @@ def _check_one_stream(operator: str, late: Sequence[DataFrame]) -> None:
                     f"Operator {operator!r}: the late rows of both streams cannot be one stream, as column {name!r} is "
                     f"{types[name.casefold()]} in one and {type} in the other. Take left_late and right_late."
                 )
-
-
-def place(graph: Graph, id: NodeId) -> str:
-    """Where a node is, for people: ``where(delay > 0) after source 'flights'``."""
-    node = graph.node(id)
-    match node:
-        case SourceNode():
-            return f"source {node.name!r}"
-        case StaticNode():
-            return f"table {node.name!r}"
-        case TransformNode():
-            origin = graph.node(node.inputs[0])
-            while isinstance(origin, TransformNode):
-                origin = graph.node(origin.inputs[0])
-            return f"{node.label} after {place(graph, origin.id)}"
-        case EventTimeNode():
-            return f"with_watermark({node.event_time.column!r})"
-        case SideNode():
-            return f"side {node.side!r} of {place(graph, node.input)}"
-        case FeedbackNode():
-            return f"loop {node.name!r}"
-        case CloseNode():
-            return f"close() of loop {node.name!r}"
-        case SinkNode():
-            return f"sink {node.name!r}"
-        case OperatorNode():
-            return f"operator {node.name!r}"
 
 
 def _transformed(

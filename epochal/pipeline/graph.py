@@ -12,14 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery, Guarantee
+from epochal.contracts.configuration import Delivery, Guarantee
 from epochal.contracts.source import Source
-from epochal.contracts.stream_kind import Accepted
+from epochal.contracts.stream_kind import Accepted, StreamKind
 from epochal.declarations.event_time import EventTime
 from epochal.declarations.feedback import Feedback
 from epochal.declarations.sides import RESERVED_SIDES
-from epochal.pipeline.verb_columns import ColumnsOf
-from epochal.pipeline.verb_kinds import KindOf
+from epochal.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +29,12 @@ if TYPE_CHECKING:
     from epochal.state.table import Column
 
 NodeId = int
+KindOf = Callable[[Sequence[StreamKind]], StreamKind]
+"""The kind of the stream that a verb returns, from the kinds of its input streams (tables have none)."""
+Columns = frozenset[str] | None
+"""Names of columns, in lower case; ``None``: all columns, or unknown."""
+ColumnsOf = Callable[[Columns], Columns]
+"""The columns that a verb needs of its inputs, from those that are needed of its output."""
 
 
 @dataclass(frozen=True)
@@ -267,3 +272,65 @@ def counts_hops(nodes: Sequence[Node], ids: Iterable[NodeId]) -> bool:
     """Whether rows of these nodes come out of a loop whose records carry their hops."""
     above = Graph("", tuple(nodes)).ancestors(ids)
     return any(isinstance(node, FeedbackNode) and node.feedback.counts_hops for node in nodes if node.id in above)
+
+
+def place(graph: Graph, id: NodeId) -> str:
+    """Where a node is, for people: ``where(delay > 0) after source 'flights'``."""
+    node = graph.node(id)
+    match node:
+        case SourceNode():
+            return f"source {node.name!r}"
+        case StaticNode():
+            return f"table {node.name!r}"
+        case TransformNode():
+            origin = graph.node(node.inputs[0])
+            while isinstance(origin, TransformNode):
+                origin = graph.node(origin.inputs[0])
+            return f"{node.label} after {place(graph, origin.id)}"
+        case EventTimeNode():
+            return f"with_watermark({node.event_time.column!r})"
+        case SideNode():
+            return f"side {node.side!r} of {place(graph, node.input)}"
+        case FeedbackNode():
+            return f"loop {node.name!r}"
+        case CloseNode():
+            return f"close() of loop {node.name!r}"
+        case SinkNode():
+            return f"sink {node.name!r}"
+        case OperatorNode():
+            return f"operator {node.name!r}"
+
+
+_TIMED = ("operator", "watermark")
+"""What has watermarks in a snapshot, by one name."""
+
+
+class Builder:
+    """The nodes so far, and the names that are taken. Shared by a pipeline and all its streams."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._names: set[tuple[str, str]] = set()
+
+    def copy(self) -> Builder:
+        """To add to, while this one stays as it is."""
+        other = Builder()
+        other.nodes, other._names = list(self.nodes), set(self._names)
+        return other
+
+    def add(self, make: Callable[[NodeId], Node]) -> NodeId:
+        """Append the node that ``make`` gives for the next id."""
+        id = len(self.nodes)
+        self.nodes.append(make(id))
+        return id
+
+    def claim(self, kind: str, name: str) -> None:
+        """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
+        if (kind, name) in self._names:
+            several = "entries" if kind == "entry" else f"{kind}s"
+            raise PipelineError(f"There are two {several} named {name!r}: give one of them another name.")
+        if kind in _TIMED and self._names.intersection((other, name) for other in _TIMED):
+            raise PipelineError(
+                f"An operator and a watermark are both named {name!r}: give one of them another name (name=..)."
+            )
+        self._names.add((kind, name))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, cast
-
 from epochal.declarations.feedback import Feedback
 from epochal.errors import PipelineError
-from epochal.operators.feedback import Closing, WithinBound
-from epochal.pipeline import verb_kinds
-from epochal.pipeline.graph import CloseNode, EventTimeNode, FeedbackNode, Graph, NodeId, TransformNode
+from epochal.operators.loops.plan import Closing, WithinBound
+from epochal.pipeline import kinds
+from epochal.pipeline.graph import Builder, CloseNode, EventTimeNode, FeedbackNode, Graph, NodeId, TransformNode
 from epochal.pipeline.stream import Stream
-
-if TYPE_CHECKING:
-    from epochal.pipeline.pipeline import Builder
 
 
 class Loop(Stream):
@@ -34,9 +29,7 @@ class Loop(Stream):
         if any(isinstance(node, CloseNode) and node.name == name for node in self._builder.nodes):
             raise PipelineError(f"Loop {name!r} is closed twice: union() the streams, and close it once.")
         label = f"records of {name}"
-        records = self._builder.add(
-            lambda id: TransformNode(id, label, (stream._node,), Closing(feedback), verb_kinds.kept)
-        )
+        records = self._builder.add(lambda id: TransformNode(id, label, (stream._node,), Closing(feedback), kinds.kept))
         self._builder.add(lambda id: CloseNode(id, feedback, records))
 
     def dead_letters(self) -> Stream:
@@ -54,9 +47,6 @@ class Loop(Stream):
             self._builder, _bounded(self._builder, self._head, f"more than {feedback.max_hops} hops", beyond=True)
         )
 
-    def _of(self, node: NodeId) -> Self:
-        return cast(Self, Stream(self._builder, node))  # what a verb gives is no loop any more
-
 
 def loop(builder: Builder, feedback: Feedback) -> Loop:
     """The head of a loop; where hops have a bound, what it gives is within it."""
@@ -70,7 +60,7 @@ def _bounded(builder: Builder, head: FeedbackNode, label: str, beyond: bool = Fa
     feedback = head.feedback
     assert feedback.max_hops is not None
     chosen = WithinBound(feedback.max_hops, feedback.counts_hops, beyond)
-    return builder.add(lambda id: TransformNode(id, label, (head.id,), chosen, verb_kinds.kept))
+    return builder.add(lambda id: TransformNode(id, label, (head.id,), chosen, kinds.kept))
 
 
 def check_loops(graph: Graph) -> None:

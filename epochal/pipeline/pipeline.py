@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.registry import RUNNERS, find
-from epochal.declarations.entries import DAY
-from epochal.declarations.entries import entry as declared_entry
+from epochal.declarations.entry import DAY
+from epochal.declarations.entry import entry as declared_entry
 from epochal.declarations.feedback import feedback
 from epochal.declarations.intervals import written_interval
 from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError
-from epochal.pipeline import entries
+from epochal.pipeline import entry_verbs
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
-from epochal.pipeline.graph import Graph, Node, NodeId, SourceNode, StaticNode
+from epochal.pipeline.graph import Builder, Graph, SourceNode, StaticNode
 from epochal.pipeline.loops import Loop, check_loops, loop
 from epochal.pipeline.programs import Program
 from epochal.pipeline.relation import StaticTable
@@ -25,41 +25,6 @@ from epochal.pipeline.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-
-_TIMED = ("operator", "watermark")
-"""What has watermarks in a snapshot, by one name."""
-
-
-class Builder:
-    """The nodes so far, and the names that are taken. Shared by a pipeline and all its streams."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self._names: set[tuple[str, str]] = set()
-
-    def copy(self) -> Builder:
-        """To add to, while this one stays as it is."""
-        other = Builder()
-        other.nodes, other._names = list(self.nodes), set(self._names)
-        return other
-
-    def add(self, make: Callable[[NodeId], Node]) -> NodeId:
-        """Append the node that ``make`` gives for the next id."""
-        id = len(self.nodes)
-        self.nodes.append(make(id))
-        return id
-
-    def claim(self, kind: str, name: str) -> None:
-        """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
-        if (kind, name) in self._names:
-            several = "entries" if kind == "entry" else f"{kind}s"
-            raise PipelineError(f"There are two {several} named {name!r}: give one of them another name.")
-        if kind in _TIMED and self._names.intersection((other, name) for other in _TIMED):
-            raise PipelineError(
-                f"An operator and a watermark are both named {name!r}: give one of them another name (name=..)."
-            )
-        self._names.add((kind, name))
 
 
 class Pipeline:
@@ -156,7 +121,7 @@ class Pipeline:
         those that are ``optional``: a call may leave these out. ``returns``: the type of the answers' values, which
         :meth:`answer` gives; without it a call is answered with null by the epoch that took it.
         """
-        return entries.declare(self._builder, declared_entry(name, arguments, optional, returns, description))
+        return entry_verbs.declare(self._builder, declared_entry(name, arguments, optional, returns, description))
 
     def answer(self, entry: str, stream: Stream, *, ttl: str = DAY) -> None:
         """Answer the calls of ``entry`` with the rows of ``stream``: ``request_id``, ``value`` (a string of JSON) and
@@ -168,13 +133,13 @@ class Pipeline:
         The first answer of a call counts. Answers are the state table ``{entry}_answers``; they are kept for ``ttl``,
         in processing time.
         """
-        entries.answer(self._builder, entry, stream, ttl)
+        entry_verbs.answer(self._builder, entry, stream, ttl)
 
     def graph(self) -> Graph:
         """What was built. Raises ``PipelineError`` when there is nothing to run, or a source that nothing reads."""
         for program in self._programs:
             program.complete()
-        graph = Graph(name=self.name, nodes=entries.completed(self._builder.copy()))
+        graph = Graph(name=self.name, nodes=entry_verbs.completed(self._builder.copy()))
         if not graph.sources:
             raise PipelineError(f"Pipeline {self.name!r} has no source: begin with pipeline.read(name, source).")
         if not graph.operators and not graph.sinks:
@@ -182,7 +147,7 @@ class Pipeline:
         unused = [node.name for node in graph.sources if node.id not in graph.needed]
         if unused:
             raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
-        entries.check_entries(graph)
+        entry_verbs.check_entries(graph)
         check_loops(graph)
         return graph
 

@@ -6,27 +6,25 @@ import ast
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from epochal.declarations.entries import DAY, REQUEST_ID, Entry
-from epochal.declarations.entries import entry as declared_entry
+from epochal.declarations.entry import DAY, REQUEST_ID, Entry
+from epochal.declarations.entry import entry as declared_entry
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
-from epochal.operators.program import Fed, ProgramGraph, ProgramOperator
-from epochal.operators.program_served import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
-from epochal.operators.program_streams import CallsOf, ResultsOf
-from epochal.pipeline import verb_kinds
-from epochal.pipeline.entries import source_of
-from epochal.pipeline.graph import NodeId, OperatorNode, TransformNode
+from epochal.operators.programs.calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
+from epochal.operators.programs.fed_calls import CallsOf, ResultsOf
+from epochal.operators.programs.plan import ProgramGraph, ProgramOperator
+from epochal.operators.programs.ports import spark_type
+from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.programs.work import Fed
+from epochal.pipeline import kinds
+from epochal.pipeline.entry_verbs import source_of
+from epochal.pipeline.graph import Builder, NodeId, OperatorNode, TransformNode
 from epochal.pipeline.stream import Stream
 from epochal.programs.dataflow import Dispatch
 from epochal.programs.translation import translate
 from epochal.programs.value_types import NOTHING, Optional
-from epochal.tasks.program_calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
-from epochal.tasks.program_ports import spark_type
-
-if TYPE_CHECKING:
-    from epochal.pipeline.pipeline import Builder
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class Program:
         label = f"results of {entry}"
         return Stream(
             self._builder,
-            self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept)),
+            self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, kinds.kept)),
         )
 
     def complete(self) -> NodeId:
@@ -172,7 +170,7 @@ class Program:
             AnswersOfEntry(self._prefix + name, self._graph.ports.answers[name], self._returns(name)) for name in served
         )
         chosen, label = AnswersOf(answers, DAY), f"answers of {self._graph.dataflow.name}"
-        self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, verb_kinds.kept))
+        self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, kinds.kept))
 
     def _add_stage(self, number: int, before: NodeId | None) -> NodeId:
         stage = self._graph.dataflow.stages[number]
@@ -194,7 +192,7 @@ class Program:
         key = list(types).index(named) if isinstance(named, str) else named
         calls = CallsOf(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
         label = f"calls of {entry}"
-        node = self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, verb_kinds.kept))
+        node = self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, kinds.kept))
         return (FedEntry(entry, self._number(entry), len(feed.order), len(feed.kept)),), node
 
     def _served_together(self, entries: Sequence[str]) -> list[list[str]]:
@@ -214,7 +212,7 @@ class Program:
         ]
         (source,) = {feed.source for feed in feeds.values()}
         calls, label = CallsOfAll(tuple(served)), f"calls of {', '.join(entries)}"
-        node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, verb_kinds.kept))
+        node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, kinds.kept))
         fields = {name: [field.name for field in self._graph.edge_of(name).fields] for name in entries}
         columns = {name: tuple(calls.arguments[name][field] for field in fields[name]) for name in entries}
         return tuple(ServedEntry(name, self._number(name), columns[name]) for name in entries), node

@@ -20,7 +20,6 @@ from epochal.declarations.determinism import explained_plan
 from epochal.declarations.references import is_star, renamed_column
 from epochal.declarations.spark_errors import STREAM, at
 from epochal.errors import PipelineError
-from epochal.pipeline.evaluate import place
 from epochal.pipeline.graph import (
     CloseNode,
     EventTimeNode,
@@ -32,6 +31,7 @@ from epochal.pipeline.graph import (
     StaticNode,
     TransformNode,
     inputs,
+    place,
 )
 
 if TYPE_CHECKING:

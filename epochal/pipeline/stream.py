@@ -1,177 +1,64 @@
-"""Streams: their verbs add nodes to the pipeline's graph. Nothing is computed here.
+"""Streams, keyed streams and connected streams.
 
-The stateless verbs are those of :mod:`epochal.pipeline.relation`, those of keyed streams of
-:mod:`epochal.pipeline.keyed_stream`.
+Their verbs add nodes to the pipeline's graph; nothing is computed here. Stateless verbs are in
+:mod:`epochal.pipeline.relation`, verbs of windows in :mod:`epochal.pipeline.windowed`. The modules ``*_verbs``
+check the arguments of the stateful verbs and create their operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Final, Self, cast
 
-from epochal.declarations.event_time import OnReject, event_time
+from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.declarations.expressions import Expression
-from epochal.declarations.keyed import (
-    with_settings,
-)
-from epochal.declarations.names import check_name, closest, listed, name_of_class
-from epochal.declarations.time_to_live import refuse_time_to_live
-from epochal.declarations.unkeyed import UnkeyedProcess, check_unkeyed
-from epochal.declarations.windows import Windows
-from epochal.errors import PipelineError, SchemaError
+from epochal.declarations.keyed import BatchFunction, BroadcastProcess, KeyedProcess
+from epochal.declarations.names import check_name, closest, listed
+from epochal.declarations.time_to_live import TtlOn, refuse_time_to_live
+from epochal.declarations.unkeyed import PartialProcess, UnkeyedProcess
+from epochal.declarations.windows import Emit, Windows
+from epochal.errors import PipelineError
 from epochal.operators.contract import Operator
-from epochal.operators.interval_join import IntervalJoinKind
-from epochal.operators.process_any import ProcessAnyOperator
-from epochal.operators.standing_queries import standing_queries
-from epochal.pipeline import event_time_verbs, row_verbs, stream_joins
+from epochal.operators.distinct.plan import DistinctOperator
+from epochal.operators.standing_queries.plan import standing_queries
+from epochal.pipeline import keyed_verbs, process_verbs
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.graph import NodeId, OperatorNode, SideNode, SinkNode
-from epochal.pipeline.other_names import STREAM
-from epochal.pipeline.relation import Relation, StaticTable
-from epochal.pipeline.stream_joins import LatestVersions
+from epochal.pipeline.graph import Builder, Graph, NodeId, OperatorNode, SideNode, SinkNode, counts_hops
+from epochal.pipeline.join_verbs import JoinedRelation
+from epochal.pipeline.other_names import CONNECTED, KEYED, STREAM, NamesVerbs
+from epochal.pipeline.windowed import WindowedStream
 
-if TYPE_CHECKING:
-    from epochal.declarations.partial import PartialProcess
-    from epochal.pipeline.connected import ConnectedStreams
-    from epochal.pipeline.keyed_stream import KeyedStream
-    from epochal.pipeline.pipeline import Builder
+_EVERY: Final = "_every"
+"""The key column of a stream that is treated as one group."""
 
 
-class Stream(Relation):
-    """Rows that come epoch by epoch."""
+class Stream(JoinedRelation):
+    """A stream of rows, processed epoch by epoch."""
 
     _other_names = STREAM
 
-    @property
-    def event_time(self) -> str | None:
-        """The column that says when a row happened; ``None`` where no :meth:`with_watermark` says so."""
-        return event_time_verbs.column_of(self._builder, self._node)
-
-    def with_watermark(
-        self,
-        column: str,
-        delay: str,
-        *,
-        idle_after: str | None = None,
-        max_ahead: str | None = None,
-        on_reject: OnReject = "count",
-        name: str | None = None,
-    ) -> Stream:
-        """Say that ``column``, a timestamp, is when a row happened, and by how much rows may be out of order::
-
-            bids.with_watermark("at", "10 seconds", idle_after="1 minute", max_ahead="1 day")
-
-        The watermark is ``delay`` behind the latest row, of each partition of the source where it has some, and the
-        least of them counts. A partition without rows for ``idle_after`` holds up nobody. Rows without a time, or with
-        one further ahead of the epoch's than ``max_ahead``, are rejected: counted and left out, or ``on_reject="fail"``
-        fails the epoch. ``name``: of the declaration, in every snapshot; the column's, if not given.
-        """
-        declared = event_time(column, delay, idle_after=idle_after, max_ahead=max_ahead, on_reject=on_reject)
-        return Stream(self._builder, event_time_verbs.declare(self._builder, self._node, declared, name))
-
-    @property
-    def rejected(self) -> Stream:
-        """Right after :meth:`with_watermark`: the rows without a possible event time, with all their columns."""
-        return Stream(self._builder, event_time_verbs.rejected(self._builder, self._node))
-
-    @property
-    def late(self) -> Stream:
-        """Of what an operator over event time gives: the rows that came too late for it, as they came to it."""
-        return Stream(self._builder, event_time_verbs.late(self._builder, self._node))
-
-    @property
-    def left_late(self) -> Stream:
-        """Of a join of two streams: the rows of the left one that came too late for it, with their own columns."""
-        return Stream(self._builder, event_time_verbs.late_of(self._builder, self._node, 0))
-
-    @property
-    def right_late(self) -> Stream:
-        """Of a join of two streams: the rows of the right one (the versions) that came too late for it."""
-        return Stream(self._builder, event_time_verbs.late_of(self._builder, self._node, 1))
-
-    def join(
-        self,
-        other: StaticTable | Stream | LatestVersions,
-        on: str | Sequence[str],
-        how: IntervalJoinKind = "inner",
-        *,
-        within: tuple[str, str] | None = None,
-        as_of: str | None = None,
-        name: str | None = None,
-        queryable: bool = True,
-    ) -> Stream:
-        """Join with a table, or with another stream, on columns that both have.
-
-        With a table (``pipeline.table(..)``) each row is joined as it comes, ``how`` being inner, left, left_semi or
-        left_anti. With a stream, each row finds the rows that are so near in event time, whichever comes first::
-
-            impressions.join(clicks, on="ad", within=("0 seconds", "1 hour"), how="left")
-
-        is, in SQL, ``clicks.ts BETWEEN impressions.ts AND impressions.ts + INTERVAL 1 HOUR``: ``within`` says, both
-        bounds included, how much later the other row is; a negative bound, that it is earlier. Rows wait in state
-        tables, ``name.left`` and ``name.right`` (``join.left``, if no name is given), until none can come for them;
-        rows without a partner come out then. ``how`` may be right and full as well. Both streams need an event time.
-        Without ``within``, rows of equal windows: ``on=["page", "window_start", "window_end"]``; or of equal event
-        times, where both are in a column of one name that is in ``on``.
-
-        With :meth:`latest` of a stream, each row gets the version that held at its event time ``as_of``; ``how`` is
-        inner or left. State tables: ``name.rows``, which wait for the watermark, and ``name.versions``. Without
-        ``as_of`` a row gets the newest version that there is when it is processed, those of its epoch included.
-        """
-        columns = stream_joins.key_columns(on)
-        operator: Operator
-        match other:
-            case Stream():
-                stream = other
-                stream_joins.check_unused("a stream", as_of=as_of)
-                operator = stream_joins.interval_join(self, other, columns, how, within, name, queryable)
-            case LatestVersions():
-                stream = other.stream
-                stream_joins.check_unused("latest(..)", within=within)
-                operator = stream_joins.temporal_join(self, other, columns, how, as_of, name, queryable)
-            case _:
-                stream_joins.check_unused("a table", within=within, as_of=as_of, name=name)
-                return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
-        self._check_same_pipeline(stream, "join")
-        return operator_stream(self._builder, (self._node, stream._node), operator)
-
-    def latest(
-        self, *keys: str, order_by: str, deleted: str | Expression | None = None, ttl: None = None
-    ) -> LatestVersions:
-        """The rows of this stream as versions of their keys, to :meth:`join` with::
-
-            orders.join(rates.latest("currency", order_by="at"), on="currency", as_of="ordered_at")
-
-        Of a key that version holds which is newest by ``order_by``. A version for which ``deleted``, a condition, is
-        true says that from there on there is none. ``order_by`` itself is not in the output of the join. The newest
-        version of each key is kept, so that ``ttl`` is refused.
-        """
-        instead = (
-            "A version holds until the next one of its key, however late that comes. To end one, give a version for "
-            "which deleted= is true."
-        )
-        refuse_time_to_live("latest()", ttl, instead)
-        return stream_joins.latest(self, keys, order_by, deleted)
-
     def key_by(self, *columns: str) -> KeyedStream:
-        """Group by these columns, for state. A key column cannot be floating point, an array, a map or a struct.
+        """Group by these columns. A key column cannot be floating point, an array, a map or a struct.
 
-        Rows with null in a key column are a group of their own, as in Spark's ``groupBy``.
+        Rows with null in a key column form their own group, as in Spark's ``groupBy``.
         """
         if not columns:
-            raise PipelineError("key_by() needs at least one column.")
-        _check_key_names(columns)
+            raise PipelineError("key_by() requires at least one column.")
+        names: Sequence[object] = columns
+        for column in names:
+            if not isinstance(column, str) or not column:
+                raise PipelineError(
+                    f"key_by() takes names of columns, not {column!r}: add the expression as a column with "
+                    "with_columns() first."
+                )
         if len({column.casefold() for column in columns}) < len(columns):
             raise PipelineError(f"key_by({', '.join(columns)}) names a column twice.")
-        from epochal.pipeline.keyed_stream import KeyedStream
-
         return KeyedStream(self._builder, self._node, columns)
 
     def drop_duplicates(
         self, *columns: str, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
     ) -> Stream:
-        """Of the rows that are equal in ``columns`` the first. As :meth:`KeyedStream.drop_duplicates`."""
+        """Keep the first of the rows that are equal in ``columns``. See :meth:`KeyedStream.drop_duplicates`."""
         return self.key_by(*columns).drop_duplicates(within=within, name=name, queryable=queryable)
 
     def top(
@@ -184,23 +71,25 @@ class Stream(Relation):
         descending: bool = True,
         queryable: bool = True,
     ) -> Stream:
-        """The ``count`` rows of each window of the whole stream with the greatest ``by``, when the window has closed.
+        """Keep the ``count`` rows of each window with the greatest ``by``, over the whole stream.
 
-        As :meth:`KeyedStream.top` of one key that all rows have. One subtask gets them all: of a large stream take the
-        top of each part first, ``key_by(..).top(.., within=..)``, and of what that gives the top.
+        Rows are output when the window has closed, as by :meth:`KeyedStream.top` with one key that all rows share. One
+        subtask processes all rows. For a large stream, first take the top of each part,
+        ``key_by(..).top(.., within=..)``, and then the top of the result.
         """
-        alone = self.select("*", f"0 AS {row_verbs.EVERY}").key_by(row_verbs.EVERY)
-        return alone.top(count, by, name, descending, queryable, within).drop(row_verbs.EVERY)
+        alone = self.select("*", f"0 AS {_EVERY}").key_by(_EVERY)
+        return alone.top(count, by, name, descending, queryable, within).drop(_EVERY)
 
     def side(self, name: str) -> Stream:
-        """The rows that the function of ``process`` gives to its side output ``name``: ``alerts = out.side("alerts")``.
+        """The side output ``name`` of ``process``, ``process_any`` or ``process_batch``: ``out.side("alerts")``.
 
-        To be called on the stream that ``process`` (or ``process_any``, ``process_batch``) gave.
+        Call it on the stream that the verb returned.
         """
         node = self._builder.nodes[self._node]
         if not isinstance(node, OperatorNode):
             raise PipelineError(
-                f"side({name!r}) is for the stream that process() gave: call it there, before any other verb."
+                f"side({name!r}): only the stream that process() returns has side outputs. Call side() directly on it, "
+                "before any other verb."
             )
         if name not in node.operator.sides:
             raise PipelineError(
@@ -210,44 +99,50 @@ class Stream(Relation):
         return Stream(self._builder, self._builder.add(lambda id: SideNode(id, node.id, name)))
 
     def connect(self, control: Stream, *, broadcast: bool, order_by: str | Sequence[str] = ()) -> ConnectedStreams:
-        """Put a control stream beside this one: every subtask gets all of its rows, in the order of ``order_by``.
+        """Connect a control stream: every subtask gets all of its rows, ordered by ``order_by``.
 
-        Go on with ``key_by(..).process(..)``, which takes a :class:`~epochal.declarations.broadcast.BroadcastProcess`.
+        Continue with ``key_by(..).process(..)``, which takes a :class:`~epochal.declarations.keyed.BroadcastProcess`.
         """
         if not isinstance(control, Stream):
             raise PipelineError(f"connect() takes a stream of this pipeline, not {type(control).__name__}.")
         self._check_same_pipeline(control, "connect")
-        if broadcast is not True:
-            raise PipelineError(
-                "connect() gives every subtask all rows of the control stream: say broadcast=True. To give each key "
-                "its own rows of both streams, union() them."
-            )
-        columns = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-        if not columns or not all(columns):
-            raise PipelineError(
-                "connect() needs order_by: the columns of the control stream that say in which order its rows hold, "
-                "such as order_by='at'. Without them every subtask would take them in another order."
-            )
         if control._node == self._node:
             raise PipelineError(
-                "connect() was given the stream itself as its control stream: every subtask would get all of its rows. "
-                "Read the rows that control from a stream of their own, or filter them: "
-                "connect(stream.where(..), ..)."
+                "connect(): the control stream is the stream itself, so that every subtask would get all of its rows. "
+                "Read the control rows from a separate stream, or filter them: connect(stream.where(..), ..)."
             )
-        from epochal.pipeline.connected import ConnectedStreams
-
-        return ConnectedStreams(self, control, columns)
+        return ConnectedStreams(self, control, process_verbs.control_order(broadcast, order_by))
 
     def process_any(self, process: type[UnkeyedProcess], name: str | None = None, **settings: Any) -> Stream:
-        """Call ``process`` once per subtask and epoch, without a key, over rows that are dealt to the subtasks in turn.
+        """Call ``process`` once per subtask and epoch, without a key. Rows are distributed round-robin.
 
-        State tables: ``name.state``; the name is the class's, if not given. ``settings`` replace class attributes.
+        State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes.
         """
-        operator = operator_name(name, process)
-        with of_operator(operator):
-            check_unkeyed(process)
-            configured = with_settings(process, settings)
-        return operator_stream(self._builder, (self._node,), ProcessAnyOperator(operator, configured))
+        return self._operator(process_verbs.unkeyed(process, name, settings))
+
+    def process_partial(
+        self,
+        process: type[PartialProcess],
+        name: str | None = None,
+        *,
+        requests: Stream | None = None,
+        **settings: Any,
+    ) -> Stream:
+        """Call ``process`` once per subtask and epoch, with partial state: each subtask has its own instance of it.
+
+        Rows are distributed round-robin. All instances process each of the ``requests``, after the rows of the epoch.
+        If the class merges the answers, the output is what ``merge`` yields. State tables: ``name.state``. The default
+        name is derived from the class. ``settings`` replace class attributes.
+        """
+        operator, merging = process_verbs.partial(process, name, settings, requests is not None)
+        if requests is None:
+            instances: Stream = self._operator(operator)
+        elif not isinstance(requests, Stream):
+            raise PipelineError(f"requests must be a stream of this pipeline, not {type(requests).__name__}.")
+        else:
+            self._check_same_pipeline(requests, "process_partial")
+            instances = requests._operator(operator, self)
+        return instances if merging is None else MergedStream(instances._operator(merging), instances)
 
     def standing_queries(
         self,
@@ -258,41 +153,25 @@ class Stream(Relation):
         groups: int = 10_000,
         keep: str = "7 days",
     ) -> Stream:
-        """Let people ask queries of this stream while the application runs (docs/standing-queries.md)::
+        """Allow users to add queries over this stream while the application runs (docs/standing-queries.md)::
 
             events.with_watermark("at", "10 seconds").standing_queries("queries", windows=("1 minute", "1 hour"))
 
-        ``windows``: the shortest and the longest that they may ask for; ``limit``: so many queries at a time;
-        ``groups``: so many of a query in a window. State table ``name``: the results, kept for ``keep`` after they came
-        out. The stream has each once, when its window closes: ``query bigint, window_start timestamp, window_end
-        timestamp, group string, values string, error string``; group and values are JSON.
+        ``windows``: the shortest and the longest window of a query; ``limit``: the maximum number of queries;
+        ``groups``: the maximum number of groups of a query in a window. State table ``name``: the results, kept for
+        ``keep``. The output has each result once, when its window closes: ``query bigint, window_start timestamp,
+        window_end timestamp, group string, values string, error string``; group and values are JSON.
         """
         operator = standing_queries(check_name("an operator", name), self.event_time, windows, limit, groups, keep)
-        return operator_stream(self._builder, (self._node,), operator)
-
-    def process_partial(
-        self,
-        process: type[PartialProcess],
-        name: str | None = None,
-        *,
-        requests: Stream | None = None,
-        **settings: Any,
-    ) -> Stream:
-        """Call ``process`` once per subtask and epoch, with partial state: an instance of its own in each subtask.
-
-        Rows are dealt to the subtasks in turn. All instances get each of ``requests``, after the epoch's rows; where
-        the class merges what they answer, the stream is what ``merge`` gives. State tables: ``name.state``; the name is
-        the class's, if not given. ``settings`` replace class attributes.
-        """
-        from epochal.pipeline.partial import process_partial
-
-        return process_partial(self, process, requests, name, settings)
+        return self._operator(operator)
 
     def write(self, name: str, sink: SinkDefinition) -> None:
-        """Write every row to ``sink``, under a name unique among the pipeline's sinks."""
+        """Write every row to ``sink``. The name must be unique among the sinks of the pipeline."""
         check_name("a sink", name)
         if not isinstance(sink, SinkDefinition):
-            raise PipelineError(f"Sink {name!r} is {sink!r}: give one of epochal.connectors, such as files.sink(path).")
+            raise PipelineError(
+                f"Sink {name!r} is {sink!r}: use a sink of epochal.connectors, such as files.sink(path)."
+            )
         self._builder.claim("sink", name)
         description = {"kind": sink.kind, **sink.description}
         self._builder.add(
@@ -301,28 +180,192 @@ class Stream(Relation):
             )
         )
 
-
-def operator_stream(builder: Builder, inputs: tuple[NodeId, ...], operator: Operator) -> Stream:
-    builder.claim("operator", operator.name)
-    return Stream(builder, builder.add(lambda id: OperatorNode(id, inputs, operator)))
+    def _of(self, node: NodeId) -> Self:
+        return cast(Self, Stream(self._builder, node))  # verbs of subclasses return plain streams
 
 
-@contextmanager
-def of_operator(name: str) -> Iterator[None]:
-    """What is wrong with an author's class is wrong with the operator ``name``."""
-    try:
-        yield
-    except (PipelineError, SchemaError) as error:
-        raise type(error)(f"Operator {name!r}: {error.message}") from None
+class MergedStream(Stream):
+    """The merged answers of the instances of a ``PartialProcess``."""
+
+    def __init__(self, merged: Stream, instances: Stream) -> None:
+        super().__init__(merged._builder, merged._node)
+        self._instances = instances
+
+    def side(self, name: str) -> Stream:
+        """A side output of the instances; merging has no side outputs."""
+        return self._instances.side(name)
 
 
-def operator_name(name: str | None, implementation: Any) -> str:
-    return check_name("an operator", name or name_of_class(getattr(implementation, "__name__", "operator")))
+class KeyedStream(NamesVerbs):
+    """A stream grouped by key columns. Each of its verbs is an operator with its own state."""
+
+    _other_names = KEYED
+
+    def __init__(self, builder: Builder, node: NodeId, keys: tuple[str, ...]) -> None:
+        self._builder = builder
+        self._node = node
+        self._keys = keys
+
+    def aggregate(
+        self,
+        name: str,
+        queryable: bool = True,
+        over_updates: bool = False,
+        changes: bool = False,
+        ttl: str | None = None,
+        ttl_on: TtlOn = "processing_time",
+        deleted_when: str | None = None,
+        **columns: str | Expression | MergeableAggregate,
+    ) -> Stream:
+        """Aggregate per key over all epochs: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
+
+        Each epoch outputs the keys that had rows, with their new values: an upsert by the key columns. State table:
+        ``name``. An aggregate over rows that replace earlier rows (such as the output of another aggregate) is refused,
+        unless ``over_updates`` states that every change counts.
+
+        ``changes``: for each key whose values change, output the previous row with -1 in the column ``_change``, and
+        the new row with +1. An aggregate over such a stream subtracts the former and adds the latter. See
+        docs/streams.md.
+
+        ``ttl="7 days"``: a group without rows for this time is removed from the state; the next row starts a new group.
+        The output is not changed. ``ttl_on="event_time"``: measure by the watermark instead of the epoch time.
+
+        ``deleted_when="gone"``: the boolean aggregate that is true for deleted keys. Only their groups expire, ``ttl``
+        after their last row. With ``changes`` the row of a key is retracted when the key is deleted.
+        """
+        operator = keyed_verbs.aggregate(
+            Graph(name, tuple(self._builder.nodes)),
+            self._node,
+            name,
+            self._keys,
+            columns,
+            queryable=queryable,
+            over_updates=over_updates,
+            changes=changes,
+            event_time=self._event_time,
+            ttl=ttl,
+            ttl_on=ttl_on,
+            deleted_when=deleted_when,
+        )
+        return self._operator(operator)
+
+    def window(
+        self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final"
+    ) -> WindowedStream[Stream]:
+        """Divide the rows of each key into windows of event time::
+
+            from epochal import session, sliding, tumbling
+
+            clicks.key_by("page").window(tumbling("1 hour")).aggregate("hourly", clicks="count(*)")
+
+        ``emit="final"``: output each window once, when the watermark passes its end plus ``allowed_lateness``.
+        ``emit="updates"``: in each epoch, output the windows that had rows. Rows that are late for all of their windows
+        go to ``late`` of the result.
+        """
+        time, declared = keyed_verbs.window_declaration(self._keys, self._event_time, windows, allowed_lateness, emit)
+        return WindowedStream(self._operator, self._keys, time, declared)
+
+    def distinct(self, name: str, queryable: bool = True, ttl: None = None) -> Stream:
+        """Output the key columns of each key once, in the epoch of its first row. State table: ``name``.
+
+        Keys are kept without limit, so ``ttl`` is refused. :meth:`drop_duplicates` removes keys by event time.
+        """
+        instead = (
+            "Each key is output only once, so that all keys must be kept. To remove old keys and output them again: "
+            "with_watermark(..).key_by(..).drop_duplicates(within='7 days')."
+        )
+        refuse_time_to_live(f"Operator {name!r}: distinct()", ttl, instead)
+        return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
+
+    def drop_duplicates(
+        self, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
+    ) -> Stream:
+        """Keep the first row of each key, with all columns. State table: ``name``.
+
+        Among rows of the same epoch the first row is the one with the lowest event time, if there is one, and then with
+        the lowest values of all columns. ``within="1 day"``: a row is a duplicate of a kept row if its event time is
+        before that of the kept row, or less than a day after it. A key is removed from the state when no row can be its
+        duplicate any more. This requires ``with_watermark(..)``.
+        """
+        return self._operator(keyed_verbs.drop_duplicates(name, self._keys, self._event_time, within, queryable))
+
+    def top(
+        self,
+        count: int,
+        by: str | Sequence[str],
+        name: str = "top",
+        descending: bool = True,
+        queryable: bool = True,
+        within: Windows | None = None,
+    ) -> Stream:
+        """Keep the ``count`` rows of each key with the greatest ``by`` (``descending=False``: the least).
+
+        Each epoch outputs the ranks whose row has changed: the column ``rank``, from 1, follows the key columns. The
+        output is an upsert by key and rank. Rows with equal ``by`` are ordered by their other columns. State table:
+        ``name``, a map from rank to row.
+
+        ``within=tumbling("1 hour")``: the top rows of each window, output when the window has closed. This is
+        ``window(..).top(..)``, which also takes ``allowed_lateness`` and ``emit``.
+        """
+        if within is not None:
+            return self.window(within).top(count, by, name, descending, queryable)
+        return self._operator(keyed_verbs.top(name, self._keys, count, by, descending, queryable))
+
+    def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process`` once per key and epoch, and ``on_timer`` for each timer that is due.
+
+        State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes:
+        ``process(LateStreaks, minutes=30)``.
+        """
+        hops = counts_hops(self._builder.nodes, [self._node])
+        return self._operator(process_verbs.keyed(self._keys, process, name, settings, self._event_time, hops))
+
+    def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
+        """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
+        return self._operator(process_verbs.batch(self._keys, function, name))
+
+    @property
+    def _event_time(self) -> str | None:
+        return self._stream.event_time
+
+    @property
+    def _stream(self) -> Stream:
+        return Stream(self._builder, self._node)
+
+    def _operator(self, operator: Operator) -> Stream:
+        return self._stream._operator(operator)
 
 
-def _check_key_names(columns: Sequence[object]) -> None:
-    for column in columns:
-        if not isinstance(column, str) or not column:
-            raise PipelineError(
-                f"key_by() takes names of columns, not {column!r}: name an expression with with_columns() first."
-            )
+class ConnectedStreams(NamesVerbs):
+    """A stream and its control stream."""
+
+    _other_names = CONNECTED
+
+    def __init__(self, stream: Stream, control: Stream, order_by: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._control = control
+        self._order_by = order_by
+
+    def key_by(self, *columns: str) -> ConnectedKeyedStreams:
+        """Group the stream, not its control stream, by these columns. See :meth:`Stream.key_by`."""
+        return ConnectedKeyedStreams(self._stream.key_by(*columns), self._control, self._order_by)
+
+
+class ConnectedKeyedStreams(NamesVerbs):
+    """A keyed stream and its control stream."""
+
+    _other_names = CONNECTED
+
+    def __init__(self, keyed: KeyedStream, control: Stream, order_by: tuple[str, ...]) -> None:
+        self._keyed = keyed
+        self._control = control
+        self._order_by = order_by
+
+    def process(self, process: type[BroadcastProcess], name: str | None = None, **settings: Any) -> Stream:
+        """Call ``process_broadcast`` for each control row on every subtask, then ``process`` for each key.
+
+        State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes.
+        """
+        keyed = self._keyed
+        operator = process_verbs.broadcast(keyed._keys, self._order_by, process, name, settings)
+        return keyed._stream._operator(operator, self._control)

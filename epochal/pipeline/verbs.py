@@ -10,8 +10,8 @@ from epochal.declarations.expressions import Expression, to_column
 from epochal.declarations.feedback import HOP
 from epochal.declarations.names import require_columns
 from epochal.operators.declared import declared_columns
+from epochal.operators.process.author_maps import AuthorMap
 from epochal.tasks.arrow_tasks import map_in_arrow
-from epochal.tasks.author_maps import AuthorMap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

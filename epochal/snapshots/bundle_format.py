@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, ShownDue, ShownWatermarks
 from epochal.contracts.conditions import Trigger
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.errors import InvalidInput
-from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT
+from epochal.snapshots.layout import FORMAT
 
 KIND = "epochal-bundle"
 HEADER, EPOCHS, END = "bundle.json", "epochs.jsonl", "end.json"
@@ -109,7 +109,7 @@ class BundleHeader(_Model):
     that made the snapshot; it stands in ``versions``. ``applications``: names by id, of which two may be the same."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
-    format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
+    format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
     made_by: str
     origin: BundleOrigin
     snapshot: ManifestReference

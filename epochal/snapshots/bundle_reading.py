@@ -24,7 +24,7 @@ from epochal.errors import NewerFormat
 from epochal.snapshots import bundle_format as form
 from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_writing import named_files
-from epochal.snapshots.formats import FORMAT, newer_format
+from epochal.snapshots.layout import FORMAT, newer_format
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.store import storage_errors
 

@@ -18,13 +18,11 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots import layout
-from epochal.snapshots.base import after_changes, base_rows, changes_within
-from epochal.snapshots.base_encoding import base_schema, encoded_base, required_keys
+from epochal.snapshots.base_files import base_schema, encoded_base, required_keys
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import read_delta, rows_of_groups
-from epochal.snapshots.formats import FORMAT
 from epochal.snapshots.manifest import BaseFile
-from epochal.snapshots.merging import folded
+from epochal.snapshots.merging import after_changes, base_rows, changes_within, folded
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
@@ -165,7 +163,6 @@ def write_base(
         first_group=groups.first,
         last_group=groups.last,
         file=store.write_file(path, encoded.data, rows.num_rows),
-        format=FORMAT,
         index=encoded.index,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import drained
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance
 from epochal.snapshots.in_flight import against_going_on
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import Manifest

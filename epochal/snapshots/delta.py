@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, InvalidKey, SchemaError
 from epochal.snapshots import layout
-from epochal.snapshots.formats import FORMAT, check_format
+from epochal.snapshots.layout import FORMAT, check_format
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import column
@@ -99,21 +99,18 @@ def rows_of_groups(rows: pa.Table, first_group: int, last_group: int) -> pa.Tabl
     return rows.slice(first, end - first)
 
 
-def encode_parquet(
-    table: StateTable, rows: pa.Table, about: dict[str, object], plain_integers: bool = False
-) -> pa.Buffer:
-    """Rows of a delta or a base as a Parquet file. ``plain_integers``: as it was until integers were differences."""
+def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) -> pa.Buffer:
+    """Rows of a delta or a base as a Parquet file."""
     described = rows.replace_schema_metadata({"epochal": json.dumps(about, sort_keys=True)})
     target = pa.BufferOutputStream()
-    dictionaries = ("_op",) if plain_integers else ("_kg", "_op")
     pq.write_table(
         described,
         target,
         row_group_size=ROW_GROUP,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in dictionaries if name in rows.column_names],
-        column_encoding=None if plain_integers else integer_encodings(rows.schema),
+        use_dictionary=[name for name in ("_kg", "_op") if name in rows.column_names],
+        column_encoding=integer_encodings(rows.schema),
         write_statistics=["_kg", *(field.name for field in (*table.time_schema, *table.owner_schema))],
         write_page_checksum=True,
     )

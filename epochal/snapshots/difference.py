@@ -16,17 +16,15 @@ import pyarrow.compute as pc
 
 from epochal.errors import NotFound, SchemaError
 from epochal.snapshots.delta import PUT
-from epochal.snapshots.expired import expired, without_expired
-from epochal.snapshots.lineage import declares
+from epochal.snapshots.lineage import Route, declares, is_continuous
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.merging import folded
-from epochal.snapshots.reader import SnapshotReader, check_durable, declared
-from epochal.snapshots.route import Route, is_continuous
+from epochal.snapshots.merging import expired, folded, without_expired
+from epochal.snapshots.reader import RequestedKeys, SnapshotReader, TableSearch, check_durable, declared, first_of_each
 from epochal.snapshots.row_groups import at_once, read_rows
-from epochal.snapshots.search import RequestedKeys, TableSearch, first_of_each
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.expiry import StateClock
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 Mask = npt.NDArray[np.bool_]

@@ -27,10 +27,9 @@ from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.row_groups import at_once, column_names
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.decimals import decimal_of
 from epochal.state.json_form import from_json, variant_text
 from epochal.state.table import Column, Quotient, Shown, StateTable
-from epochal.state.type_names import nested_type, quoted
+from epochal.state.type_names import decimal_of, nested_type, quoted
 from epochal.state.types import VARIANT
 
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"

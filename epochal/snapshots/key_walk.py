@@ -19,15 +19,14 @@ from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import clock_of, declares
 from epochal.snapshots.manifest import BaseFile, Manifest
-from epochal.snapshots.reader import Key, Row, declared, key_table
+from epochal.snapshots.reader import Key, RequestedKeys, Row, TableSearch, declared, key_table
 from epochal.snapshots.row_groups import SMALL_BYTES, at_once, can_hold, read_rows
-from epochal.snapshots.search import RequestedKeys, TableSearch
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
 from epochal.state.expiry import StateClock
 from epochal.state.json_form import from_json
-from epochal.state.scalars import integer_of
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
+from epochal.state.types import integer_of
 
 _LARGEST_WAVE = 64
 

@@ -21,14 +21,16 @@ The unique part makes two attempts at the same thing write two files, of which a
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from epochal.contracts.identity import EpochKey
+from epochal.errors import NewerFormat
 
 OWNER = "epochal-store.json"
 """The one file that is written again: whose the store is."""
@@ -213,3 +215,29 @@ def place_of(path: str) -> Place | None:
         if found is not None:
             return Place(branch, kind, int(found["epoch"]), whole == path)
     return None
+
+
+FORMAT = 1
+NAME = "format"
+
+
+def newer_format(what: str, format: int) -> NewerFormat:
+    """The error for ``what`` ("manifest main/manifests/1.json"), which has a format that is not known here."""
+    return NewerFormat(f"{what} has format {format}; this version of Epochal reads {FORMAT}: upgrade Epochal.")
+
+
+def check_format(what: str, about: Any) -> None:
+    """``about``: the JSON object with which a file describes itself. Raises ``NewerFormat``; nothing where it says no
+    number."""
+    format = about.get(NAME) if isinstance(about, dict) else None
+    if isinstance(format, int) and format > FORMAT:
+        raise newer_format(what, format)
+
+
+def check_format_of(what: str, document: bytes) -> None:
+    """As :func:`check_format`, of a JSON document that could not be read as one of a known format."""
+    try:
+        about = json.loads(document)
+    except ValueError:
+        return
+    check_format(what, about)

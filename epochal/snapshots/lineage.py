@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.conditions import NO_WATERMARKS
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.cached_state import cached_state
-from epochal.snapshots.chain import Chain, Link
+from epochal.errors import FileMissing, InvalidInput
+from epochal.snapshots.chain import Chain, Link, cached_state
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
@@ -105,3 +106,66 @@ def _of_table(bases: Iterable[BaseFile], table: str) -> tuple[BaseFile, ...]:
 
 def _link(manifest: Manifest, table: str) -> Link:
     return Link(manifest.key, tuple(delta for delta in manifest.deltas if delta.table == table))
+
+
+LONGEST_ROUTE = 2_000
+"""Epochs between two snapshots beyond which whole states are compared, and not the deltas between."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """``left`` and ``right`` are the epochs after the ancestor, newest first. No ancestor: from the very beginning."""
+
+    ancestor: ManifestReference | None
+    left: tuple[Manifest, ...]
+    right: tuple[Manifest, ...]
+
+
+def find_route(store: SnapshotStore, left: ManifestReference, right: ManifestReference) -> Route | None:
+    """The way between two snapshots; ``None`` when it is very long, or leads over snapshots that have expired.
+
+    Raises ``InvalidInput`` when they are of applications that have no snapshot in common.
+    """
+    sides: list[list[Manifest]] = [[], []]
+    ends: list[ManifestReference | None] = [left, right]
+    while _key(ends[0]) != _key(ends[1]):
+        # Numbers rise along a lineage, so the one with the larger number cannot be an ancestor of the other.
+        side = 0 if _number(ends[0]) >= _number(ends[1]) else 1
+        if len(sides[0]) + len(sides[1]) >= LONGEST_ROUTE:
+            return None
+        reference = ends[side]
+        assert reference is not None  # the other one has a key, and no larger number
+        try:
+            manifest = store.read_manifest(reference)
+        except FileMissing:
+            if not sides[side]:
+                raise
+            return None
+        sides[side].append(manifest)
+        ends[side] = manifest.parent
+    route = Route(ends[0], tuple(sides[0]), tuple(sides[1]))
+    if route.ancestor is None and (route.left and route.right):
+        ours, theirs = route.left[0].application, route.right[0].application
+        if ours != theirs:
+            raise InvalidInput(
+                f"Snapshots {left.key} of {ours!r} and {right.key} of {theirs!r} have no snapshot in common, so there "
+                "is nothing that one could differ in from the other. Give snapshots of one lineage: forks, rollbacks."
+            )
+    return route
+
+
+def is_continuous(side: tuple[Manifest, ...], ancestor: Manifest | None, table: str) -> bool:
+    """Whether the table's rows at the end of a side are those of the ancestor with the side's deltas over them.
+
+    Not so where the table was dropped on the way, or dropped and declared anew.
+    """
+    declared = [declares(manifest, table) for manifest in (*side, *([ancestor] if ancestor is not None else []))]
+    return declared == sorted(declared, reverse=True) and (not any(declared) or declared[0])
+
+
+def _key(reference: ManifestReference | None) -> object:
+    return None if reference is None else reference.key
+
+
+def _number(reference: ManifestReference | None) -> int:
+    return -1 if reference is None else reference.epoch

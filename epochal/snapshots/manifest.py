@@ -9,36 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
-from epochal.contracts.conditions import Clock, Due, EpochConditions, microseconds
+from epochal.contracts.conditions import Clock, Due, EpochConditions
+from epochal.contracts.configuration import Parameters
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
-from epochal.contracts.paths import StorePath
+from epochal.contracts.identity import EpochKey, StorePath
 from epochal.contracts.source import Slice
-from epochal.snapshots.formats import FORMAT, OLDEST_FORMAT, check_format_of
+from epochal.snapshots.layout import FORMAT, check_format_of
 from epochal.state.table import Column, StateTable
 
 
 class _Model(BaseModel):
-    """Fields that came after format 1 have a default, stand in ``added``, and are left out of the JSON while they have
-    it: so a manifest of an earlier format is encoded as it was written."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    added: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        for name in self.added:
-            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
-                fields.pop(name, None)
-        return fields
 
 
 class FileReference(_Model):
@@ -70,18 +56,14 @@ class FilePart(_Model):
 class BaseFile(_Model):
     """All rows of a state table at ``at`` whose key group is in ``[first_group, last_group]``.
 
-    ``format``: of the file. ``index``: what a reader of some key groups needs to know of it; ``None`` where the file is
-    read whole.
+    ``index``: the part that a reader of some key groups reads first; ``None``: the file is read whole.
     """
-
-    added = frozenset({"format", "index"})
 
     table: str
     at: EpochKey
     first_group: int
     last_group: int
     file: FileReference
-    format: int = OLDEST_FORMAT
     index: FilePart | None = None
 
 
@@ -123,11 +105,9 @@ class SinkHandles(_Model):
 
 
 class Manifest(_Model):
-    """Snapshot ``(branch, epoch)``. ``watermark`` and ``extras`` are reserved for later features."""
+    """Snapshot ``(branch, epoch)``. ``extras``: members of optional features, by name."""
 
-    added: ClassVar[frozenset[str]] = frozenset({"conditions", "due", "event_times", "loops"})
-
-    format: int = Field(default=FORMAT, ge=OLDEST_FORMAT, le=FORMAT)
+    format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
     application: str
     branch: str
     epoch: int
@@ -150,11 +130,10 @@ class Manifest(_Model):
     loops: dict[str, RecordsInFlight] = {}
     """By loop the records that are in flight: nothing else of it is ever saved."""
     changes: tuple[Change, ...] = ()
-    watermark: dict[str, Any] | None = None
     extras: dict[str, Any] = {}
     """Room for more."""
-    conditions: EpochConditions | None = None
-    """What the epoch ran with; ``None`` in manifests from before there were any."""
+    conditions: EpochConditions
+    """Conditions that the epoch ran with."""
     event_times: dict[str, dict[str, Any]] = {}
     """The declarations of event time by name, as ``EventTime.details`` has them."""
     due: dict[str, Due] = {}
@@ -169,8 +148,6 @@ class Manifest(_Model):
     @property
     def clock(self) -> Clock:
         """The time of the epoch, with what its rows were seen to hold."""
-        if self.conditions is None:
-            return Clock(epoch_time=microseconds(self.created_at))
         return self.conditions.clock
 
     @property
@@ -182,7 +159,7 @@ class Manifest(_Model):
     @property
     def queries(self) -> FileReference | None:
         """The file with the standing queries that it ran with."""
-        chosen = None if self.conditions is None else self.conditions.queries
+        chosen = self.conditions.queries
         if chosen is None:
             return None
         return FileReference(path=chosen.path, sha256=chosen.sha256, bytes=chosen.bytes, rows=chosen.rows)
@@ -190,7 +167,7 @@ class Manifest(_Model):
     @property
     def drained(self) -> bool:
         """Whether it is the last of its lineage: its input has ended, and nothing can be on time any more."""
-        return self.conditions is not None and self.conditions.draining
+        return self.conditions.draining
 
     def encode(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8."""

@@ -5,13 +5,19 @@ Everything is sorted by (key group, key). No step is per row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.snapshots.delta import PUT
+from epochal.snapshots.base_files import base_schema, read_groups
+from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import PUT, read_delta, rows_of_groups
+from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.column_bytes import Mask
+from epochal.state.expiry import StateClock, gone
 from epochal.state.key_codec import KeyCodec
 from epochal.state.key_order import last_of_each, places_among
 from epochal.state.table import StateTable
@@ -57,3 +63,58 @@ def _last_of_each(table: StateTable, parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables([part.select(table.delta_schema.names) for part in parts]).combine_chunks()
     keys = KeyCodec(table.key_schema).encode_array(rows)
     return rows.take(pa.array(last_of_each(rows.column("_kg").to_numpy(), keys)))
+
+
+def without_expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> pa.Table:
+    """``rows``, with at least the table's columns, but those that are gone. ``clock``: of the snapshot."""
+    if table.horizon(clock) is None:
+        return rows
+    hidden = expired(table, rows, clock)
+    return rows.filter(pa.array(~hidden)) if hidden.any() else rows
+
+
+def expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> Mask:
+    """Which of the rows are gone at the snapshot of ``clock``."""
+    horizon = table.horizon(clock)
+    if horizon is None or table.expires is None:
+        return np.zeros(rows.num_rows, bool)
+    return gone(rows.column(table.expires.column), horizon)
+
+
+def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
+    """The rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
+    changes = folded(table, changes_within(store, table, chain, first_group, last_group))
+    rows = base_rows(store, table, chain, first_group, last_group)
+    return after_changes(table, rows, changes, chain.clock)
+
+
+def after_changes(table: StateTable, rows: pa.Table, changes: pa.Table, clock: StateClock | None) -> pa.Table:
+    """``rows`` after ``changes``, without those that are gone. ``clock``: of the snapshot."""
+    # What is gone of the rows need not be sorted again among the changes; what a change puts in its place comes anyway.
+    return without_expired(table, applied(table, without_expired(table, rows, clock), changes), clock)
+
+
+def changes_within(
+    store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int
+) -> Iterator[pa.Table]:
+    """What each of a chain's deltas, oldest first, has for a range of key groups."""
+    for delta in deltas_for(chain, range(first_group, last_group + 1)):
+        yield rows_of_groups(read_delta(store, table, delta, (first_group, last_group)), first_group, last_group)
+
+
+def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
+    """The rows of a range of key groups in the bases of a chain, before its links."""
+    overlapping = [base for base in chain.bases if base.first_group <= last_group and base.last_group >= first_group]
+    overlapping.sort(key=lambda base: base.first_group)
+    groups = np.arange(first_group, last_group + 1, dtype=np.int32)
+    parts = [read_groups(store, table, base, groups) for base in overlapping]
+    return pa.concat_tables([base_schema(table).empty_table(), *parts]).combine_chunks()
+
+
+def deltas_for(chain: Chain, groups: Iterable[int]) -> Iterator[DeltaFile]:
+    """The chain's deltas, oldest first, that can hold some of these key groups."""
+    requested = set(groups)
+    for link in chain.links:
+        for delta in link.deltas:
+            if any(group % delta.parallelism == delta.subtask for group in requested):
+                yield delta

@@ -6,22 +6,26 @@ base of its range; and of each file the row groups whose statistics have the key
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import NotFound
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.search import FoundRows, RequestedKeys, TableSearch
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import expired, merged, without_expired
+from epochal.snapshots.row_groups import THREADS, Groups, at_once, cached_row_groups, can_hold, conformed, read_rows
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
+from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
 Key = Sequence[Any]
@@ -122,3 +126,185 @@ def key_table(table: StateTable, keys: Sequence[Key]) -> pa.Table:
     fields = list(table.address_schema)[:width]
     columns = [pa.array([key[place] for key in keys], field.type) for place, field in enumerate(fields)]
     return pa.table(columns, schema=pa.schema(fields))
+
+
+Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
+"""A file, and the positions of the requested keys that it can hold."""
+Match: TypeAlias = "tuple[Groups, pa.Table]"
+"""Rows of a file, and the position of the requested key that each belongs to."""
+
+Piece = TypeVar("Piece")
+_FEW_KEYS = 16
+"""With so few keys a file that is kept in memory is searched faster than a thread begins."""
+
+
+@dataclass(frozen=True)
+class RequestedKeys:
+    """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the address are in them."""
+
+    keys: pa.BinaryArray
+    groups: Groups
+    columns: int
+
+    @classmethod
+    def of(cls, table: StateTable, keys: pa.Table, max_parallelism: int) -> RequestedKeys:
+        """``keys``: the columns of the full key, or those of the operator's key. Raises ``InvalidKey`` for a null
+        in a time or a sub-key.
+        """
+        schema = pa.schema(list(table.address_schema)[: len(keys.column_names)])
+        groups = table.key_groups(keys, max_parallelism)
+        return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
+
+    @cached_property
+    def texts(self) -> list[bytes]:
+        """The keys as Python bytes, where they are few."""
+        return as_list(self.keys)
+
+    def some(self, positions: Groups) -> RequestedKeys:
+        return RequestedKeys(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Rows by requested key: ``owner[i]`` is the position of the requested key that ``rows[i]`` belongs to.
+
+    ``rows`` has the full key and the value columns.
+    """
+
+    owner: Groups
+    rows: pa.Table
+
+
+class TableSearch:
+    """One state table, along one chain. ``table`` is how it was declared at the chain's end."""
+
+    def __init__(self, store: SnapshotStore, table: StateTable, chain: Chain) -> None:
+        self._store = store
+        self._table = table
+        self._chain = chain
+        self._columns = [*table.key_schema.names, *table.value_schema.names]
+
+    @cached_property
+    def files(self) -> list[DeltaFile | BaseFile]:
+        """Newest first. Two files of one epoch hold different key groups."""
+        deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
+        return [*deltas, *self._chain.bases]
+
+    def find(self, requested: RequestedKeys) -> FoundRows:
+        """The rows of all requested keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
+        whole = requested.columns == len(self._table.full_key)
+        searching = np.ones(len(requested.keys), bool)
+        parts, owners = [self._nothing], [np.zeros(0, np.int32)]
+        for wave in _waves(self.files):
+            pending: Groups = np.flatnonzero(searching).astype(np.int32)
+            if not len(pending):
+                break
+            jobs = [(file, here) for file in wave if len(here := pending[can_hold(file, requested.groups[pending])])]
+            for owner, rows in self._matches_of(requested, jobs):
+                if not len(owner):
+                    continue
+                if whole:
+                    # Of the same wave an older file may have it, too.
+                    newer = searching[owner]
+                    owner, rows = owner[newer], rows if newer.all() else rows.filter(pa.array(newer))
+                    searching[owner] = False
+                owners.append(owner)
+                parts.append(rows)
+        found = pa.concat_tables(parts) if len(parts) > 1 else self._nothing
+        owner = np.concatenate(owners)
+        if not whole and found.num_rows:
+            newest = self._newest(found)
+            found, owner = found.take(newest), owner[newest]
+        there = pc.equal(found.column("_op"), PUT).to_numpy()
+        there = there & ~expired(self._table, found, self._chain.clock)
+        return FoundRows(owner[there], found.filter(pa.array(there)).select(self._columns))
+
+    def of_groups(self, groups: Groups | None) -> pa.Table:
+        """All rows of some key groups, or of all: key group, full key and value columns, in no particular order."""
+        return self.there(self.of_files(groups, lambda rows: rows))
+
+    def of_files(self, groups: Groups | None, make: Callable[[pa.Table], Piece]) -> list[Piece]:
+        """What ``make`` makes of what each file has of some key groups, or of all, newest first: rows as they are
+        there, but with the columns that the table declares. Of a key there may be several rows, and some that delete
+        it. ``make`` is called by several threads. Raises ``FileMissing``, ``FileCorrupt``."""
+        files = [file for file in self.files if groups is None or can_hold(file, groups).any()]
+        return list(at_once(lambda file: make(read_rows(self._store, self._table, file.file, groups)), files))
+
+    def there(self, of_files: Sequence[pa.Table]) -> pa.Table:
+        """Of what :meth:`of_files` gives, or of all rows there that have certain keys, those that there are at the
+        snapshot."""
+        versions = pa.concat_tables([self._nothing, *map(self._tagged, of_files)])
+        rows = versions.take(self._newest(versions))
+        rows = rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
+        return without_expired(self._table, rows, self._chain.clock)
+
+    @cached_property
+    def _nothing(self) -> pa.Table:
+        return self._table.delta_schema.empty_table()
+
+    def _matches_of(self, requested: RequestedKeys, jobs: Sequence[Job]) -> Iterator[Match]:
+        """Of each file in their order. What is kept in memory is searched here, the rest by several threads."""
+        in_key_order = self._table.time is None
+        kept = [self._kept(requested, *job) if in_key_order and len(job[1]) <= _FEW_KEYS else None for job in jobs]
+        others = iter(at_once(lambda job: self._matches(requested, *job), _without(jobs, kept)))
+        for match in kept:
+            yield next(others) if match is None else match
+
+    def _kept(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
+        """The matches in a file that is in memory; ``None`` when it is not."""
+        owners: list[int] = []
+        found: list[pa.Table] = []
+        for place in here.tolist():
+            group = int(requested.groups[place])
+            row_groups = cached_row_groups(file.file, group)
+            if row_groups is None:
+                return None
+            for row_group in row_groups:
+                rows = row_group.rows_of(self._codec, group, requested.texts[place])
+                if rows.num_rows:
+                    found.append(self._tagged(conformed(rows, self._table)))
+                    owners += [place] * rows.num_rows
+        return np.array(owners, np.int32), pa.concat_tables(found) if found else self._nothing
+
+    def _matches(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match:
+        sought = requested.some(here)
+        rows = self._rows(file.file, sought.groups)
+        leading = KeyCodec(pa.schema(list(self._table.address_schema)[: requested.columns]))
+        place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
+        hits = place.is_valid()
+        return here[place.filter(hits).to_numpy(zero_copy_only=False)], rows.filter(hits)
+
+    def _rows(self, file: FileReference, groups: Groups | None) -> pa.Table:
+        return self._tagged(read_rows(self._store, self._table, file, groups))
+
+    def _tagged(self, rows: pa.Table) -> pa.Table:
+        if "_op" not in rows.column_names:
+            rows = rows.append_column(pa.field("_op", pa.string(), nullable=False), pa.repeat(PUT, rows.num_rows))
+        return rows.select(self._table.delta_schema.names)
+
+    def _newest(self, rows: pa.Table) -> Groups:
+        """The positions of each full key's first row: files come newest first."""
+        return first_of_each(self._codec.encode_array(rows))
+
+    @cached_property
+    def _codec(self) -> KeyCodec:
+        return KeyCodec(self._table.key_schema)
+
+
+def _without(jobs: Sequence[Job], done: Sequence[Match | None]) -> list[Job]:
+    return [job for job, match in zip(jobs, done, strict=True) if match is None]
+
+
+def first_of_each(keys: pa.BinaryArray) -> Groups:
+    """The position at which each distinct key stands first, in order."""
+    numbered = pa.table({"key": keys, "position": np.arange(len(keys))})
+    firsts = numbered.group_by("key", use_threads=False).aggregate([("position", "min")])
+    return np.sort(firsts.column("position_min").to_numpy())
+
+
+def _waves(files: Sequence[DeltaFile | BaseFile]) -> Iterator[Sequence[DeltaFile | BaseFile]]:
+    """One file, then ever more at once: what was changed lately is found with one, what was not needs them all."""
+    start, size = 0, 1
+    while start < len(files):
+        yield files[start : start + size]
+        start, size = start + size, min(2 * size, 2 * THREADS)

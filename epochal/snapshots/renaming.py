@@ -157,9 +157,9 @@ class Renaming:
     def _in_flight(self, part: FileInFlight) -> FileInFlight:
         return part.model_copy(update={"file": self._file(part.file)})
 
-    def _conditions(self, conditions: EpochConditions | None) -> EpochConditions | None:
+    def _conditions(self, conditions: EpochConditions) -> EpochConditions:
         """The standing queries of the epoch are a file."""
-        if conditions is None or conditions.queries is None:
+        if conditions.queries is None:
             return conditions
         queries = conditions.queries.model_copy(update={"path": self.path(conditions.queries.path)})
         return conditions.model_copy(update={"queries": queries})

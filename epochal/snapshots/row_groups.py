@@ -7,12 +7,14 @@ neighbouring epoch reads nothing. Many small files are read at once, by a few th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +23,7 @@ import pyarrow.parquet as pq
 
 from epochal.errors import FileCorrupt
 from epochal.snapshots.delta import bounds_of_row_groups, described
-from epochal.snapshots.formats import check_format
-from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.layout import check_format
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import as_declared
@@ -37,6 +38,7 @@ SMALL_BYTES = 256 << 10
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
+Cached = TypeVar("Cached")
 Groups = npt.NDArray[np.int32]
 
 
@@ -69,8 +71,43 @@ class RowGroup:
         return self.rows.slice(start, after - start)
 
 
-_footers: KeptInMemory[_Footer] = KeptInMemory(_FOOTER_BYTES)
-_row_groups: KeptInMemory[RowGroup] = KeptInMemory(_ROW_GROUP_BYTES)
+class SizedCache(Generic[Cached]):
+    """A cache of things that never change, bounded by their sizes. Safe from any thread."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._size = 0
+        self._entries: OrderedDict[Hashable, tuple[Cached, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> Cached | None:
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, value: Cached, size: int) -> None:
+        """Keep ``value``, of ``size`` bytes; not at all when it is larger than a quarter of what may be kept."""
+        if size > self._limit // 4:
+            return
+        with self._lock:
+            before = self._entries.pop(key, None)
+            self._size += size - (before[1] if before is not None else 0)
+            self._entries[key] = (value, size)
+            while self._size > self._limit:
+                _, (_, gone) = self._entries.popitem(last=False)
+                self._size -= gone
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._size = 0
+
+
+_footers: SizedCache[_Footer] = SizedCache(_FOOTER_BYTES)
+_row_groups: SizedCache[RowGroup] = SizedCache(_ROW_GROUP_BYTES)
 
 
 def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:

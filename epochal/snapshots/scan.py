@@ -18,11 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.snapshots.kept import KeptInMemory
-from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.row_groups import Groups
-from epochal.snapshots.search import TableSearch
-from epochal.state.codec import KeyCodec
+from epochal.snapshots.reader import SnapshotReader, TableSearch
+from epochal.snapshots.row_groups import Groups, SizedCache
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
 ROWS_AT_ONCE = 2_000_000
@@ -96,7 +94,7 @@ class _Section:
         return len(self.keys)
 
 
-_kept: KeptInMemory[tuple[_Section, ...]] = KeptInMemory(_KEPT_BYTES)
+_kept: SizedCache[tuple[_Section, ...]] = SizedCache(_KEPT_BYTES)
 
 
 def scan(

@@ -9,7 +9,7 @@ process still knows. Nothing is ever guessed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,12 +18,11 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
-from epochal.snapshots.base import merged
-from epochal.snapshots.base_encoding import encoded_base
-from epochal.snapshots.base_reading import damaged_groups
+from epochal.snapshots.base_files import damaged_groups, encoded_base
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.renaming import written_by
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 
@@ -218,36 +217,34 @@ class Verification:
         damaged = [path for path, (trouble, _) in self._found.items() if trouble is not Trouble.FOREIGN]
         for path in sorted(damaged, key=lambda path: (self._needs[path].manifest is None, path)):
             need = self._needs[path]
-            again = [_manifest_again(need)] if need.manifest is not None else self._base_again(need)
-            data = next((data for data in again if data and hashlib.sha256(data).hexdigest() == need.sha256), None)
-            if data is not None:
+            data = _manifest_again(need) if need.manifest is not None else self._base_again(need)
+            if data is not None and hashlib.sha256(data).hexdigest() == need.sha256:
                 self._store.write(path, data)
                 repaired.add(path)
                 V1_REPAIRED.hit()
         return repaired
 
-    def _base_again(self, need: _Need) -> Iterator[bytes]:
-        """From the base before it and the deltas between, when the snapshot that it was made at can still be read; in
-        each way in which it may have been written."""
+    def _base_again(self, need: _Need) -> bytes | None:
+        """The base encoded again from the previous base and the deltas between. ``None`` when the snapshot at which it
+        was written cannot be read."""
         if need.base is None:
-            return
+            return None
         place = layout.place_of(need.path)
         written_at = EpochKey(place.branch, place.epoch) if place is not None else need.base.at
         chain = self._chain_at(written_at, need.base.table, need.path)
         manifest = self._at(written_at)
         if chain is None or manifest is None:
-            return
+            return None
         table = next((table for table in manifest.tables if table.id == need.base.table), None)
         if table is None:
-            return
+            return None
         try:
             rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
         except EpochalError:
-            return
+            return None
         first, last = need.base.first_group, need.base.last_group
         says = EpochKey(written_by(manifest), written_at.epoch)
-        for plain_integers in (False, True):
-            yield bytes(encoded_base(table, says, first, last, rows, need.base.format, plain_integers).data)
+        return bytes(encoded_base(table, says, first, last, rows).data)
 
     def _at(self, key: EpochKey) -> Manifest | None:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from epochal.contracts.acceptance import Acceptance
+from epochal.contracts.configuration import Acceptance
 from epochal.errors import InvalidInput
 from epochal.state.evolution import MeaningChange, TableChange
 from epochal.state.table import StateTable

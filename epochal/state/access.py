@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from epochal.contracts.conditions import BEGINNING, END
 from epochal.contracts.state import StateRows, StateView
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import Columns, Mask, ends_of_prefixes
 from epochal.state.expiry import microseconds
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.conditions import as_datetime
+from epochal.contracts.configuration import Acceptance
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.json_form import to_json
 from epochal.state.table import Column, StateKind, StateTable

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from epochal.state.column_bytes import Columns, column
-from epochal.state.decimals import decimal_of
 from epochal.state.json_form import from_json
 from epochal.state.table import Column, StateTable
-from epochal.state.type_names import NestedType, nested_type
+from epochal.state.type_names import NestedType, decimal_of, nested_type
 from epochal.state.types import INTEGER_BITS, arrow_type
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance
 from epochal.state.continuing import partial_columns
 from epochal.state.declared_rows import widens
 from epochal.state.table import ANY, SUM_OR_NULL, Column, StateTable

@@ -39,9 +39,8 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from epochal.errors import InvalidInput, InvalidKey
-from epochal.state.decimals import decimal_of
 from epochal.state.table import Column
-from epochal.state.type_names import NestedType, nested_type
+from epochal.state.type_names import NestedType, decimal_of, nested_type
 from epochal.state.types import DAY_TIME_INTERVALS, FLOATING, INTEGER_BITS, VARIANT
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -45,7 +45,7 @@ from epochal.state.column_bytes import (
     pick,
     variable_binary,
 )
-from epochal.state.scalars import integer_of, unscaled
+from epochal.state.types import integer_of, unscaled
 
 FORM = 2
 """Of these bytes. What keeps them (local stores, replicas, cursors) keeps this number with them: they are never taken

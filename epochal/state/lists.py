@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from epochal.state.decimals import BeyondType
+from epochal.state.type_names import BeyondType
 from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any

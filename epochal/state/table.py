@@ -14,8 +14,7 @@ from epochal.state.column_bytes import Columns, column
 from epochal.state.definition import Definition
 from epochal.state.expiry import TIME_TYPES, Expiry, StateClock
 from epochal.state.keygroups import Groups, groups_of, key_groups
-from epochal.state.quotients import quotient, quotients
-from epochal.state.shown import FUNCTIONS
+from epochal.state.shown import FUNCTIONS, quotient, quotients
 from epochal.state.types import arrow_type
 
 

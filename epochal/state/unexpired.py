@@ -13,8 +13,8 @@ from epochal.contracts.conditions import END
 from epochal.contracts.state import Found, KeyGroups, StateRows, StateView
 from epochal.state.column_bytes import Mask
 from epochal.state.expiry import gone
-from epochal.state.scalars import integer_of
 from epochal.state.table import StateTable
+from epochal.state.types import integer_of
 
 
 def unexpired(table: StateTable, view: StateView, horizon: int | None) -> StateView:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.contracts.acceptance import Acceptance
+from epochal.contracts.configuration import Acceptance
 from epochal.state.definition import changed_code
 from epochal.state.table import StateTable
 

@@ -3,7 +3,7 @@
 Every task is a frozen dataclass that Spark pickles once per job and calls as the function of ``mapInArrow``:
 :class:`~epochal.tasks.operator.OperatorTask` for an operator, with a ``Work`` for its kind (``aggregate``,
 ``process``, ``process_batch``), :class:`~epochal.tasks.sink.SinkTask` for a sink, and both in one as
-:class:`~epochal.tasks.last.LastTask` where nothing is between them.
+:class:`~epochal.tasks.fused_sink_task.FusedSinkTask` where nothing is between them.
 
 Input of an operator task, by name, in any order: ``_mark`` int32 (null or ``UNMARKED`` in rows, any other number in a
 mark row), ``_subtask`` int32 (of the row, or the subtask that the mark row calls), ``_kg`` int32 (the key group; null

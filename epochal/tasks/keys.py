@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.contracts.state import KeyGroups
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column
-from epochal.tasks.values import column_of, garbage_collection_paused, python_values
+from epochal.tasks.values import column_of, garbage_collection_paused, python_values, run_starts
 
 Maker = Callable[[Iterable[Any]], Any]
+CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +78,49 @@ def maker(kind: str, names: tuple[str, ...]) -> Maker:
 @cache
 def row_type(kind: str, names: tuple[str, ...]) -> Any:
     return namedtuple(kind, names, rename=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """``rows`` in one piece; key i has the rows from ``starts[i]`` up to ``starts[i + 1]`` or the end."""
+
+    rows: pa.Table
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+
+    @property
+    def ends(self) -> list[int]:
+        return [*self.starts[1:].tolist(), self.rows.num_rows]
+
+
+def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], target_rows: int) -> Iterator[Chunk]:
+    """Chunks of about ``target_rows`` rows; larger only where a single key has more rows than that."""
+    pending: list[pa.RecordBatch] = []
+    rows, enough = 0, target_rows
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows < enough:
+            continue
+        table = pa.Table.from_batches(pending).combine_chunks()
+        starts = run_starts(table, key)
+        last = int(starts[-1])
+        if last > 0:
+            yield Chunk(table.slice(0, last), starts[:-1])
+        # The last key may go on in the next batch. Doubling keeps a key of very many rows from being copied each time.
+        pending = table.slice(last).to_batches()
+        rows = table.num_rows - last
+        enough = target_rows if last > 0 else 2 * rows
+    if rows:
+        table = pa.Table.from_batches(pending).combine_chunks()
+        yield Chunk(table, run_starts(table, key))
+
+
+def named(name: str | None, columns: Iterable[str]) -> str | None:
+    """The one of ``columns`` that Spark finds by ``name``, as it is spelled there; ``None`` where there is none."""
+    return None if name is None else next((each for each in columns if each.casefold() == name.casefold()), None)
+
+
+def spelled(columns: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``columns`` that Spark finds by ``names``, as they are spelled there."""
+    own = {name.casefold(): name for name in columns}
+    return tuple(own[name.casefold()] for name in names if name.casefold() in own)

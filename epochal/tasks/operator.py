@@ -22,13 +22,12 @@ from epochal.snapshots.chain import Chain
 from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
 from epochal.state.unexpired import unexpired
-from epochal.tasks import points
-from epochal.tasks.calls import Call, CallReader
+from epochal.tasks.arrow_tasks import prepare_worker
 from epochal.tasks.reconciling import reconciling
 from epochal.tasks.reporting import Reporting
-from epochal.tasks.sides import OutputBatch, SideRows, TaskOutput
-from epochal.tasks.steps import StepClock
-from epochal.tasks.worker import prepare_worker
+from epochal.tasks.steps import BEFORE_PRE_COMMIT, OPENED, PRE_COMMITTED, PROCESSED, StepClock
+from epochal.tasks.subtask_rows import Call, CallReader
+from epochal.tasks.task_output import OutputBatch, SideRows, TaskOutput
 
 HANDLE, SUBTASK = "_handle", "_subtask"
 CONTROL = (pa.field(HANDLE, pa.binary()), pa.field(SUBTASK, pa.int32()))
@@ -193,7 +192,7 @@ class OperatorTask:
         epoch, clock = self.epoch.epoch, StepClock()
         transaction, due, agreement = self.backend.start(self._scope(subtask)), DueTimes(), Agreement()
         try:
-            points.OPENED.hit(epoch)
+            OPENED.hit(epoch)
             transaction = reconciling(
                 transaction, self.tables, subtask, self.parallelism, self.max_parallelism, self.reconcile
             )
@@ -204,15 +203,15 @@ class OperatorTask:
                     tagged = self._with_control(self._tagged.tagged(batch))
                     with clock.waiting():
                         yield tagged
-            points.PROCESSED.hit(epoch)
+            PROCESSED.hit(epoch)
             clock.ended("T2")
             reporting.step = "T3"
-            points.BEFORE_PRE_COMMIT.hit(epoch)
+            BEFORE_PRE_COMMIT.hit(epoch)
             handle = _completed(transaction.pre_commit(), due, agreement)
         except BaseException:
             transaction.discard()
             raise
-        points.PRE_COMMITTED.hit(epoch)
+        PRE_COMMITTED.hit(epoch)
         clock.ended("T3")
         yield self._handle_row(clock.answer(handle, clock.work), subtask)
 

@@ -23,13 +23,12 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.state import Found, KeyGroups, StateRows, StateTransaction, StateView
 from epochal.declarations.reconcile import Reconcile
 from epochal.errors import AuthorError
-from epochal.state.codec import KeyCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import BY_PROGRAM, StateKind, StateScope, StateTable
-from epochal.tasks.fields import Fields
-from epochal.tasks.keyed_state import value_column
 from epochal.tasks.keys import named_rows
 from epochal.tasks.reporting import AuthorCall
+from epochal.tasks.state_values import Fields, value_column
 from epochal.tasks.values import column_of, python_values
 
 

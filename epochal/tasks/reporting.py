@@ -21,7 +21,6 @@ from epochal.errors import AuthorError, EpochAborted, EpochalError, InvalidInput
 MARKER = "epochal-failure: "
 TRACEBACK_TITLE = "Traceback (most recent call last):"
 LONGEST_TRACEBACK = 20_000
-
 _MACHINERY = tuple(
     f"{folder}/"
     for package in ("epochal", "pyspark", "py4j")

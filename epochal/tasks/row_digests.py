@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from epochal.state.codec import RowCodec
 from epochal.state.column_bytes import Columns, binary_rows, data_and_offsets
+from epochal.state.row_codec import RowCodec
 
 WIDTH: Final = 16
 _CHUNK_ROWS: Final = 1 << 15
 _WORD: Final = 8
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _SEEDS: Final = (np.uint64(0x243F6A8885A308D3), np.uint64(0xA4093822299F31D0))
-
 _Words = npt.NDArray[np.uint64]
 
 

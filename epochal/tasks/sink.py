@@ -10,10 +10,9 @@ from pyspark import TaskContext
 
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.tasks import points
+from epochal.tasks.arrow_tasks import prepare_worker
 from epochal.tasks.reporting import Reporting
-from epochal.tasks.steps import StepClock
-from epochal.tasks.worker import prepare_worker
+from epochal.tasks.steps import BEFORE_PRE_COMMIT, OPENED, PRE_COMMITTED, PROCESSED, StepClock
 
 SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("handle", pa.binary())])
 
@@ -37,20 +36,20 @@ class SinkTask:
             clock = StepClock()
             transaction = self.backend.start(TaskScope(self.epoch, self.sink, subtask))
             try:
-                points.OPENED.hit(self.epoch.epoch)
+                OPENED.hit(self.epoch.epoch)
                 clock.ended("T1")
                 reporting.step = "T2"
                 for batch in batches:
                     transaction.write(batch)
-                points.PROCESSED.hit(self.epoch.epoch)
+                PROCESSED.hit(self.epoch.epoch)
                 clock.ended("T2")
                 reporting.step = "T3"
-                points.BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
+                BEFORE_PRE_COMMIT.hit(self.epoch.epoch)
                 handle = transaction.pre_commit()
             except BaseException:
                 transaction.discard()
                 raise
-            points.PRE_COMMITTED.hit(self.epoch.epoch)
+            PRE_COMMITTED.hit(self.epoch.epoch)
             clock.ended("T3")
             row = {"sink": [self.sink], "partition": [subtask], "handle": [clock.answer(handle)]}
             yield pa.RecordBatch.from_pydict(row, schema=SINK_RESULT)

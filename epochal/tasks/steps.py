@@ -1,8 +1,4 @@
-"""How long T1, T2 and T3 took in a task, and what it did: measured by the task, told to the driver after its handle.
-
-What the driver makes of it is a metric, and stands in no manifest: an answer is the handle, a line break, and the
-seconds; whoever wants the handle alone reads the first line.
-"""
+"""The fault points of E2, shared by operators and sinks; each is hit with the epoch's number."""
 
 from __future__ import annotations
 
@@ -16,6 +12,12 @@ import pyarrow as pa
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.measurements import TaskStep, Work
+from epochal.faults import declare
+
+OPENED = declare("T1.opened", "a task has its view of the parent epoch and an open transaction")
+PROCESSED = declare("T2.processed", "a task has processed all its rows; nothing is durable")
+BEFORE_PRE_COMMIT = declare("T3.before-pre-commit", "a task has given away its output and is about to pre-commit")
+PRE_COMMITTED = declare("T3.pre-committed", "a task's writes are durable, its handle has not been given to Spark")
 
 
 class TaskAnswer(NamedTuple):

@@ -23,7 +23,6 @@ from epochal.errors import InvalidInput
 from epochal.state.watermarks import BEGINNING, END
 
 Integers = npt.NDArray[np.int64]
-
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _UNIX_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  local time of any zone
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()

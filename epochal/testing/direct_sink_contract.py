@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import pytest
 
 from epochal.contracts.backend import SinkBackend
-from epochal.contracts.delivery import Delivery
+from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.testing.sink_contract import (

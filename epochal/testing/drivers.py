@@ -25,8 +25,8 @@ from typing import Any, Self
 
 from pyspark.java_gateway import launch_gateway
 
-from epochal.contracts.parameters import Parameters
-from epochal.engine.java_options import java_options
+from epochal.contracts.configuration import Parameters
+from epochal.engine.session import java_options
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
 from epochal.testing.fork_server import ForkedProcess, ForkServer
 

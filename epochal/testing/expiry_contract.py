@@ -10,7 +10,7 @@ import pytest
 
 from epochal.contracts.conditions import BEGINNING, END
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,

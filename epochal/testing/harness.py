@@ -24,21 +24,20 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import Directive, EpochCounts, QueryCommand
 from epochal.contracts.conditions import NO_WATERMARKS, Trigger, as_datetime
+from epochal.contracts.configuration import Acceptance, Configuration
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.session import create_session, derived_session, temporary_folder
-from epochal.engine.settings import Configuration
 from epochal.engine.triggers import Step, decide
 from epochal.errors import InvalidInput
-from epochal.operators.standing_queries import StandingQueriesOperator, StandingQueriesPlan
+from epochal.operators.standing_queries.plan import StandingQueriesOperator, StandingQueriesPlan
 from epochal.pipeline.description import GraphDescription
-from epochal.pipeline.entries import entries_of
+from epochal.pipeline.entry_verbs import entries_of
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline
-from epochal.snapshots.internal_source import under_way
-from epochal.standing.binding import bound
+from epochal.snapshots.in_flight import under_way
+from epochal.standing_queries.binding import bound
 from epochal.state.table import StateTable
 from epochal.testing.harness_engine import HarnessEngine, LateRows, Upgrade, situation_of
 from epochal.testing.in_memory import InMemorySource, InputRows, Schema, frame_of

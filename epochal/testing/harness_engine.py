@@ -11,30 +11,29 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import AS_THE_EXECUTION, EpochCounts, EpochRecord, EpochTerms, ManifestReference
 from epochal.contracts.conditions import Trigger, microseconds
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice, Source
 from epochal.engine.assembly import spark_program
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.planner import PipelinePlan
+from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program, changes_since, check_continues, going_on
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.triggers import Situation
 from epochal.errors import EpochAborted, EpochalError, InvalidInput, SinkError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import extend
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import check_acceptance
 from epochal.state.evolution import TableChange
@@ -201,7 +200,7 @@ class HarnessEngine:
         """Let the next epoch run as if the last one had observed this time in every declaration."""
         position, graph = self.coordinator.position, self.current.plan.time.graph
         snapshot, time = position.snapshot, microseconds(watermark)
-        if snapshot is None or snapshot.conditions is None:
+        if snapshot is None:
             raise InvalidInput("There is no snapshot whose watermarks could advance.")
         latest = {
             declaration.name: dict.fromkeys(snapshot.clock.partitions[declaration.name], time + declaration.delay)
@@ -312,13 +311,4 @@ def _shown(rows: Counter[str]) -> str:
 
 def situation_of(coordinator: Coordinator, slices: Mapping[str, Slice]) -> Situation:
     """Of a loop that goes on as long as there is something to do, without an interval."""
-    return Situation(
-        has_room=True,
-        ended=False,
-        until_interval=0.0,
-        until_due=coordinator.until_due,
-        in_flight=coordinator.in_flight,
-        to_drain=coordinator.to_drain,
-        drained=coordinator.drained,
-        has_input=coordinator.has_input(slices),
-    )
+    return replace(coordinator.situation(), has_room=True, ended=False, has_input=coordinator.has_input(slices))

@@ -20,11 +20,11 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.declarations.entries import ENTRIES
+from epochal.declarations.entry import ENTRIES
 from epochal.declarations.names import closest, listed
 from epochal.declarations.spark_errors import at
 from epochal.errors import InvalidInput, SourceError
-from epochal.operators.entries import EntrySource
+from epochal.operators.entries.plan import EntrySource
 from epochal.pipeline.graph import Graph, Node, SourceNode, StaticNode
 from epochal.state.type_names import quoted
 

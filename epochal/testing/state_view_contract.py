@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,

@@ -23,8 +23,8 @@ from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
-from epochal.state.codec import KeyCodec
 from epochal.state.expiry import Expiry, StateClock
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import subtask_of
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Sha256, UtcTime
 
 
@@ -53,7 +52,7 @@ class CreateImport(Body):
     bytes: int = Field(gt=0)
 
 
-class ImportAnswer(Answer):
+class UploadAnswer(Answer):
     """An upload. The next part goes to ``received``; it is whole when that is ``bytes``."""
 
     id: str

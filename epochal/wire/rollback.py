@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance
 from epochal.wire.applications import ApplicationState
 from epochal.wire.bodies import Answer, Body, EpochNumber, Message, Name, Open, UtcTime
 

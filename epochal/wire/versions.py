@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.stream_kind import StreamKind
 from epochal.wire.bodies import Answer, Body, Message, Sha256
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer

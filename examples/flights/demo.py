@@ -19,7 +19,7 @@ from pathlib import Path
 from epochal.cli.local_spark import local_spark
 from epochal.client import Client, Execution
 from epochal.client.applications import ApplicationHandle
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from examples.flights import batch, proof, screen

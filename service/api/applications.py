@@ -4,23 +4,25 @@ from fastapi import APIRouter, Body, Response, status
 
 from epochal.errors import IncompatibleState, NameTaken, NotFound, PreconditionFailed, QuotaExceeded
 from epochal.service.api.access import requires
-from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
-from epochal.service.api.conditions import IfMatch, etag
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
-from epochal.service.api.paging import Paging
+from epochal.service.api.openapi import BUILDING, FILES, SNAPSHOT, answers
+from epochal.service.api.parameters import IfMatch, Paging, etag
 from epochal.service.api.project_paths import InProject
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.catalog.rollbacks import NotConfirmed
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
     CreateApplication,
     ForkApplication,
+    LoadAnswer,
     RestartApplication,
     StartApplication,
     StopApplication,
 )
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.rollback import RollBack, RollbackPlan
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications", tags=["applications"])
@@ -122,3 +124,28 @@ def fork_application(name: str, request: ForkApplication, control: Control, call
 def _tagged(response: Response, application: ApplicationAnswer) -> ApplicationAnswer:
     response.headers["etag"] = etag(application.revision)
     return application
+
+
+@router.get("/{name}/load")
+@requires(Role.VIEWER)
+def get_load(name: str, node: Node) -> LoadAnswer:
+    """How busy its operators were within the last minute: by operator rows and seconds of work, skew, and stragglers;
+    and what autoscaling makes of it."""
+    return node.load.load(name)
+
+
+@router.post("/{name}/rollback", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": RollbackPlan}})
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT, *FILES, NotConfirmed, IncompatibleState, PreconditionFailed)
+def roll_back(
+    name: str, request: RollBack, response: Response, control: Control, caller: Caller, revisions: IfMatch
+) -> OperationAnswer | RollbackPlan:
+    """Put the application back to a snapshot: a new branch begins there, and its sources go on from there.
+
+    With `dry_run`: the plan, with what every sink shows of later epochs and what becomes of it. A running application
+    is stopped, and started again on the new branch.
+    """
+    if request.dry_run:
+        response.status_code = status.HTTP_200_OK
+        return control.rollback.plan(name, request)
+    return control.rollback.roll_back(name, request, caller.name, revisions)

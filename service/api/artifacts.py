@@ -7,11 +7,10 @@ from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import ArtifactError, EnvironmentProblem, StorageFull
 from epochal.service.api.access import repeatable, requires
-from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.service.api.openapi import BINARY_BODY
-from epochal.service.api.paging import Paging
+from epochal.service.api.openapi import BINARY_BODY, answers
+from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Page, Sha256
 from epochal.wire.tokens import Role

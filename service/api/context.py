@@ -10,13 +10,13 @@ from starlette.requests import HTTPConnection
 
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import CursorKey
-from epochal.service.domain.ports import Builder, Component, Executions, Leadership, Snapshots, Supervisor
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Builder, Component, Leadership, Supervisor
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.applications import ApplicationQueries
-from epochal.service.queries.epochs import EpochService
-from epochal.service.queries.executions import ExecutionService
+from epochal.service.domain.snapshots import Snapshots
+from epochal.service.queries.applications import ApplicationQueries, LoadService
+from epochal.service.queries.executions import EpochService, ExecutionService
 from epochal.service.queries.lineage.service import LineageService
-from epochal.service.queries.load import LoadService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
@@ -26,33 +26,28 @@ from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.lineage_bounds import LineageStore
 
 if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build with
-    from epochal.service.commands.annotations import AnnotationService
-    from epochal.service.commands.applications import ApplicationService
+    from epochal.service.commands.administration import ProjectService, TokenService, WebhookService
+    from epochal.service.commands.applications import ApplicationService, Lifecycle
     from epochal.service.commands.artifacts import ArtifactService
     from epochal.service.commands.autoscaling import AutoscalingService
     from epochal.service.commands.backups import BackupService
     from epochal.service.commands.bundles.exports import ExportService
     from epochal.service.commands.bundles.imports import ImportService
     from epochal.service.commands.calls import CallService
-    from epochal.service.commands.cancel import CancelService
     from epochal.service.commands.collections import CollectionService
     from epochal.service.commands.fork import ForkService
-    from epochal.service.commands.lifecycle import Lifecycle
+    from epochal.service.commands.operations import CancelService
     from epochal.service.commands.preflight import PreflightService
-    from epochal.service.commands.projects import ProjectService
-    from epochal.service.commands.queries import QueryService
     from epochal.service.commands.rekey import RekeyService
     from epochal.service.commands.rollback import RollbackService
-    from epochal.service.commands.savepoints import SavepointService
-    from epochal.service.commands.tokens import TokenService
+    from epochal.service.commands.snapshots import AnnotationService, SavepointService
+    from epochal.service.commands.standing_queries import QueryService
     from epochal.service.commands.transactions import TransactionService
     from epochal.service.commands.versions import VersionService
-    from epochal.service.commands.webhooks import WebhookService
-    from epochal.service.queries.administration import AdministrationQueries
-    from epochal.service.queries.entries import Answers, EntryQueries
+    from epochal.service.queries.administration import AdministrationQueries, ProjectQueries
+    from epochal.service.queries.calls import Answers, EntryQueries
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
-    from epochal.service.queries.projects import ProjectQueries
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping

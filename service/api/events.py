@@ -11,12 +11,12 @@ from starlette.responses import StreamingResponse
 
 from epochal.errors import EventsExpired, TooManyRequests
 from epochal.service.api.access import requires
-from epochal.service.api.answers import answers
 from epochal.service.api.context import control_plane
 from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.openapi import answers
 from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.events import EventEntry, EventFilter
-from epochal.service.domain.ports import EventKind
+from epochal.service.domain.events import EventKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
 from epochal.wire.projects import FullName, full_name, local_name

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, status
 
+from epochal.contracts.catalog import EpochRecord, EpochState, TransactionAction
+from epochal.errors import SnapshotExpired
 from epochal.service.api.access import requires
-from epochal.service.api.context import Node
-from epochal.service.api.paging import Paging
+from epochal.service.api.context import Control, Node
+from epochal.service.api.gate import Caller
+from epochal.service.api.openapi import FILES, answers
+from epochal.service.api.parameters import Paging
 from epochal.wire.applications import ExecutionAnswer
-from epochal.wire.bodies import Page
+from epochal.wire.bodies import EpochNumber, Page
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.snapshots import EpochPage, TransactionDecision, TransactionsAnswer
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["executions"])
+epoch_router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
+transaction_router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transactions"])
 
 
 @router.get("")
@@ -24,3 +32,44 @@ def list_executions(name: str, page: Paging, node: Node) -> Page[ExecutionAnswer
 def get_execution(name: str, id: str, node: Node) -> ExecutionAnswer:
     """With its attempts, and why each of them ended."""
     return node.executions.get(name, id)
+
+
+@epoch_router.get("")
+@requires(Role.VIEWER)
+def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = None) -> EpochPage:
+    """Of the lineage, newest first. Epochs that are long past are folded: `folded` has ranges of committed ones between
+    the items, or below the last."""
+    return node.epochs.page(name, page, state)
+
+
+@epoch_router.get("/{epoch}")
+@requires(Role.VIEWER)
+@answers(SnapshotExpired)
+def get_epoch(name: str, epoch: EpochNumber, node: Node) -> EpochRecord:
+    """With the reason, when it was aborted. 410 for one that was folded into a range."""
+    return node.epochs.get(name, epoch)
+
+
+@transaction_router.get("")
+@requires(Role.VIEWER)
+@answers(*FILES)
+def list_transactions(name: str, control: Control) -> TransactionsAnswer:
+    """What is prepared and not yet committed, for each sink, and why it waits."""
+    return control.transactions.open(name)
+
+
+@transaction_router.post("/{sink}/{epoch}/{action}", status_code=status.HTTP_202_ACCEPTED)
+@requires(Role.ADMIN)
+@answers(*FILES)
+def decide_transaction(
+    name: str,
+    sink: str,
+    epoch: EpochNumber,
+    action: TransactionAction,
+    decision: TransactionDecision,
+    control: Control,
+    caller: Caller,
+) -> OperationAnswer:
+    """`retry` tries again now. `commit` says that it was applied by hand, `abort` that its rows shall be dropped: both
+    leave this sink, and no other, without what Epochal would have written; the audit log and lineage say so."""
+    return control.transactions.decide(name, sink, epoch, action, decision, caller.name)

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.contracts.catalog import DriverStatus
 from epochal.errors import EpochalError
 from epochal.service.api.bodies import LARGE_BODY_BYTES
-from epochal.service.api.problem_handlers import epochal_problem
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.api.problems import epochal_problem
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.internal_api import (
     CALLS_HEADER,

@@ -6,11 +6,14 @@ before the caller may make the call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
@@ -18,15 +21,13 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.addresses import is_loopback
-from epochal.errors import EpochalError, Forbidden, OptionError
-from epochal.service.api.access import access_of, is_fenced_within
+from epochal.errors import EpochalError, Forbidden, OptionError, TooManyRequests
+from epochal.service.api.access import access_of, changes_something, is_fenced_within, is_metered
 from epochal.service.api.bodies import parse_large_bodies_in_threads
-from epochal.service.api.parameters import check_parameters
-from epochal.service.api.problem_handlers import epochal_problem, validation_problem
+from epochal.service.api.problems import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
-from epochal.service.api.rates import rates_of
 from epochal.service.domain.permissions import Access, Principal
-from epochal.service.domain.settings import Settings
+from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.authenticator import Authenticator, bearer
 from epochal.service.runtime.drivers import DriverService
 
@@ -191,3 +192,101 @@ def _caller(request: Request) -> Principal:
 
 Caller = Annotated[Principal, Depends(_caller)]
 """Who is calling, for endpoints that write it down."""
+
+
+_WITH_A_BODY = ("POST", "PUT", "PATCH")
+
+
+def check_parameters(request: Request) -> None:
+    """Raises ``RequestValidationError`` naming each that the endpoint does not have, and saying what it has."""
+    if not request.scope["query_string"]:
+        return
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not route.include_in_schema:
+        return  # it is for whatever anybody asks
+    known = set(_names(route.dependant))
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        message = f"there is no such parameter; {_instead(known, request.method)}"
+        raise RequestValidationError(
+            [{"type": "unknown_parameter", "loc": ("query", name), "msg": message} for name in unknown]
+        )
+
+
+def _instead(known: set[str], method: str) -> str:
+    in_the_body = method in _WITH_A_BODY
+    if not known:
+        return "what is asked for stands in the body" if in_the_body else "leave it out, there is none here"
+    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known))}"
+    return f"{there}, and the rest stands in the body" if in_the_body else there
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        yield field.alias
+    for dependency in dependant.dependencies:
+        yield from _names(dependency)
+
+
+_KEPT: Final = 10_000
+_COUNTED: Final = "calls_counted"
+OVER_RATE: Final = "over_rate"
+"""In a request's state: it was refused for its rate. It is not in the audit log, which it would fill."""
+
+
+class Buckets:
+    """Of one event loop. ``rate``: calls a second; ``most``: how many at once, after a while without any."""
+
+    def __init__(self, rate: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._most = most
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}
+        """By whom: how much was left, and when."""
+
+    def take(self, who: str) -> float:
+        """0, or how many seconds it takes until there is one again."""
+        moment = self._clock()
+        left = self._now(who, moment)
+        if left < 1:
+            return (1 - left) / self._rate
+        if len(self._left) >= _KEPT:
+            self._left = {name: at for name, at in self._left.items() if self._now(name, moment) < self._most}
+        self._left[who] = left - 1, moment
+        return 0.0
+
+    def _now(self, who: str, moment: float) -> float:
+        left, at = self._left.get(who, (self._most, moment))
+        return min(self._most, left + (moment - at) * self._rate)
+
+
+class Rates:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._calls = Buckets(limits.calls_per_second, limits.calls_per_second * limits.burst_seconds)
+        self._changes = Buckets(limits.changes_per_second, limits.changes_per_second * limits.burst_seconds)
+
+    def count(self, scope: Scope, principal: Principal, endpoint: object) -> None:
+        """Once for each request, whoever comes first. Raises ``TooManyRequests``."""
+        if scope["state"].get(_COUNTED) or not is_metered(endpoint):
+            return
+        scope["state"][_COUNTED] = True
+        changes = changes_something(endpoint)
+        wait = self._calls.take(principal.id) or (self._changes.take(principal.id) if changes else 0.0)
+        if wait:
+            scope["state"][OVER_RATE] = True
+            rate, of = self._limits.calls_per_second, "calls"
+            if changes:
+                rate, of = self._limits.changes_per_second, "calls that change something"
+            who = principal.name if principal.person else f"The token {principal.name!r}"
+            raise TooManyRequests(
+                f"{who} makes more {of} than the {rate:g} a second that one token may, on average. "
+                "Nothing was done; call again in a moment.",
+                math.ceil(wait),
+            )
+
+
+def rates_of(connection: HTTPConnection) -> Rates:
+    """Those of the process that answers."""
+    rates: Rates = connection.app.state.rates
+    return rates

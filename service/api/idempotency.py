@@ -29,7 +29,7 @@ from epochal.errors import (
 )
 from epochal.service.api.access import changes_something, may_be_repeated
 from epochal.service.api.bodies import LARGE_BODY_BYTES
-from epochal.service.api.problem_answer import problem_answer
+from epochal.service.api.problems import problem_answer
 from epochal.service.api.project_paths import called_path
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import RENEW_SECONDS, IdempotencyKeys, KeyClaim, StoredAnswer, making

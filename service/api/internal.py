@@ -23,15 +23,16 @@ from epochal.contracts.measurements import DriverReport
 from epochal.driver.orders import DriverOrders
 from epochal.errors import ArtifactError, EnvironmentProblem, LauncherUnavailable, NotFound, SnapshotError
 from epochal.service.api.access import fenced_within, for_drivers, for_pods, public
-from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
+from epochal.service.api.openapi import answers
 from epochal.service.catalog.branch_writer import ForeignManifest
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
 from epochal.wire.bodies import EpochNumber, Sha256
 from epochal.wire.internal_api import (
     CALLS_HEADER,
     LISTEN_SECONDS,
+    PROTOCOL,
     PROTOCOL_HEADER,
     VERSION_HEADER,
     AbortEpoch,
@@ -45,8 +46,9 @@ from epochal.wire.internal_api import (
     understood,
 )
 
-health = APIRouter(tags=["internal"])
+health_router = APIRouter(tags=["internal"])
 router = APIRouter(prefix="/internal/v1/executions/{execution}/attempts/{attempt}", tags=["internal"])
+
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -78,7 +80,7 @@ async def _call(execution: str, attempt: AttemptNumber, connection: HTTPConnecti
 Guarded = Annotated[Call, Depends(_call)]
 
 
-@health.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
+@health_router.get("/healthz", status_code=status.HTTP_204_NO_CONTENT)
 @public
 async def healthz() -> None:
     """The process answers."""
@@ -163,7 +165,7 @@ async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> No
 @for_drivers
 @fenced_within
 async def heartbeat(
-    body: DriverStatus, call: Guarded, protocol: SpokenProtocol = 1, version: SoftwareVersion = "unknown"
+    body: DriverStatus, call: Guarded, protocol: SpokenProtocol = PROTOCOL, version: SoftwareVersion = "unknown"
 ) -> Directives:
     if not understood(protocol):
         await call.run(call.catalog.replace_driver, body, version)

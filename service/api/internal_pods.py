@@ -16,8 +16,8 @@ from starlette.responses import FileResponse, Response
 
 from epochal.errors import LauncherUnavailable, Unauthenticated
 from epochal.service.api.access import for_pods
-from epochal.service.api.answers import answers
 from epochal.service.api.gate import drivers_of
+from epochal.service.api.openapi import answers
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.wire.bodies import Sha256
 from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor

@@ -12,9 +12,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from epochal.errors import NotFound, TooManyRequests
 from epochal.service.api.access import requires
-from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.openapi import answers
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
 from epochal.wire.projects import FullName

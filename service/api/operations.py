@@ -4,10 +4,10 @@ from fastapi import APIRouter, status
 
 from epochal.errors import NotFound
 from epochal.service.api.access import requires
-from epochal.service.api.answers import answers
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.service.api.paging import Paging
+from epochal.service.api.openapi import answers
+from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Name, Page
 from epochal.wire.operations import OperationAnswer

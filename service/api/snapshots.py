@@ -1,16 +1,43 @@
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Depends, Query, Request, status
+from starlette.responses import Response
+
+from epochal.errors import NameTaken, NotYetCommitted
 from epochal.service.api.access import requires
-from epochal.service.api.answers import FILES, SNAPSHOT, answers
-from epochal.service.api.context import Node
-from epochal.service.api.paging import Paging
-from epochal.service.api.reading import Named
-from epochal.wire.snapshots import EpochPage, SnapshotAnswer
+from epochal.service.api.context import Control, Node, query_node
+from epochal.service.api.gate import Caller
+from epochal.service.api.openapi import FILES, SNAPSHOT, answers
+from epochal.service.api.parameters import Named, Paging
+from epochal.service.queries.diffs import DiffService
+from epochal.service.queries.lineage.drawings import as_dot, as_svg
+from epochal.service.queries.lineage.service import Wish
+from epochal.wire.bodies import EpochNumber, Page
+from epochal.wire.history import DiffRows, SnapshotDiff
+from epochal.wire.lineage import LineageAnswer
+from epochal.wire.operations import OperationAnswer
+from epochal.wire.projects import FullName
+from epochal.wire.snapshots import (
+    LONGEST_NAME,
+    CreatePin,
+    CreateSavepoint,
+    CreateTag,
+    EpochPage,
+    SavepointAnswer,
+    SnapshotAnswer,
+    SnapshotMessageAnswer,
+    SnapshotPinAnswer,
+    SnapshotTagAnswer,
+    WriteMessage,
+)
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
+savepoint_router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])
+annotation_router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
+lineage_router = APIRouter(prefix="/v1/applications/{name}/lineage", tags=["lineage"])
 
 
 @router.get("")
@@ -26,3 +53,184 @@ def list_snapshots(name: str, page: Paging, node: Node) -> EpochPage:
 def get_snapshot(name: str, snapshot: Named, node: Node) -> SnapshotAnswer:
     """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
     return node.manifests.get(name, snapshot)
+
+
+def _diffs(request: Request) -> DiffService:
+    node = query_node(request)
+    return DiffService(node.database, node.snapshots, node.store)
+
+
+Comparing = Annotated[DiffService, Depends(_diffs)]
+To = Annotated[
+    str,
+    Query(
+        max_length=LONGEST_NAME,
+        description="An epoch, a savepoint, a tag, or `head`; of another application of the lineage `NAME:EPOCH`.",
+        examples=["14", "again:9", "head"],
+    ),
+]
+
+
+@router.get("/{snapshot}/diff", summary="What is different in another snapshot")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT, *FILES, NotYetCommitted)
+def diff(name: FullName, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
+    """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
+    and rollbacks."""
+    return diffs.summary(name, snapshot, to)
+
+
+@router.get("/{snapshot}/diff/{table}", summary="The rows of a state table that are different")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT, *FILES, NotYetCommitted)
+def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
+    """In key order, with the values in both snapshots."""
+    return diffs.rows(name, snapshot, to, table, page)
+
+
+@savepoint_router.post("", status_code=status.HTTP_202_ACCEPTED)
+@requires(Role.OPERATOR)
+@answers(NameTaken)
+def create_savepoint(name: str, request: CreateSavepoint, control: Control, caller: Caller) -> OperationAnswer:
+    """Of the next epoch boundary; of the last committed epoch when the application does not run."""
+    return control.savepoints.create(name, request, caller.name)
+
+
+@savepoint_router.get("")
+@requires(Role.VIEWER)
+def list_savepoints(name: str, page: Paging, node: Node) -> Page[SavepointAnswer]:
+    """By name."""
+    return node.registered.savepoints(name, page)
+
+
+@savepoint_router.get("/{savepoint}")
+@requires(Role.VIEWER)
+def get_savepoint(name: str, savepoint: str, node: Node) -> SavepointAnswer:
+    return node.registered.savepoint(name, savepoint)
+
+
+@savepoint_router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Role.OPERATOR)
+def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
+    """Forks of it keep what they need."""
+    control.savepoints.delete(name, savepoint)
+
+
+@annotation_router.get("/pins")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT)
+def list_pins(name: str, page: Paging, node: Node) -> Page[SnapshotPinAnswer]:
+    """By branch and epoch."""
+    return node.registered.pins(name, page)
+
+
+@annotation_router.get("/tags")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT)
+def list_tags(name: str, page: Paging, node: Node) -> Page[SnapshotTagAnswer]:
+    """By name."""
+    return node.registered.tags(name, page)
+
+
+@annotation_router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT, NameTaken)
+def pin_snapshot(
+    name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller
+) -> SnapshotPinAnswer:
+    """Keep the snapshot until it is unpinned."""
+    return control.annotations.pin(name, epoch, request, caller.name)
+
+
+@annotation_router.get("/snapshots/{epoch}/pin")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT)
+def get_pin(name: str, epoch: EpochNumber, node: Node) -> SnapshotPinAnswer:
+    """Who pinned it, when, and why."""
+    return node.registered.pin(name, epoch)
+
+
+@annotation_router.delete("/snapshots/{epoch}/pin", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT)
+def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
+    """The snapshot then lives as long as any other of its age."""
+    control.annotations.unpin(name, epoch)
+
+
+@annotation_router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT, NameTaken)
+def tag_snapshot(
+    name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller
+) -> SnapshotTagAnswer:
+    """Give the snapshot a further name, which does not keep it."""
+    return control.annotations.tag(name, epoch, request, caller.name)
+
+
+@annotation_router.get("/snapshots/{epoch}/tags")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT)
+def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[SnapshotTagAnswer]:
+    """The snapshot's tags, by name; all of them in one page."""
+    return node.registered.tags_of(name, epoch)
+
+
+@annotation_router.delete("/snapshots/{epoch}/tags/{tag}", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT)
+def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) -> None:
+    control.annotations.untag(name, epoch, tag)
+
+
+@annotation_router.post("/snapshots/{epoch}/message", status_code=status.HTTP_201_CREATED)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT, NameTaken)
+def write_message(
+    name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
+) -> SnapshotMessageAnswer:
+    """Say something about the snapshot; it takes the place of what was said before."""
+    return control.annotations.write(name, epoch, request, caller.name)
+
+
+@annotation_router.get("/snapshots/{epoch}/message")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT)
+def get_message(name: str, epoch: EpochNumber, node: Node) -> SnapshotMessageAnswer:
+    return node.registered.message(name, epoch)
+
+
+@annotation_router.delete("/snapshots/{epoch}/message", status_code=status.HTTP_204_NO_CONTENT)
+@requires(Role.OPERATOR)
+@answers(*SNAPSHOT)
+def erase_message(name: str, epoch: EpochNumber, control: Control) -> None:
+    control.annotations.erase(name, epoch)
+
+
+_DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz": {}, "image/svg+xml": {}}}
+
+
+@lineage_router.get("", response_model=LineageAnswer, responses={200: _DRAWN})
+@requires(Role.VIEWER)
+@answers(*FILES)
+def get_lineage(
+    name: str,
+    page: Paging,
+    node: Node,
+    format: Annotated[
+        Literal["json", "dot", "svg"], Query(description="dot and svg are drawings of the page, always folded.")
+    ] = "json",
+    fold: Annotated[
+        bool, Query(description="Runs of epochs of which there is nothing else to say are one node each.")
+    ] = False,
+    slices: Annotated[bool, Query(description="With what was read on the way, on every edge.")] = True,
+) -> LineageAnswer | Response:
+    """Snapshots of the whole tree that the application belongs to, newest first, and how each came from another."""
+    if format == "json":
+        return node.lineage.read(name, page, Wish(fold, slices))
+    drawn = node.lineage.read(name, page, Wish(fold=True, slices=False))
+    if format == "dot":
+        return Response(as_dot(drawn), media_type="text/vnd.graphviz")
+    # Opened by itself in a browser it is a document of this origin: nothing in it may run, or load anything.
+    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
+    return Response(as_svg(drawn), media_type="image/svg+xml", headers=headers)

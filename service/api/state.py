@@ -6,15 +6,13 @@ import asyncio
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from pydantic_core import from_json
-from starlette.responses import Response
 
 from epochal.errors import NotYetCommitted
 from epochal.service.api.access import requires, unmetered
-from epochal.service.api.answers import FILES, answers
 from epochal.service.api.context import query_node
 from epochal.service.api.lookup_bodies import (
     ARROW_ANSWER,
@@ -26,26 +24,31 @@ from epochal.service.api.lookup_bodies import (
     point_body,
     point_headers,
     raw,
+    scan_stream,
     takes_arrow,
 )
-from epochal.service.api.paging import Paging
-from epochal.service.api.reading import LOOKUP, Key, Reading
+from epochal.service.api.openapi import FILES, answers
+from epochal.service.api.parameters import LOOKUP, Key, Paging, Reading
 from epochal.service.domain.pages import cut
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom
+from epochal.service.queries.state.histories import Histories
 from epochal.service.queries.state.lookups import Lookups, TableStatus
+from epochal.service.queries.state.scans import Scans
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.metrics import POINT_ROUTE
 from epochal.wire.bodies import Page
+from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
 from epochal.wire.state import (
     MOST_KEYS,
-    BatchLookup,
-    Column,
     LookupRequest,
-    PointLookup,
+    Scan,
+    StateColumn,
     StateKind,
+    StateLookup,
     StateScope,
-    StateTableView,
+    StateTableAnswer,
+    StateValue,
     ValueColumn,
 )
 from epochal.wire.tokens import Role
@@ -68,7 +71,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Role.VIEWER)
 @answers(NotYetCommitted, *FILES)
-async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableView]:
+async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableAnswer]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
     rest = [status for status in statuses if after is None or status.table.id > after[0]]
@@ -79,7 +82,7 @@ async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTa
 @router.get(
     POINT_ROUTE,
     summary="Look one key up",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
@@ -110,7 +113,7 @@ async def point(
 @router.get(
     "/v1/applications/{name}/state/{table}/keys",
     summary="Look one key up that a path might not carry",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
@@ -141,7 +144,7 @@ async def _point(
 @router.post(
     "/v1/applications/{name}/state/{table}/lookup",
     summary="Look many keys up, all in one epoch",
-    response_model=BatchLookup,
+    response_model=StateLookup,
     responses=ARROW_ANSWER,
     openapi_extra={
         "requestBody": {
@@ -196,15 +199,15 @@ def _path_key(request: Request, key: str) -> str:
     return _SLASH.split(raw.decode("latin-1"), _SLASHES_BEFORE_KEY)[-1]
 
 
-def _view(status: TableStatus) -> StateTableView:
+def _view(status: TableStatus) -> StateTableAnswer:
     table, at = status.table, status.at
-    return StateTableView(
+    return StateTableAnswer(
         table=table.id,
         operator=table.operator,
         kind=StateKind(table.kind),
         scope=StateScope(table.scope),
-        key=[Column(**dict(column)) for column in table.key],
-        sub_key=[Column(**dict(column)) for column in table.entry_key],
+        key=[StateColumn(**dict(column)) for column in table.key],
+        sub_key=[StateColumn(**dict(column)) for column in table.entry_key],
         value=[
             *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
             *(
@@ -222,3 +225,65 @@ def _view(status: TableStatus) -> StateTableView:
 
 def _read_from(body: LookupRequest) -> ReadFrom:
     return ReadFrom(body.isolation, body.epoch, body.savepoint, body.tag, body.at, body.min_epoch, body.wait_seconds)
+
+
+def _scans(request: Request) -> Scans:
+    node = query_node(request)
+    return Scans(node.replicas, node.snapshots)
+
+
+def _histories(request: Request) -> Histories:
+    node = query_node(request)
+    return Histories(node.store, node.snapshots)
+
+
+Scanning = Annotated[Scans, Depends(_scans)]
+LookingBack = Annotated[Histories, Depends(_histories)]
+Prefix = Annotated[
+    str,
+    Query(
+        max_length=20_000,
+        description="Only keys with these leading columns, written as in a key; the last one, if it is text, may end "
+        "with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
+    ),
+]
+
+
+@router.get(
+    "/v1/applications/{name}/state/{table}/scan",
+    summary="Rows in key order",
+    response_model=Scan,
+    responses=ARROW_ANSWER,
+)
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+async def scan(
+    request: Request, name: FullName, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
+) -> Scan | Response:
+    """All pages are of one epoch: that of the first, which the other parameters choose.
+
+    With `Accept: application/vnd.apache.arrow.stream` the page is an Arrow stream: a row for each, with the columns of
+    its key and of its value in their own types. The schema's metadata say `table`, `branch`, `epoch` and `isolation`,
+    where there is one the `note`, where the JSON answer has it `since` as JSON text, and unless it is the last page the
+    `next_cursor`."""
+    if takes_arrow(request):
+        found = await scans.columns(name, table, prefix, read, page)
+        return arrow(await asyncio.to_thread(scan_stream, table, found, read.isolation))
+    return await scans.scan(name, table, prefix, read, page)
+
+
+@router.get("/v1/applications/{name}/state/{table}/history", summary="Every change of a key, newest first")
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+def history(name: FullName, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
+    """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
+    row as it was is no change."""
+    return histories.history(name, table, key, read, page)
+
+
+@router.get("/v1/applications/{name}/state/{table}/blame", summary="The epoch that last changed a key")
+@requires(Role.VIEWER)
+@answers(*LOOKUP)
+def blame(name: FullName, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
+    """With what it read (files, offsets), its code version and parameters, and when it was committed."""
+    return histories.blame(name, table, key, read)

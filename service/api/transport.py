@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.logs import about
 from epochal.service.api.bodies import BodyRefused
-from epochal.service.api.problem_answer import problem_answer
+from epochal.service.api.problems import problem_answer
 from epochal.service.api.project_paths import called_path
 from epochal.service.domain.proxies import Network, TrustedProxies
 from epochal.wire.problems import PREFIX, Problem

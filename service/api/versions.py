@@ -1,32 +1,33 @@
 from __future__ import annotations
 
-from fastapi import APIRouter, status
+from fastapi import APIRouter, Response, status
 
-from epochal.errors import IncompatibleState, PreconditionFailed, QuotaExceeded
+from epochal.errors import Conflict, IncompatibleState, NameTaken, NotFound, PreconditionFailed, QuotaExceeded
 from epochal.service.api.access import requires
-from epochal.service.api.answers import BUILDING, FILES, SNAPSHOT, answers
-from epochal.service.api.conditions import IfMatch
 from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
-from epochal.service.api.paging import Paging
-from epochal.service.catalog.places import SharedTargets
+from epochal.service.api.openapi import BUILDING, FILES, SNAPSHOT, answers
+from epochal.service.api.parameters import IfMatch, Paging
+from epochal.service.api.project_paths import InProject
+from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.bodies import Page
 from epochal.wire.operations import OperationAnswer
+from epochal.wire.preflight import Preflight, PreflightAnswer
 from epochal.wire.tokens import Role
-from epochal.wire.versions import CreateVersion, Rescale, VersionAnswer
+from epochal.wire.versions import CreateVersion, Rekey, Rescale, VersionAnswer
 
-router = APIRouter(prefix="/v1/applications/{name}/versions", tags=["versions"])
-rescaling = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
+router = APIRouter(prefix="/v1/applications/{name}", tags=["versions"])
+preflight_router = APIRouter(prefix="/v1/preflight", tags=["versions"])
 
 
-@router.get("")
+@router.get("/versions")
 @requires(Role.VIEWER)
 def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
     """Newest first."""
     return node.registered.versions(name, page)
 
 
-@router.post("", status_code=status.HTTP_201_CREATED)
+@router.post("/versions", status_code=status.HTTP_201_CREATED)
 @requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed, QuotaExceeded)
 def create_version(
@@ -38,7 +39,7 @@ def create_version(
     return control.versions.create(name, request, caller.name, revisions)
 
 
-@rescaling.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
+@router.post("/rescale", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, IncompatibleState, SharedTargets, PreconditionFailed, QuotaExceeded)
 def rescale_application(
@@ -46,3 +47,42 @@ def rescale_application(
 ) -> OperationAnswer:
     """Change the parallelism: of a running application at an epoch boundary, without a restart."""
     return control.versions.rescale(name, request, caller.name, revisions)
+
+
+@router.post("/rekey", status_code=status.HTTP_202_ACCEPTED)
+@requires(Role.AUTHOR)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, IncompatibleState, SharedTargets, PreconditionFailed)
+def rekey_application(
+    name: str, request: Rekey, control: Control, caller: Caller, revisions: IfMatch
+) -> OperationAnswer:
+    """Write the state of a stopped application anew, with another `max_parallelism`, by an offline Spark job.
+
+    The operation takes as long as reading and writing all state once; until it is done, the application cannot be
+    started. The next start goes on from there, on a branch of its own; sources go on where they were, sinks as after a
+    rollback to the head."""
+    return control.rekeys.rekey(name, request, caller.name, revisions)
+
+
+@preflight_router.post(
+    "",
+    response_model=None,
+    responses={
+        status.HTTP_200_OK: {"model": PreflightAnswer, "description": "What an upgrade would do."},
+        status.HTTP_202_ACCEPTED: {
+            "model": OperationAnswer,
+            "description": "With `trial`: the same, with what the trial shows, is the `result` of this operation.",
+        },
+    },
+)
+@requires(Role.AUTHOR)
+@answers(*BUILDING, *SNAPSHOT, *FILES, NotFound, Conflict, IncompatibleState, SharedTargets)
+def check_version(
+    request: Preflight, control: Control, caller: Caller, response: Response, project: InProject
+) -> PreflightAnswer | OperationAnswer:
+    """Build a version and compare it with a snapshot, without deploying it: what would be kept, added, lost, refused.
+
+    The author's code runs, as when it is submitted; nothing is changed."""
+    if request.trial is None:
+        return control.preflight.check(request, project)
+    response.status_code = status.HTTP_202_ACCEPTED
+    return control.preflight.try_out(request, project, caller.name)

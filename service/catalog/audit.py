@@ -1,14 +1,41 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, inspect, select, update
 from sqlalchemy.orm import Session
 
-from epochal.service.catalog.audited_calls import AuditedCall
-from epochal.service.catalog.models import AuditEntry
+from epochal.secrets import redact
+from epochal.service.catalog.models import (
+    Application,
+    Artifact,
+    AuditEntry,
+    Base,
+    Branch,
+    Execution,
+    Operation,
+    Project,
+    QueryCommandRow,
+    Savepoint,
+    SnapshotMessage,
+    SnapshotPin,
+    SnapshotTag,
+    Token,
+    Upload,
+    Version,
+    Webhook,
+)
 from epochal.service.catalog.pages import paginate
+from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
+from epochal.visible import visible
+from epochal.wire.projects import DEFAULT_PROJECT
 
 
 class AuditRepository:
@@ -46,3 +73,239 @@ class AuditRepository:
             [AuditEntry.id],
             descending=True,
         )
+
+
+_LONGEST_TARGET = 500
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``token``: its name; without one, nobody was authenticated. ``address``: of the other end of the connection."""
+
+    token: str | None
+    token_id: str | None
+    address: str | None
+
+
+@dataclass(frozen=True)
+class CallDetails:
+    """``expected``: the status that it is answered with when all goes well."""
+
+    caller: Caller
+    action: str
+    target: str
+    expected: int
+    request: str
+    project: str = DEFAULT_PROJECT
+
+    def entry(self, outcome: int) -> AuditEntry:
+        return AuditEntry(
+            at=now(),
+            project=self.project,
+            token=self.caller.token,
+            token_id=self.caller.token_id,
+            address=self.caller.address,
+            action=self.action,
+            target=visible(redact(self.target))[:_LONGEST_TARGET],
+            outcome=outcome,
+            request=self.request,
+        )
+
+
+class AuditedCall:
+    """``details``: what the call is, once it is known that its caller may make it. ``landed``: its entry's number, once
+    a transaction with it was committed; ``changes``: what the entry says that the call has changed."""
+
+    def __init__(self, details: CallDetails | None = None) -> None:
+        self.details = details
+        self.landed: int | None = None
+        self.changes: Changes = {}
+        self.over = False
+
+
+_current: ContextVar[AuditedCall | None] = ContextVar("audited_call", default=None)
+
+
+@contextmanager
+def auditing(call: AuditedCall) -> Iterator[None]:
+    """What is committed within, in this task and in threads that it calls, is the call's effect."""
+    token = _current.set(call)
+    try:
+        yield
+    finally:
+        call.over = True
+        _current.reset(token)
+
+
+def call_to_note() -> AuditedCall | None:
+    """The call that is being made, once it is known that its caller may make it."""
+    call = _current.get()
+    return call if call is not None and call.details is not None and not call.over else None
+
+
+def watch_changes(session: Session, *_: object) -> None:
+    """Before each flush of a transaction."""
+    if call_to_note() is not None:
+        collect_changes(session)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What is so of a call as soon as the transaction is committed."""
+
+    call: AuditedCall
+    entry: int
+    changes: Changes
+
+    def landed(self) -> None:
+        self.call.landed, self.call.changes = self.entry, self.changes
+
+
+def note_call(session: Session, call: AuditedCall) -> Noted:
+    """In a transaction that is an effect of the call: its entry, or what is to be added to it."""
+    assert call.details is not None
+    changes = {**call.changes, **changes_of(session)}
+    if call.landed is not None:
+        if changes != call.changes:
+            mine = update(AuditEntry).where(AuditEntry.id == call.landed)
+            session.execute(mine.values(changes=as_json(changes)))
+        return Noted(call, call.landed, changes)
+    entry = call.details.entry(call.details.expected)
+    entry.changes = as_json(changes)
+    session.add(entry)
+    session.flush()
+    return Noted(call, entry.id, changes)
+
+
+MOST_CHANGES: Final = 40
+LONGEST_VALUE: Final = 200
+"""Characters of a value, as JSON. What is longer is cut."""
+_KEPT: Final = "audited_changes"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """``name``: the column by which people know such a row."""
+
+    noun: str
+    name: str
+    fields: tuple[str, ...]
+
+
+_DECIDED: Final[dict[type[Base], _Kind]] = {
+    Project: _Kind("project", "name", ("applications", "running", "subtasks", "deleted_at")),
+    Application: _Kind("application", "name", ("branch", "shadow", "deleted_at")),
+    Version: _Kind("version", "number", ("artifact", "parameters", "configuration", "message")),
+    Execution: _Kind("execution", "id", ("version", "state", "available_now", "drain")),
+    Branch: _Kind("branch", "id", ("kind", "parent_branch", "parent_epoch", "message")),
+    Operation: _Kind("operation", "id", ("kind", "state", "arguments", "cancel_requested_by")),
+    Savepoint: _Kind("savepoint", "name", ("branch", "epoch", "message")),
+    SnapshotPin: _Kind("pin of epoch", "epoch", ("branch", "message")),
+    SnapshotTag: _Kind("tag", "name", ("branch", "epoch", "message")),
+    SnapshotMessage: _Kind("message of epoch", "epoch", ("branch", "message")),
+    QueryCommandRow: _Kind("query command", "number", ("kind", "query", "text")),
+    Token: _Kind("token", "name", ("id", "roles", "expires_at")),
+    Webhook: _Kind("webhook", "id", ("url", "kinds", "applications", "disabled_at")),
+    Artifact: _Kind("artifact", "sha256", ("filename", "bytes")),
+    Upload: _Kind("upload", "id", ("sha256", "bytes", "received")),
+}
+
+Changes = dict[tuple[str, str], tuple[Any, Any]]
+"""By subject and field: before, after."""
+
+
+def collect_changes(session: Session) -> None:
+    """To be called before each flush of a transaction: afterwards nobody knows any more what was there before."""
+    kept: Changes = session.info.setdefault(_KEPT, {})
+    with session.no_autoflush:
+        for subject, field, before, after in _changed(session):
+            first = kept.get((subject, field), (before, after))[0]
+            kept[subject, field] = first, after
+
+
+def changes_of(session: Session) -> Changes:
+    """What was collected in this transaction."""
+    kept: Changes = session.info.get(_KEPT, {})
+    return kept
+
+
+def as_json(changes: Changes) -> dict[str, Any] | None:
+    """As it is kept, bounded and without secrets; ``None`` where nothing has changed."""
+    found = [
+        {"subject": _text(subject), "field": _text(field), "before": _bounded(before), "after": _bounded(after)}
+        for (subject, field), (before, after) in changes.items()
+        if before != after
+    ]
+    return {"items": found[:MOST_CHANGES], "left_out": max(len(found) - MOST_CHANGES, 0)} if found else None
+
+
+def _changed(session: Session) -> Iterator[tuple[str, str, Any, Any]]:
+    for row in session.new:
+        if kind := _DECIDED.get(type(row)):
+            yield from _compared(kind, row, _values(_predecessor(session, row), kind), _values(row, kind))
+    for row in session.dirty:
+        if kind := _DECIDED.get(type(row)):
+            yield from _compared(kind, row, {**_values(row, kind), **_former(row, kind)}, _values(row, kind))
+    for row in session.deleted:
+        if kind := _DECIDED.get(type(row)):
+            yield from _compared(kind, row, _values(row, kind), {})
+
+
+def _values(row: object | None, kind: _Kind) -> dict[str, Any]:
+    return {} if row is None else {field: getattr(row, field) for field in kind.fields}
+
+
+def _former(row: object, kind: _Kind) -> dict[str, Any]:
+    """Of the fields that were given another value: the one before."""
+    attributes = inspect(row, raiseerr=True).attrs
+    histories = {field: attributes[field].history for field in kind.fields}
+    return {field: history.deleted[0] for field, history in histories.items() if history.deleted}
+
+
+def _predecessor(session: Session, row: object) -> object | None:
+    """With what a row is compared that is added: an application's version with the one that ran before it."""
+    if not isinstance(row, Version):
+        return None
+    mine = Version.application == row.application, Version.number < row.number, Version.failure.is_(None)
+    return session.scalars(select(Version).where(*mine).order_by(Version.number.desc()).limit(1)).first()
+
+
+def _compared(
+    kind: _Kind, row: object, before: dict[str, Any], after: dict[str, Any]
+) -> Iterator[tuple[str, str, Any, Any]]:
+    subject = f"{kind.noun} {getattr(row, kind.name)}"
+    for field in kind.fields:
+        first, second = before.get(field), after.get(field)
+        if isinstance(first, dict) or isinstance(second, dict):
+            former, latter = first or {}, second or {}
+            for name in dict.fromkeys([*former, *latter]):
+                yield subject, f"{field}.{name}", former.get(name), latter.get(name)
+        else:
+            yield subject, field, first, second
+
+
+def _bounded(value: Any) -> Any:
+    cleaned = _cleaned(value)
+    text = cleaned if isinstance(cleaned, str) else json.dumps(cleaned, ensure_ascii=False)
+    if len(text) <= LONGEST_VALUE:
+        return cleaned
+    return f"{text[:LONGEST_VALUE]}.. ({len(text)} characters)"
+
+
+def _cleaned(value: Any) -> Any:
+    """As JSON has it, without what nobody may see."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return {_text(str(name)): _cleaned(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_cleaned(item) for item in value]
+        case _:
+            return visible(redact(str(value)))
+
+
+def _text(name: str) -> str:
+    return visible(redact(name))[:LONGEST_VALUE]

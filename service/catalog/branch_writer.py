@@ -31,7 +31,7 @@ from epochal.service.catalog.records import (
 )
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import enqueue
-from epochal.service.domain.causes import cause_of
+from epochal.service.domain.failures import cause_of
 from epochal.wire.administration import WebhookKind
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import EpochCounts, ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy.orm import Session
 
 from epochal.errors import CatalogVersion, EnvironmentProblem, EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import is_behind, newest_revision, refuse_newer
 from epochal.service.catalog.models import Base, Lease
 from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.catalog.replication import waits_for_standbys
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
 from epochal.service.domain.nodes import Node, out_of_reach
@@ -233,3 +233,22 @@ def _clock(theirs: datetime, before: datetime, after: datetime) -> Finding:
         "go by the database's clock; times that people read, and epoch times of drivers here, are wrong by as much.",
         "Let the node keep its time by NTP (chrony, systemd-timesyncd).",
     )
+
+
+_WAITING = ("on", "remote_apply", "remote_write")
+"""Values of ``synchronous_commit`` with which a commit waits for the standbys that are named."""
+
+
+def is_replicated_synchronously(session: Session) -> bool | None:
+    """Whether a commit waits for a standby. ``None``: a SQLite file, of which there is one."""
+    if session.get_bind().dialect.name != "postgresql":
+        return None
+    commit, standbys = session.execute(
+        text("SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')")
+    ).one()
+    return waits_for_standbys(commit, standbys)
+
+
+def waits_for_standbys(commit: str, standbys: str) -> bool:
+    """With these ``synchronous_commit`` and ``synchronous_standby_names`` of PostgreSQL."""
+    return commit in _WAITING and bool(standbys.strip())

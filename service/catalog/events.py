@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, bindparam, delete, insert, select, text, update
+from sqlalchemy import CursorResult, Row, bindparam, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from epochal.errors import EventsExpired
-from epochal.service.catalog.models import EventStream, LoggedEvent
-from epochal.service.catalog.types import UtcDateTime
-from epochal.service.domain.ports import ControlEvent
-from epochal.wire.projects import DEFAULT_PROJECT, full_name, project_of
+from epochal.service.catalog.models import Epoch, EventStream, Execution, LoggedEvent, Operation, Savepoint
+from epochal.service.catalog.records import epoch_record
+from epochal.service.catalog.types import UtcDateTime, now
+from epochal.service.domain.events import ControlEvent, EventKind
+from epochal.wire.projects import DEFAULT_PROJECT, full_name, local_name, project_of
 
 ALL = "*"
 """In ``event_streams``: the stream of all applications, whose numbers are positions."""
@@ -281,3 +282,42 @@ class EventRepository:
 
 def _is_sqlite(session: Session) -> bool:
     return session.get_bind().dialect.name == "sqlite"
+
+
+def announce_epoch(session: Session, application: str, row: Epoch | Row[Any]) -> None:
+    _announce(session, "epoch", application, epoch_record(row).model_dump(mode="json", exclude_none=True))
+
+
+def announce_execution(session: Session, application: str, row: Execution) -> None:
+    data: dict[str, object] = {
+        "id": row.id,
+        "state": row.state,
+        "attempt": row.attempt,
+        "version": row.version,
+        "branch": row.branch,
+        "failure": row.failure,
+    }
+    _announce(session, "execution", application, data)
+
+
+def announce_operation(session: Session, application: str | None, row: Operation) -> None:
+    data: dict[str, object] = {
+        "id": row.id,
+        "kind": row.kind,
+        "state": row.state,
+        "result": row.result,
+        "error": row.error,
+    }
+    _announce(session, "operation", application, data)
+
+
+def announce_savepoint(session: Session, application: str, row: Savepoint, *, deleted: bool = False) -> None:
+    data: dict[str, object] = {"name": row.name, "branch": row.branch, "epoch": row.epoch, "deleted": deleted}
+    _announce(session, "savepoint", application, data)
+
+
+def _announce(session: Session, kind: EventKind, application: str | None, data: dict[str, object]) -> None:
+    named: dict[str, object] = {"application": application}
+    if application is not None:
+        named = {"application": local_name(application), "project": project_of(application)}
+    record(session, ControlEvent(kind=kind, application=application, data={**named, **data}, at=now()))

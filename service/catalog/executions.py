@@ -15,7 +15,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict, IncompatibleState, NotFound
 from epochal.service.catalog.branch_writer import BranchWriter
-from epochal.service.catalog.holding import stand_on
+from epochal.service.catalog.folding import stand_on
 from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.records import head_of, is_drained, json_of

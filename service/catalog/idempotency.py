@@ -8,11 +8,11 @@ was thought to be gone, one has an effect, and of a call whose maker is gone it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from sqlalchemy import CursorResult, delete, update
 from sqlalchemy.exc import IntegrityError
@@ -22,9 +22,6 @@ from epochal.errors import CallInProgress, CallOutcomeUnknown, InvalidInput
 from epochal.service.catalog.models import IdempotencyKey
 from epochal.service.catalog.types import DatabaseClock, database_now
 from epochal.service.domain.identifiers import new_id
-
-if TYPE_CHECKING:
-    from epochal.service.catalog.database import Database
 
 RENEW_SECONDS = 5.0
 _ABANDONED_AFTER = timedelta(seconds=20)
@@ -90,10 +87,16 @@ def record_effect(session: Session, claim: KeyClaim) -> None:
         raise CallInProgress
 
 
+class Transactions(Protocol):
+    """What is needed of ``Database``, which imports this module to record the effects of calls."""
+
+    def writing(self) -> AbstractContextManager[Session]: ...
+
+
 class IdempotencyKeys:
     """Which keys were used, by token; ``kept_for``: for how long they are remembered."""
 
-    def __init__(self, database: Database, kept_for: timedelta) -> None:
+    def __init__(self, database: Transactions, kept_for: timedelta) -> None:
         self._database = database
         self._kept_for = kept_for
 

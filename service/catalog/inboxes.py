@@ -21,7 +21,7 @@ from epochal.service.catalog.branch_writer import changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Inbox, InboxBatch, InboxCall
 from epochal.service.catalog.types import database_now
-from epochal.service.domain.calls import TakenCall
+from epochal.service.domain.events import TakenCall
 from epochal.wire.internal_api import CALLS_AT_ONCE, CALLS_BYTES
 
 NO_CALLS = b'"batches":[]}'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,12 +11,10 @@ from sqlalchemy.orm import Session
 from epochal.contracts.catalog import ManifestReference
 from epochal.engine.epoch import State
 from epochal.errors import CatalogUnavailable
+from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Epoch, Installation
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
-
-if TYPE_CHECKING:
-    from epochal.service.catalog.database import Database
 
 _ROW = 1
 _KEY_BYTES = 32

@@ -6,19 +6,21 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, cast
 
+from sqlalchemy import func, select
+
 from epochal.contracts.catalog import DriverStatus, Failure
 from epochal.errors import Conflict
-from epochal.service.catalog.announcements import announce_execution
 from epochal.service.catalog.branch_writer import BranchWriter
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import announce_execution
 from epochal.service.catalog.executions import ExecutionRepository, begin_attempt, end_attempt
-from epochal.service.catalog.models import Attempt, Execution
+from epochal.service.catalog.models import Attempt, Directive, Execution
 from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import acceptance_of
-from epochal.service.domain.ports import (
+from epochal.service.domain.executions import (
     AttemptOver,
     AttemptTicket,
     DriverName,
@@ -37,7 +39,7 @@ _BESIDE_RESTARTS = 2
 
 
 class ExecutionLedger:
-    """Implements :class:`epochal.service.domain.ports.Executions`."""
+    """Implements :class:`epochal.service.domain.executions.Executions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -180,3 +182,12 @@ def _supervised(
             for attempt in attempts[-(restart.max_restarts + _BESIDE_RESTARTS) :]
         ),
     )
+
+
+def newest_directives(database: Database, executions: Collection[str]) -> Mapping[str, str]:
+    """Of these executions, those with directives that are not carried out, and the id of the newest one of each."""
+    query = select(Directive.execution, func.max(Directive.id)).where(
+        Directive.execution.in_(executions), Directive.completed_at.is_(None)
+    )
+    with database.reading() as session:
+        return {row[0]: row[1] for row in session.execute(query.group_by(Directive.execution))}

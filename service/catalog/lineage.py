@@ -32,9 +32,9 @@ from epochal.service.catalog.models import (
     Version,
 )
 from epochal.service.catalog.records import changes_of, key_of
+from epochal.service.domain.lineage import Noted, Run, RunSummary
 from epochal.service.domain.pages import PageRequest, Part, cut
-from epochal.service.domain.ports import Making
-from epochal.service.domain.runs import Noted, Run, RunSummary
+from epochal.service.domain.snapshots import Making
 from epochal.wire.projects import local_name
 
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)

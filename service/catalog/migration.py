@@ -20,8 +20,8 @@ from sqlalchemy import Connection, column, inspect, select, table, text, update
 
 import epochal.migrations
 from epochal.errors import CatalogUnavailable, CatalogVersion
-from epochal.service.catalog.advisory import Alone, alone_meanwhile
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.leases import Alone, alone_meanwhile
 from epochal.service.catalog.models import Base
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from sqlalchemy import Select, literal_column, select
 from sqlalchemy.orm import Session
 
 from epochal.errors import Conflict, EpochalError, OperationCancelled
-from epochal.service.catalog.advisory import Alone, alone
-from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import announce_operation
+from epochal.service.catalog.leases import Alone, alone
 from epochal.service.catalog.models import Application, Operation
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operations import OperationRepository, end, operation_answer, state_of

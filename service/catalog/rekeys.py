@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.errors import Conflict
@@ -17,8 +17,8 @@ from epochal.service.catalog.branch_writer import following_epoch
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, check_not_drained
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Operation, Version
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of, manifest_of
 from epochal.service.catalog.rollbacks import check_committed
 from epochal.service.catalog.types import now

@@ -1,23 +1,21 @@
-"""Which snapshots are retained. The functions run inside a transaction of the caller.
-
-An application retains the last ``retained_epochs`` committed snapshots of its lineage, of those none that is older than
-``retained_seconds``, but always the latest. Snapshots on its other branches, which a rollback left, are retained as
-long as those of the same age on its lineage. Beyond that a snapshot is *held*: by a savepoint, by a pin, by a branch
-that stands on it, by an operation that works on it, or as the one before a head that is drained.
-"""
+"""What the catalog knows of its snapshots, as garbage collection needs it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, select, tuple_, update
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
+from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.executions import ENDED, latest_version
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.lineage import segments
 from epochal.service.catalog.models import (
     Application,
@@ -29,8 +27,174 @@ from epochal.service.catalog.models import (
     SnapshotPin,
 )
 from epochal.service.catalog.records import is_drained, key_of
+from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.wire.configuration import ApplicationConfiguration
+
+_AT_ONCE = 400
+
+
+@dataclass
+class KnownBranch:
+    """``lineage``: the branches that it stands on, itself first. ``head`` is ``None`` before the first epoch."""
+
+    owned: bool
+    lineage: tuple[str, ...]
+    head: ManifestReference | None
+    decided: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class KnownSnapshots:
+    """One moment of the catalog. ``expired``: decided, and neither retained nor marked as collected."""
+
+    branches: Mapping[str, KnownBranch]
+    kept: Mapping[EpochKey, ManifestReference]
+    expired: Mapping[EpochKey, ManifestReference]
+    collected_lately: Sequence[ManifestReference]
+    in_use: frozenset[str]
+    """Branches that running operations name."""
+    named: Collection[str] = frozenset()
+    """Paths of files that belong to no branch."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    key: EpochKey
+    state: str
+    reference: ManifestReference
+    committed_at: datetime | None
+
+
+class RetentionRepository:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def known(self, collected_since: datetime) -> KnownSnapshots:
+        """Everything. ``collected_lately`` are those that were marked after ``collected_since``."""
+        rows, lately = self._snapshots(collected_since)
+        branches = self._branches({row.key: row.reference for row in rows})
+        kept = self._kept(rows)
+        return KnownSnapshots(
+            branches=branches,
+            kept=kept,
+            expired={row.key: row.reference for row in rows if row.key not in kept},
+            collected_lately=lately,
+            in_use=frozenset(self._in_use()),
+            named=StoreFiles(self._session).paths(),
+        )
+
+    def still_expired(self, keys: Sequence[EpochKey]) -> list[EpochKey]:
+        """Of snapshots that had expired those that still have, locked: nobody begins to hold one before the end."""
+        for pairs in _chunks(keys):
+            locking = select(Epoch.epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs)).with_for_update()
+            self._session.execute(locking).all()
+        kept = self._kept(self._snapshots(now())[0])
+        return [key for key in keys if key not in kept]
+
+    def kept(self, application: str | None) -> list[ManifestReference]:
+        """Snapshots that are retained, by all or on the lines of one application. Raises ``NotFound``."""
+        kept = self.known(now()).kept
+        if application is None:
+            return list(kept.values())
+        row = ApplicationRepository(self._session).named(application)
+        own = select(Branch.id).where(Branch.application == row.id)
+        branches = {*self._session.scalars(own), *horizon_of(self._session, row).lineage}
+        return [reference for key, reference in kept.items() if key.branch in branches]
+
+    def mark(self, keys: Iterable[EpochKey], moment: datetime) -> None:
+        """From now on these answer that they were collected."""
+        for pairs in _chunks(keys):
+            found = update(Epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs), Epoch.collected_at.is_(None))
+            self._session.execute(found.values(collected_at=moment))
+
+    def _snapshots(self, collected_since: datetime) -> tuple[list[_Row], list[ManifestReference]]:
+        columns = (
+            Epoch.branch,
+            Epoch.epoch,
+            Epoch.state,
+            Epoch.manifest_path,
+            Epoch.manifest_sha256,
+            Epoch.committed_at,
+            Epoch.collected_at,
+        )
+        query = select(*columns).where(
+            Epoch.state.in_([State.PREPARED.value, State.COMMITTED.value]),
+            Epoch.collected_at.is_(None) | (Epoch.collected_at > collected_since),
+        )
+        rows, lately = [], []
+        for branch, epoch, state, path, sha256, committed_at, collected_at in self._session.execute(query):
+            reference = ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
+            if collected_at is None:
+                rows.append(_Row(reference.key, state, reference, committed_at))
+            else:
+                lately.append(reference)
+        return rows, lately
+
+    def _kept(self, rows: Sequence[_Row]) -> dict[EpochKey, ManifestReference]:
+        by_branch: dict[str, list[_Row]] = defaultdict(list)
+        for row in rows:
+            by_branch[row.key.branch].append(row)
+        found = {row.key: row.reference for row in self._retained(by_branch)}
+        known = {row.key: row.reference for row in rows}
+        return found | {key: known[key] for key in held(self._session) if key in known}
+
+    def _retained(self, by_branch: Mapping[str, Sequence[_Row]]) -> Iterable[_Row]:
+        own: dict[str, set[str]] = defaultdict(set)
+        for id, owner in self._session.execute(select(Branch.id, Branch.application)):
+            own[owner].add(id)
+        for application in self._session.scalars(select(Application).where(Application.deleted_at.is_(None))).all():
+            horizon, mine = horizon_of(self._session, application), own[application.id]
+            for branch in mine | horizon.lineage.keys():
+                last = horizon.lineage.get(branch)
+                for row in by_branch.get(branch, ()):
+                    if branch not in mine and last is not None and row.key.epoch > last:
+                        continue  # what another application did after this one had left it
+                    if row.state == State.PREPARED or (
+                        row.committed_at is not None and horizon.retains(row.key, row.committed_at)
+                    ):
+                        yield row
+
+    def _branches(self, references: Mapping[EpochKey, ManifestReference]) -> dict[str, KnownBranch]:
+        deleted = set(self._session.scalars(select(Application.id).where(Application.deleted_at.is_not(None))))
+        rows = {branch.id: branch for branch in self._session.scalars(select(Branch))}
+        found = {
+            row.id: KnownBranch(
+                owned=row.owned,
+                lineage=tuple(_lineage(rows, row)),
+                head=references.get(EpochKey(row.head_branch or "", row.head_epoch or 0)),
+            )
+            for row in rows.values()
+        }
+        for branch, epoch, state in self._session.execute(
+            select(Epoch.branch, Epoch.epoch, Epoch.state).where(Epoch.state != State.ABORTED.value)
+        ):
+            if state in (State.PREPARED, State.COMMITTED):
+                found[branch].decided.add(epoch)
+            if state != State.COMMITTED and rows[branch].application not in deleted:
+                found[branch].open.add(epoch)
+        for folded in FoldingRepository(self._session).ranges(found):
+            found[folded.branch].decided.update(range(folded.first, folded.last + 1))
+        return found
+
+    def _in_use(self) -> Iterable[str]:
+        for arguments in self._session.scalars(select(Operation.arguments).where(Operation.state == "running")):
+            if isinstance(arguments.get("branch"), str):
+                yield arguments["branch"]
+
+
+def _chunks(keys: Iterable[EpochKey]) -> Iterator[list[tuple[str, int]]]:
+    pairs = [(key.branch, key.epoch) for key in keys]
+    for start in range(0, len(pairs), _AT_ONCE):
+        yield pairs[start : start + _AT_ONCE]
+
+
+def _lineage(rows: Mapping[str, Branch], branch: Branch) -> Iterable[str]:
+    current: Branch | None = branch
+    while current is not None:
+        yield current.id
+        current = rows.get(current.parent_branch) if current.parent_branch else None
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from epochal.declarations.names import alternatives
 from epochal.engine.epoch import State
 from epochal.errors import InvalidInput, NotFound, SnapshotExpired
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.folding import FoldingRepository
-from epochal.service.catalog.holding import check_not_collected
+from epochal.service.catalog.folding import FoldingRepository, check_not_collected
 from epochal.service.catalog.lineage import SNAPSHOTS, Segment, committed_head, segment_of, segments
 from epochal.service.catalog.models import Application, Branch, Epoch, FoldedEpochs, Savepoint, SnapshotTag
 from epochal.service.catalog.records import manifest_of

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochRecord, Failure
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.errors import IncompatibleState
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.executions import (
@@ -24,9 +24,9 @@ from epochal.service.catalog.executions import (
 )
 from epochal.service.catalog.migration import migrate_database
 from epochal.service.catalog.models import Application, Artifact, Attempt, Epoch, Execution, Version
-from epochal.service.catalog.outcomes import execution_over
+from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.records import epoch_record
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.errors import ArtifactError, NotFound
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.executions import latest_version

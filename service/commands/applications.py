@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from epochal.contracts.backend import names_place
+from epochal.contracts.configuration import NOTHING_ACCEPTED
+from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.executions import ENDED, BranchOrigin
-from epochal.service.catalog.places import check_places
-from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.events import announce_execution, announce_operation
+from epochal.service.catalog.executions import ENDED, BranchOrigin, add_branch, begin_execution, check_not_drained
+from epochal.service.catalog.models import Application, Execution, Operation
+from epochal.service.catalog.operations import OperationRepository, operation_answer
+from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, RUNNING, ProjectRepository
+from epochal.service.catalog.records import head_of
+from epochal.service.catalog.savepoints import SavepointRepository
+from epochal.service.catalog.sink_targets import check_places
+from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
-from epochal.service.domain.ports import Builder
+from epochal.service.domain.ports import Builder, Supervisor
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.wire.applications import ApplicationAnswer, CreateApplication
 from epochal.wire.configuration import check_configuration
+from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import new_name
 
 
@@ -64,3 +75,158 @@ class ApplicationService:
             if execution is not None and execution.state not in ENDED:
                 raise Conflict(f"Application {name!r} is {execution.state}; stop it before deleting it.")
             repository.delete(row)
+
+
+Wish = Callable[[Session, Application], Operation]
+
+
+class Lifecycle:
+    def __init__(self, database: Database, supervisor: Supervisor) -> None:
+        self._database = database
+        self._supervisor = supervisor
+
+    def start(
+        self,
+        name: str,
+        savepoint: str | None,
+        by: str,
+        *,
+        available_now: bool = False,
+        drain: bool = True,
+        revisions: Revisions = None,
+    ) -> OperationAnswer:
+        """Run the latest version, from where the branch stands, or from ``savepoint``.
+
+        ``available_now``: take what the sources have when it starts, and end. ``drain``: with a last epoch when all
+        input has ended.
+
+        Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
+        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained; ``QuotaExceeded``.
+        """
+
+        def wish(session: Session, application: Application) -> Operation:
+            OperationRepository(session).check_none_running(application, ["rekey"])
+            if savepoint is not None:
+                _check_over(session, application)
+                move_to(session, application, SavepointRepository(session).get(application, savepoint).key, by)
+            check_not_drained(session, application)
+            operation = start_operation(session, application, by, available_now=available_now, drain=drain)
+            ProjectRepository(session).check_room(application.project, RUNNING)
+            return operation
+
+        return self._carry_out(name, wish, revisions)
+
+    def stop(self, name: str, savepoint: str | None, by: str, revisions: Revisions = None) -> OperationAnswer:
+        """Finish and commit what is running, and end. Raises ``Conflict`` when it does not run, ``NameTaken``."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            execution = _running(session, application)
+            if savepoint is not None:
+                SavepointRepository(session).check_free(application, savepoint)
+            operations = OperationRepository(session)
+            operation = operations.add("stop", application, execution, {"savepoint": savepoint}, by, "stopping")
+            operations.ask_to_stop(execution, operation)
+            return operation
+
+        return self._carry_out(name, wish, revisions)
+
+    def restart(self, name: str, by: str, revisions: Revisions = None) -> OperationAnswer:
+        """Stop, when it runs, and start the latest version. Raises ``QuotaExceeded`` when it does not run."""
+
+        def wish(session: Session, application: Application) -> Operation:
+            repository, operations = ApplicationRepository(session), OperationRepository(session)
+            execution = repository.execution(application)
+            if execution is None or execution.state in ENDED:
+                operations.check_none_running(application, ["rekey"])
+                check_not_drained(session, application)
+                successor = begin_execution(
+                    session,
+                    application,
+                    available_now=execution is not None and execution.available_now,
+                    drain=execution is None or execution.drain,
+                )
+                operation = operations.add("restart", application, successor, {"successor": True}, by, "starting")
+                ProjectRepository(session).check_room(application.project, RUNNING)
+                return operation
+            execution = _running(session, application)
+            operation = operations.add("restart", application, execution, {"successor": False}, by, "stopping")
+            operations.ask_to_stop(execution, operation)
+            return operation
+
+        return self._carry_out(name, wish, revisions)
+
+    def _carry_out(self, name: str, wish: Wish, revisions: Revisions) -> OperationAnswer:
+        with self._database.writing() as session:
+            application = ApplicationRepository(session).locked(name, revisions)
+            operation = wish(session, application)
+            announce_begun(session, application, operation)
+            answer = operation_answer(operation, name)
+            execution = operation.execution
+        self.wake(execution)
+        return answer
+
+    def wake(self, execution: str | None) -> None:
+        """After the transaction: the supervisor has something to look at."""
+        if execution is not None:
+            self._supervisor.wake(execution)
+
+
+def start_operation(
+    session: Session, application: Application, by: str, *, available_now: bool = False, drain: bool = True
+) -> Operation:
+    """A new execution, and the operation that waits for its driver."""
+    execution = begin_execution(session, application, available_now=available_now, drain=drain)
+    return OperationRepository(session).add("start", application, execution, {}, by, "starting")
+
+
+def announce_begun(session: Session, application: Application, operation: Operation) -> None:
+    """With the execution that the operation is about, where there is one."""
+    announce_operation(session, application.name, operation)
+    execution = ApplicationRepository(session).execution(application)
+    if execution is not None:
+        announce_execution(session, application.name, execution)
+
+
+def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
+    """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
+    if head_of(ApplicationRepository(session).branch(application)) == key:
+        return
+    if SnapshotRepository(session).prepared(application):
+        raise Conflict(
+            f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
+            "without a savepoint, and stop it, so that they are."
+        )
+    _check_sinks_stay(session, application, key)
+    add_branch(session, application, BranchOrigin("start", key), by)
+    VersionRepository(session).accept(application, NOTHING_ACCEPTED)
+
+
+def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
+    """A start does not go back behind what sinks show: a rollback says what becomes of it, a fork has its own sinks."""
+    version = VersionRepository(session).latest(application)
+    if application.shadow or version.graph is None:
+        return
+    places = {name: target for name, target in version.graph["sinks"].items() if names_place(target)}
+    if places:
+        sinks = ", ".join(f"{name!r} ({target})" for name, target in sorted(places.items()))
+        raise Conflict(
+            f"Application {application.name!r} cannot go back to epoch {key.epoch}: its sinks show later epochs: "
+            f"{sinks}. Roll it back (`epochal rollback`), which says what becomes of that. Fork it from the savepoint, "
+            "with other targets or in shadow; or start it without a savepoint."
+        )
+
+
+def _check_over(session: Session, application: Application) -> None:
+    execution = ApplicationRepository(session).execution(application)
+    if execution is not None and execution.state not in ENDED:
+        raise Conflict(f"Application {application.name!r} is {execution.state}; stop it first.")
+
+
+def _running(session: Session, application: Application) -> Execution:
+    """The execution that can be told something. Raises ``Conflict``."""
+    execution = ApplicationRepository(session).execution(application)
+    if execution is None:
+        raise Conflict(f"Application {application.name!r} was never started.")
+    if execution.state not in ("starting", "running"):
+        raise Conflict(f"Application {application.name!r} is {execution.state}.")
+    return execution

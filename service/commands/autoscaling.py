@@ -10,10 +10,9 @@ from datetime import datetime
 from epochal.errors import EpochalError
 from epochal.logs import about
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.audit import AuditRepository
-from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller, auditing
+from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller, auditing
+from epochal.service.catalog.autoscaling import ACTOR, ScalingRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.scaling import ACTOR, ScalingRepository
 from epochal.service.catalog.types import now
 from epochal.service.commands.versions import VersionService
 from epochal.service.domain.autoscaling import RescaleTo, Situation, decide

@@ -11,14 +11,14 @@ import orjson
 
 from epochal.errors import EpochalError, InvalidArguments
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.entries import entry_of
+from epochal.service.catalog.declared_entries import entry_of
 from epochal.service.catalog.inboxes import InboxRepository, NewCall, NewCalls, Taken
 from epochal.service.catalog.writes import TAKE_CALLS
-from epochal.service.domain.entries import DeclaredEntry, TakenCalls
+from epochal.service.domain.entry_calls import DeclaredEntry, TakenCalls
+from epochal.service.domain.events import CALL, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Limits
-from epochal.service.domain.topics import CALL, Topics
-from epochal.wire.entries import MOST_CALLS, Call, CallRequest, are_request_ids
+from epochal.wire.calls import MOST_CALLS, Call, CallRequest, are_request_ids
 
 _TOGETHER = 20_000
 """So many calls are in one transaction at most, and the rest of a request."""

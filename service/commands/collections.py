@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import PurePosixPath
 from typing import Any
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import Conflict
-from epochal.service.catalog.collections import RetentionRepository
+from epochal.contracts.identity import EpochKey
+from epochal.errors import Conflict, SnapshotError
+from epochal.faults import declare
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.types import database_now
+from epochal.service.catalog.retention import KnownBranch, KnownSnapshots, RetentionRepository
+from epochal.service.catalog.types import database_now, now
 from epochal.service.commands.artifacts import ArtifactService
-from epochal.service.commands.collecting import Collection, CollectionRequest
-from epochal.service.domain.settings import Settings
+from epochal.service.domain.settings import Kept, Settings
 from epochal.service.domain.store_answers import collection_answer, plan_answer, verification_answer
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.service.runtime.stored_files import StoredFiles
-from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan
+from epochal.snapshots.references import References
+from epochal.snapshots.store import SnapshotStore, StoredFile
 from epochal.snapshots.verification import Verification
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.store import Collect, CollectionAnswer, CollectionPlanAnswer, VerificationAnswer, Verify
@@ -108,3 +115,194 @@ class CollectionService:
         requested = request.grace_seconds
         seconds = self._settings.grace_seconds if requested is None else requested
         return CollectionRequest(timedelta(seconds=seconds), frozenset(request.foreign))
+
+
+G1_LISTED = declare("G1.listed", "the store is listed, the catalog not yet asked")
+G2_PLANNED = declare("G2.planned", "expired snapshots are known, none is marked")
+G3_MARKED = declare("G3.marked", "expired snapshots are marked as collected, all files are there")
+G4_DELETED = declare("G4.file-deleted", "one file is deleted, others are not")
+G5_EMPTIED = declare("G5.emptied", "all files are deleted, the operation still runs")
+G6_FOLDED = declare("G6.folded", "some past epochs are a range, in a transaction that is committed")
+
+FOLDED_AT_ONCE = 2_000
+"""Rows of one transaction: drivers write between two of them."""
+
+
+@dataclass(frozen=True)
+class CollectionRequest:
+    """``grace``: what is younger stays. ``foreign``: folders that this catalog does not know and that shall go, too."""
+
+    grace: timedelta
+    foreign: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What retained snapshots need, and the branches of which that could not be found out."""
+
+    paths: set[str]
+    unknown: set[str]
+    problems: list[str]
+
+
+class Collection:
+    """Safe to use from one thread; several processes may collect at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: SnapshotStore,
+        clock: Callable[[], datetime] = now,
+        kept_epochs: int = Kept().epochs,
+    ) -> None:
+        """``kept_epochs``: so many of each branch's newest epochs are never folded into ranges."""
+        self._database = database
+        self._kept_epochs = kept_epochs
+        self._store = store
+        self._clock = clock
+        self._references = References(store)
+
+    def plan(self, request: CollectionRequest) -> CollectionPlan:
+        """What a collection would do now. Changes nothing."""
+        moment = self._clock()
+        files = self._store.entries()
+        known = self._known(moment, request)
+        needs = self._needs(known)
+        marked = self._to_be_marked(known, needs)
+        lately = [*known.collected_lately, *(known.expired[key] for key in marked)] if request.grace else []
+        return self._planned(files, known, needs, lately, marked, moment, request)
+
+    def run(
+        self, request: CollectionRequest, progress: Callable[[str], None] = lambda said: None
+    ) -> tuple[CollectionPlan, Amount]:
+        """Carry it out; the plan, and what was deleted. Raises ``SnapshotError``, ``CatalogUnavailable``."""
+        moment = self._clock()
+        progress("listing the store")
+        files = self._store.entries()
+        G1_LISTED.hit()
+        progress(f"{len(files)} files: looking for what they belong to")
+        known = self._known(moment, request)
+        before = self._needs(known)
+        candidates = self._to_be_marked(known, before)
+        G2_PLANNED.hit()
+        marked = self._mark(candidates, moment)
+        G3_MARKED.hit()
+        known = self._known(moment, request)
+        needs = self._needs(known)
+        needs.paths.update(before.paths)
+        needs.unknown.update(before.unknown)
+        lately = known.collected_lately if request.grace else []
+        planned = self._planned(files, known, needs, lately, marked, moment, request)
+        deleted = self._delete(planned.files, progress)
+        G5_EMPTIED.hit()
+        self._fold(needs, moment - request.grace, progress)
+        self._references.forget_unused()
+        log.info("collected: %d snapshots, %d files, %d bytes", len(marked), deleted.files, deleted.bytes)
+        return planned, deleted
+
+    def _fold(self, needs: _Needs, collected_before: datetime, progress: Callable[[str], None]) -> None:
+        """Of epochs that are past the catalog keeps ranges; those of branches that cannot be judged stay."""
+        with self._database.reading() as session:
+            branches = FoldingRepository(session).branches()
+        for branch in branches:
+            if branch in needs.unknown:
+                continue
+            with self._database.reading() as session:
+                stretches = FoldingRepository(session).foldable(
+                    branch, self._kept_epochs, collected_before, needs.paths.__contains__
+                )
+            for stretch in stretches:
+                for part in stretch.parts(FOLDED_AT_ONCE):
+                    try:
+                        with self._database.writing() as session:
+                            FoldingRepository(session).fold(part)
+                    except Conflict as error:
+                        log.info("folded by the next collection: %s", error)
+                        break
+                    G6_FOLDED.hit()
+                    progress(f"epochs up to {part.last} of {branch} are folded")
+
+    def _known(self, moment: datetime, request: CollectionRequest) -> KnownSnapshots:
+        with self._database.reading() as session:
+            return RetentionRepository(session).known(moment - request.grace)
+
+    def _needs(self, known: KnownSnapshots) -> _Needs:
+        needs = _Needs(set(), set(), [])
+        for key, reference in known.kept.items():
+            try:
+                needs.paths.update(self._references.needed(reference))
+            except SnapshotError as error:
+                needs.unknown.update(known.branches[key.branch].lineage)
+                needs.problems.append(f"Snapshot {key} cannot be read; nothing of its line is deleted: {error}")
+        return needs
+
+    def _to_be_marked(self, known: KnownSnapshots, needs: _Needs) -> list[EpochKey]:
+        """Expired snapshots that will lose a file: others stay as they are, in case that the retention is extended."""
+        return [
+            key
+            for key, reference in sorted(known.expired.items())
+            if key.branch not in needs.unknown and not self._is_covered(reference, needs.paths)
+        ]
+
+    def _is_covered(self, reference: ManifestReference, paths: set[str]) -> bool:
+        return reference.path in paths and self._needed_if_readable(reference) <= paths
+
+    def _mark(self, candidates: Sequence[EpochKey], moment: datetime) -> list[EpochKey]:
+        if not candidates:
+            return []
+        with self._database.writing() as session:
+            repository = RetentionRepository(session)
+            expired = repository.still_expired(candidates)
+            repository.mark(expired, moment)
+        return expired
+
+    def _planned(
+        self,
+        files: Sequence[StoredFile],
+        known: KnownSnapshots,
+        needs: _Needs,
+        lately: Sequence[ManifestReference],
+        marked: Sequence[EpochKey],
+        moment: datetime,
+        request: CollectionRequest,
+    ) -> CollectionPlan:
+        just_expired = {path for reference in lately for path in self._needed_if_readable(reference)}
+        facts = StoreFacts(
+            branches={branch: self._facts(branch, row) for branch, row in known.branches.items()},
+            needed=needs.paths,
+            just_expired=just_expired,
+            in_use=known.in_use,
+            unknown=needs.unknown,
+            asked_for=request.foreign,
+            named=known.named,
+        )
+        return plan(facts, files, moment, request.grace, marked, needs.problems)
+
+    def _facts(self, branch: str, row: KnownBranch) -> BranchFacts:
+        bases_at = None
+        if row.owned and row.head is not None:
+            try:
+                bases_at = self._references.last_bases(row.head)
+            except SnapshotError:
+                bases_at = None  # its bases are all spared then
+        here = bases_at.epoch if bases_at is not None and bases_at.branch == branch else -1
+        return BranchFacts(row.decided, row.open, row.owned, here)
+
+    def _needed_if_readable(self, reference: ManifestReference) -> set[str]:
+        try:
+            return self._references.needed(reference)
+        except SnapshotError:
+            return {reference.path}
+
+    def _delete(self, files: Sequence[Doomed], progress: Callable[[str], None]) -> Amount:
+        """Manifests first: a snapshot of which something is gone is then no snapshot any more, for everybody."""
+        deleted, folders = Amount(), set[str]()
+        for file in sorted(files, key=lambda file: ("/manifests/" not in file.path, file.path)):
+            if self._store.delete(file.path):
+                deleted = deleted.plus(file.bytes)
+            G4_DELETED.hit()
+            folders.add(str(PurePosixPath(file.path).parent))
+            progress(f"{deleted.files} of {len(files)} files deleted")
+        for folder in sorted(folders, reverse=True):
+            self._store.remove_empty_folder(folder)
+        return deleted

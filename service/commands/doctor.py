@@ -10,10 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from epochal.errors import EpochalError
-from epochal.service.catalog.admin_tokens import read_given_token
 from epochal.service.catalog.checks import catalog_findings, node_findings
-from epochal.service.catalog.database import Database, sqlite_file
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.engines import sqlite_file
 from epochal.service.catalog.migration import is_current
+from epochal.service.catalog.tokens import read_given_token
 from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.isolation import local_store

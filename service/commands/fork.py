@@ -9,16 +9,16 @@ from epochal.contracts.backend import names_place
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict
 from epochal.pipeline.description import GraphDescription
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application
-from epochal.service.catalog.places import SharedTargets, check_places
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
+from epochal.service.catalog.sink_targets import SharedTargets, check_places
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
+from epochal.service.commands.applications import Lifecycle, announce_begun, start_operation
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.service.domain.ports import Builder
 from epochal.wire.applications import ApplicationAnswer, ForkApplication

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
-from epochal.contracts.parameters import Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription

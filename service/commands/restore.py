@@ -25,11 +25,11 @@ from datetime import timedelta
 
 from epochal.errors import Conflict, FileCorrupt, FileMissing
 from epochal.faults import declare
-from epochal.service.catalog.admin_tokens import AdminTokenFile, ensure_admin_token
+from epochal.service.catalog.backups import check_loadable, load_backup, restored_from
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.incarnations import Incarnation, IncarnationRepository
 from epochal.service.catalog.lineage_bounds import SessionLineages
-from epochal.service.catalog.restoring import check_loadable, load_backup, restored_from
+from epochal.service.catalog.post_restore import Incarnation, IncarnationRepository
+from epochal.service.catalog.tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.catalog.types import now
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken

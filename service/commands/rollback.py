@@ -19,13 +19,13 @@ from epochal.service.catalog.applications import ApplicationRepository, Revision
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Application, Epoch, Execution
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.records import head_of
-from epochal.service.catalog.rollbacks import LeftBehind, RollbackRepository, check_committed, roll_back
+from epochal.service.catalog.rollbacks import LeftBehind, NotConfirmed, RollbackRepository, check_committed, roll_back
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun
+from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Proposals, check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
 from epochal.snapshots.references import References
@@ -47,12 +47,6 @@ class _Beyond:
     sink: str
     target: str
     epoch: int
-
-
-class NotConfirmed(Conflict):
-    """Sinks show epochs that the rollback leaves behind; look at its plan, and confirm it."""
-
-    slug = "rollback-not-confirmed"
 
 
 class RollbackService:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from epochal.contracts.catalog import DriverStatus, TransactionAction, TransactionOrder
 from epochal.errors import Conflict, NotFound
-from epochal.service.catalog.announcements import announce_operation
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.events import announce_operation
 from epochal.service.catalog.executions import ENDED
 from epochal.service.catalog.models import Epoch, Execution
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.commands.lifecycle import Lifecycle
+from epochal.service.commands.applications import Lifecycle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.snapshots import TransactionAnswer, TransactionDecision, TransactionsAnswer

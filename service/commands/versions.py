@@ -12,10 +12,10 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Json, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.places import check_places
 from epochal.service.catalog.projects import RUNNING, ProjectRepository
+from epochal.service.catalog.sink_targets import check_places
 from epochal.service.catalog.versions import VersionRepository, version_answer
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun
+from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
 from epochal.wire.configuration import (
     ApplicationConfiguration,

@@ -9,12 +9,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
 from epochal.engine.trial_report import TrialReport
 from epochal.pipeline.description import GraphDescription
 

@@ -15,7 +15,6 @@ from epochal.service.domain.addresses import check_encrypted
 from epochal.service.domain.permissions import Principal
 from epochal.wire.tokens import Role
 
-OIDC_VARIABLE = "EPOCHAL_OIDC_FILE"
 _LONGEST_NAME = 100
 """Of who has made something, in the catalog."""
 _LONGEST_SUBJECT = 255

@@ -9,8 +9,8 @@ border                 implemented by                          called by
 :class:`Builder`       ``runtime/builder``                     commands: what does this artifact contain?
 :class:`Leadership`    ``runtime/leadership.py``               whatever only one control plane may do
 :class:`Component`     what ``runtime`` has running            the app factory: open and close
-:class:`Executions`    ``catalog/ledger.py``                   the supervisor: what shall run; what became of it
-:class:`Snapshots`     ``queries/snapshots.py``                look-ups and replicas: which snapshot is meant?
+``Executions``         ``catalog/ledger.py``                   the supervisor (``domain/executions.py``)
+``Snapshots``          ``queries/snapshots.py``                look-ups and replicas (``domain/snapshots.py``)
 =====================  ======================================  ===================================================
 
 ``composition.py`` puts them together. All methods may be called from any thread.
@@ -18,19 +18,15 @@ border                 implemented by                          called by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from epochal.contracts.acceptance import NOTHING_ACCEPTED, Acceptance
-from epochal.contracts.catalog import Change, EpochRecord, EpochState, Failure, ManifestReference
-from epochal.contracts.identity import EpochKey
-from epochal.contracts.parameters import Parameters
-from epochal.service.domain.nodes import Node
-from epochal.wire.applications import AttemptState, ExecutionState
-from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Parameters
+from epochal.wire.configuration import ApplicationConfiguration
 
 if TYPE_CHECKING:  # what answers drivers loads no engine
     from epochal.engine.trial_report import TrialReport
@@ -133,19 +129,6 @@ class Builder(Component, Protocol):
 # Events.
 
 
-EventKind = Literal["epoch", "execution", "savepoint", "operation"]
-
-
-@dataclass(frozen=True)
-class ControlEvent:
-    """Something has changed. ``data`` is JSON and repeats ``application``, ``None`` where none is concerned (yet)."""
-
-    kind: EventKind
-    application: str | None
-    data: dict[str, Any]
-    at: datetime
-
-
 # Leadership.
 
 
@@ -205,203 +188,4 @@ class Supervisor(Component, Protocol):
         never raises."""
 
 
-@dataclass(frozen=True)
-class SupervisedAttempt:
-    """``process`` is what ``launched`` stored. ``begun``: the driver has called ``begin_attempt``."""
-
-    number: int
-    state: AttemptState
-    process: str | None
-    begun: bool
-    started_at: datetime
-    ended_at: datetime | None
-    failure: Failure | None
-
-
-@dataclass(frozen=True)
-class SupervisedExecution:
-    """An execution that is not over. ``attempts`` oldest first, as many of the latest as its restart strategy counts;
-    ``stop_requested_at`` is set in state ``stopping``.
-    """
-
-    id: str
-    application: str
-    state: ExecutionState
-    restart: RestartStrategy
-    heartbeat_at: datetime | None
-    stop_requested_at: datetime | None
-    attempts: tuple[SupervisedAttempt, ...]
-    detail: str | None = None
-    """What was said last of the execution, for people."""
-
-
-@dataclass(frozen=True)
-class Supervised:
-    """What there was to supervise ``at`` a moment of the database's clock, which all times in it are by."""
-
-    at: datetime
-    executions: tuple[SupervisedExecution, ...]
-
-
-@dataclass(frozen=True)
-class DriverName:
-    """The driver of one attempt, whichever control plane has launched it, and however often it tried."""
-
-    execution: str
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"{self.execution}-{self.attempt}"
-
-
-@dataclass(frozen=True)
-class AttemptOver:
-    """An attempt that is over since so many seconds, by the database's clock. ``process``: what ``launched`` stored."""
-
-    state: AttemptState
-    seconds: float
-    process: str | None = None
-
-
-@dataclass(frozen=True)
-class GoingOn:
-    """An execution that is not over, and the latest attempt of it; 0: none yet."""
-
-    execution: str
-    application: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class LaunchPlan:
-    """All that a driver's document needs but the token, the URLs and the work directory: nothing of it is a place on
-    this machine."""
-
-    execution: str
-    application: str
-    version: int
-    branch: str
-    artifact: str
-    """sha256"""
-    filename: str
-    """Of the artifact, as its author called it."""
-    parameters: Parameters
-    configuration: ApplicationConfiguration
-    shadow: bool
-    available_now: bool = False
-    drain: bool = True
-    by: str | None = None
-    """Who made the version."""
-    message: str | None = None
-    acceptance: Acceptance = NOTHING_ACCEPTED
-    nodes: tuple[Node, ...] = ()
-    """Those that are there."""
-
-
-@dataclass(frozen=True)
-class AttemptTicket:
-    """A new attempt: its number (rising along the branch, also across executions) and its driver's token."""
-
-    execution: str
-    attempt: int
-    token: str = field(repr=False)
-
-
-class Executions(Protocol):
-    """The supervisor's side of the catalog. Raises ``NotFound``; ``CatalogUnavailable`` (try again)."""
-
-    def supervised(self) -> Supervised:
-        """Every execution that is ``starting``, ``running`` or ``stopping``."""
-
-    def going_on(self) -> Sequence[GoingOn]:
-        """As :meth:`supervised`, only the names."""
-
-    def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
-        """Those of these whose attempts are over. What the catalog does not know is left out: it is another one's."""
-
-    def plan(self, execution: str) -> LaunchPlan:
-        """What to launch."""
-
-    def new_attempt(self, execution: str) -> AttemptTicket:
-        """Row ``running``; the execution is ``starting`` again. ``Conflict`` unless it is starting or running."""
-
-    def launched(self, execution: str, attempt: int, process: str) -> None:
-        """The driver's process exists: how to find it again after a control plane restart (at most 200 characters)."""
-
-    def waits(self, execution: str, attempt: int, cause: str) -> None:
-        """Why the driver of the attempt has not begun: people are shown it until it has. Nothing, when it has begun."""
-
-    def attempt_ended(
-        self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None
-    ) -> None:
-        """The process is gone. What the driver said by itself (``finish``) stays; then this does nothing."""
-
-    def attempt_not_heard(
-        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
-    ) -> None:
-        """Lost, since it was not heard after ``heard_at``. ``Conflict`` when it was heard in the meantime."""
-
-    def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
-        """No further attempt. Ends the execution's operations; a waiting restart begins its successor. Idempotent."""
-
-
 # Snapshots.
-
-
-@dataclass(frozen=True)
-class Making:
-    """When and by what a snapshot was made. ``application`` is the name, also of one that was deleted since."""
-
-    application: str
-    state: EpochState
-    committed_at: datetime | None
-    version: int
-    artifact: str
-    filename: str
-    parameters: Parameters
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class ApplicationHead:
-    """Where an application stands. ``committed`` and ``prepared`` (not committed, oldest first) are of the lineage."""
-
-    application: str
-    branch: str
-    committed: ManifestReference | None
-    prepared: tuple[ManifestReference, ...]
-
-
-class Snapshots(Protocol):
-    """Which snapshot does a reader mean? SQL only, no file is read. ``NotFound`` for an unknown application."""
-
-    def heads(self) -> Sequence[ApplicationHead]:
-        """All applications, also stopped ones: what replicas follow."""
-
-    def head(self, application: str) -> ApplicationHead:
-        """One application."""
-
-    def resolve(
-        self,
-        application: str,
-        *,
-        epoch: int | None = None,
-        savepoint: str | None = None,
-        tag: str | None = None,
-        at: datetime | None = None,
-    ) -> ManifestReference:
-        """The committed snapshot that is meant. ``NotFound``; ``SnapshotExpired`` past ``retained_epochs`` unless a
-        savepoint, a pin or a fork holds it; ``InvalidInput`` unless exactly one is given."""
-
-    def expired(self, key: EpochKey) -> datetime | None:
-        """When garbage collection took the snapshot's files; ``None``: it did not."""
-
-    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
-        """What the catalog knows of the making of snapshots, by key; unknown ones are left out."""
-
-    def reference(self, application: str, key: EpochKey) -> ManifestReference:
-        """The manifest of a prepared or committed epoch of the application's lineage, or of a branch that a rollback
-        left. ``NotFound`` for any other key, and for an unknown application."""
-
-    def record(self, application: str, epoch: int) -> EpochRecord:
-        """One epoch of the application's lineage, in any state. ``NotFound``."""

@@ -8,8 +8,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from epochal.errors import OptionError
 
-TRUSTED_PROXIES_VARIABLE = "EPOCHAL_TRUSTED_PROXIES"
-
 Network = IPv4Network | IPv6Network
 _LONGEST = 64
 """Characters of an address with a port."""

@@ -60,3 +60,9 @@ class DriverToken:
 def same(left: str, right: str) -> bool:
     """Whether two digests are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(left.encode(), right.encode())
+
+
+def signature(secret: str, seconds: int, body: bytes) -> str:
+    """The value of ``Epochal-Signature``. ``seconds``: Unix time of the delivery."""
+    digest = hmac.new(secret.encode(), b"%d." % seconds + body, hashlib.sha256).hexdigest()
+    return f"t={seconds},v1={digest}"

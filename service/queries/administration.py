@@ -7,23 +7,25 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
-from epochal.service.domain.pages import PageRequest
-from epochal.wire.administration import AuditAnswer, AuditChange, WebhookAnswer
+from epochal.service.domain.pages import PageRequest, cut
+from epochal.service.domain.permissions import Principal
+from epochal.wire.administration import AuditChange, AuditEntryAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.tokens import TokenAnswer
+from epochal.wire.projects import ProjectAnswer
+from epochal.wire.tokens import Role, TokenAnswer
 
 
 class AdministrationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, page: PageRequest, project: str) -> Page[AuditAnswer]:
+    def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
         """Newest first. As all of these: ``NotFound`` where there is no such project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             part = AuditRepository(session).page(page, project)
             items = [
-                AuditAnswer(
+                AuditEntryAnswer(
                     at=row.at,
                     token=row.token,
                     token_id=row.token_id,
@@ -60,3 +62,26 @@ class AdministrationQueries:
             waiting = repository.waiting([row.id for row in part.rows])
             items = [webhook_answer(row, waiting.get(row.id, 0)) for row in part.rows]
             return Page(items=items, next_cursor=part.next_cursor)
+
+
+class ProjectQueries:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, name: str) -> ProjectAnswer:
+        """Raises ``NotFound``."""
+        with self._database.reading() as session:
+            return ProjectRepository(session).answer(name)
+
+    def page(self, page: PageRequest, caller: Principal) -> Page[ProjectAnswer]:
+        """Those in which the caller has a role, by name."""
+        after = page.after(str)
+        with self._database.reading() as session:
+            repository = ProjectRepository(session)
+            names = [
+                name
+                for name in repository.names()
+                if caller.may(Role.VIEWER, name) and (after is None or name > after[0])
+            ]
+            part = cut(names[: page.limit + 1], page, lambda name: [name])
+            return Page(items=[repository.answer(name) for name in part.rows], next_cursor=part.next_cursor)

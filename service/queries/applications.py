@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
-from epochal.service.catalog.application_views import application_answer
+from epochal.service.catalog.application_answers import application_answer
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
-from epochal.service.catalog.database import Database
+from epochal.service.catalog.autoscaling import ScalingRepository
+from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.models import Application
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
 from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer
+from epochal.service.domain.autoscaling import RescaleTo, decide
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.applications import ApplicationAnswer
+from epochal.wire.applications import ApplicationAnswer, AutoscalingDecision, LoadAnswer
 from epochal.wire.bodies import Page
-from epochal.wire.snapshots import MessageAnswer, PinAnswer, SavepointAnswer, TagAnswer
+from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.snapshots import SavepointAnswer, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
 
@@ -61,32 +66,72 @@ class ApplicationQueries:
             part = SavepointRepository(session).page(ApplicationRepository(session).named(application), page)
             return Page(items=[savepoint_answer(item) for item in part.rows], next_cursor=part.next_cursor)
 
-    def pin(self, application: str, epoch: int) -> PinAnswer:
+    def pin(self, application: str, epoch: int) -> SnapshotPinAnswer:
         with self._database.reading() as session:
             row = AnnotationRepository(session).pin(SnapshotRepository(session).decided(application, epoch))
             if row is None:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             return pin_answer(row)
 
-    def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
+    def pins(self, application: str, page: PageRequest) -> Page[SnapshotPinAnswer]:
         with self._database.reading() as session:
             part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
             return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
+    def tags(self, application: str, page: PageRequest) -> Page[SnapshotTagAnswer]:
         with self._database.reading() as session:
             part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
             return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def tags_of(self, application: str, epoch: int) -> Page[TagAnswer]:
+    def tags_of(self, application: str, epoch: int) -> Page[SnapshotTagAnswer]:
         with self._database.reading() as session:
             key = SnapshotRepository(session).decided(application, epoch)
             annotations = AnnotationRepository(session).of([key]).get(key)
             return Page(items=[] if annotations is None else list(annotations.tags), next_cursor=None)
 
-    def message(self, application: str, epoch: int) -> MessageAnswer:
+    def message(self, application: str, epoch: int) -> SnapshotMessageAnswer:
         with self._database.reading() as session:
             row = AnnotationRepository(session).message(SnapshotRepository(session).decided(application, epoch))
             if row is None:
                 raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
             return message_answer(row)
+
+
+class LoadService:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, application: str) -> LoadAnswer:
+        """Raises ``NotFound``."""
+        with self._database.reading() as session:
+            applications = ApplicationRepository(session)
+            row = applications.named(application)
+            execution = applications.execution(row)
+            versions, scaling = VersionRepository(session), ScalingRepository(session)
+            version = versions.latest(row) if execution is None else versions.numbered(row, execution.version)
+            runs = execution is not None and execution.ended_at is None
+            moment, reported_at = scaling.moment(execution) if execution is not None and runs else (None, None)
+            load = None if moment is None else moment.load
+            configuration = ApplicationConfiguration.model_validate(version.configuration)
+            return LoadAnswer(
+                application=row.name,
+                reported_at=reported_at,
+                version=version.number if load is None else load.version,
+                parallelism=configuration.parallelism if load is None else load.parallelism,
+                epoch=None if load is None else load.epoch,
+                seconds=0.0 if load is None else load.seconds,
+                busy_share=0.0 if load is None else load.busy_share,
+                lag_seconds=None if load is None or not load.samples else load.samples[-1].lag_seconds,
+                operators={} if load is None else load.operators,
+                autoscaling=_autoscaling(session, row),
+            )
+
+
+def _autoscaling(session: Session, application: Application) -> AutoscalingDecision | None:
+    moment = now()
+    situation = ScalingRepository(session).situation(application, moment)
+    if situation is None:
+        return None
+    verdict = decide(situation, moment)
+    parallelism = verdict.parallelism if isinstance(verdict, RescaleTo) else None
+    return AutoscalingDecision(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))

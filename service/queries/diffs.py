@@ -6,30 +6,34 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import NotFound, SchemaError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest, decoded_key, encoded_key
-from epochal.service.domain.ports import Making, Snapshots
-from epochal.service.queries.diff_rows import rows_of
+from epochal.service.domain.snapshots import Making, Snapshots, expiring
+from epochal.service.queries.state.readers import key_object, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
-from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.lineage import Route, find_route
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import Route, find_route
+from epochal.snapshots.row_groups import SizedCache
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.key_codec import KeyCodec
+from epochal.state.table import StateTable
 from epochal.wire.history import (
-    Between,
     DatedChange,
+    DiffPath,
+    DiffPaths,
+    DiffRow,
     DiffRows,
     DiffSide,
     ParameterDiff,
-    Side,
     SnapshotDiff,
     SourceRange,
     TableDiff,
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KEPT_BYTES = 256 << 20
-_kept: KeptInMemory[TableDifference] = KeptInMemory(_KEPT_BYTES)
+_kept: SizedCache[TableDifference] = SizedCache(_KEPT_BYTES)
 """Differences by the manifests' checksums: the next page needs the same one."""
 
 
@@ -70,7 +74,7 @@ class DiffService:
                 source=source,
                 target=target,
                 ancestor=None if route is None or route.ancestor is None else route.ancestor.key,
-                between=None if route is None else Between(source=_done(route.left), target=_done(route.right)),
+                between=None if route is None else DiffPaths(source=_done(route.left), target=_done(route.right)),
                 code="same" if source.artifact == target.artifact else "different",
                 parameters=_parameters(source, target),
                 tables=[_counts(pair, id) for id in _tables(*manifests)],
@@ -138,7 +142,7 @@ def _parameters(left: DiffSide, right: DiffSide) -> list[ParameterDiff]:
     return [ParameterDiff(name=name, source=was, target=now) for name, was, now in pairs if was != now]
 
 
-def _done(newest_first: Sequence[Manifest]) -> Side:
+def _done(newest_first: Sequence[Manifest]) -> DiffPath:
     slices: dict[str, SourceRange] = {}
     for manifest in reversed(newest_first):
         for source, slice in manifest.slices.items():
@@ -152,7 +156,7 @@ def _done(newest_first: Sequence[Manifest]) -> Side:
         for manifest in newest_first
         for change in manifest.changes
     ]
-    return Side(epochs=len(newest_first), slices=slices, changes=changes)
+    return DiffPath(epochs=len(newest_first), slices=slices, changes=changes)
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
@@ -205,3 +209,32 @@ def _since(found: TableDifference) -> dict[str, int] | None:
 def _pane_note(found: TableDifference) -> str | None:
     table = found.after or found.before
     return None if table is None else pane_note(table)
+
+
+Row = dict[str, Any]
+
+
+def rows_of(found: TableDifference, first: int, end: int) -> list[DiffRow]:
+    """Those from place ``first`` up to ``end``, in key order."""
+    table = found.after or found.before
+    assert table is not None  # one of the two snapshots has declared it
+    keys = KeyCodec(table.address_schema).decode(found.keys[first:end]).to_pylist()
+    old = _values(found.before, found.old.slice(first, end - first), found.had[first:end].tolist())
+    new = _values(found.after, found.new.slice(first, end - first), found.has[first:end].tolist())
+    expired = found.expired[first:end].tolist()
+    return [
+        DiffRow(kind="expired" if is_gone else _kind(was, now), key=key_object(table, key), old=was, new=now)
+        for key, was, now, is_gone in zip(keys, old, new, expired, strict=True)
+    ]
+
+
+def _values(table: StateTable | None, rows: pa.Table, there: list[bool]) -> list[Row | None]:
+    if table is None:
+        return [None] * rows.num_rows
+    return [
+        value_object(table, row) if is_there else None for row, is_there in zip(rows.to_pylist(), there, strict=True)
+    ]
+
+
+def _kind(old: Row | None, new: Row | None) -> Literal["added", "changed", "deleted"]:
+    return "added" if old is None else "deleted" if new is None else "changed"

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, cast
 
+from epochal.contracts.catalog import EpochRecord, EpochState, ManifestReference
+from epochal.engine.epoch import State
+from epochal.errors import EpochalError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ExecutionRepository
-from epochal.service.catalog.models import Execution
-from epochal.service.catalog.records import failure_of
+from epochal.service.catalog.models import Application, Execution
+from epochal.service.catalog.records import epoch_record, failure_of
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.pages import PageRequest
+from epochal.snapshots.store import SnapshotStore
 from epochal.wire.applications import AttemptAnswer, AttemptState, ExecutionAnswer, ExecutionState, StatusAnswer
 from epochal.wire.bodies import Page
+from epochal.wire.snapshots import EpochPage, FoldedRange
 
 
 class ExecutionService:
@@ -64,3 +73,58 @@ def _answer(session: Session, application: str, row: Execution) -> ExecutionAnsw
             for attempt in ExecutionRepository(session).attempts(row)
         ],
     )
+
+
+_HEAD_OF_LOOP: Final = "feedback"
+"""The type of a node, as ``epochal.pipeline.description`` has it, which query nodes do not load."""
+_READ_AT_ONCE: Final = 8
+
+
+class EpochService:
+    """An epoch and its snapshot are one row; the snapshots' repository reads both. What loops hold stands in the
+    manifests alone."""
+
+    def __init__(self, database: Database, store: SnapshotStore) -> None:
+        self._database = database
+        self._store = store
+
+    def page(self, application: str, page: PageRequest, state: EpochState | None) -> EpochPage:
+        states = list(State) if state is None else [State(state)]
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            repository = SnapshotRepository(session)
+            part = repository.page(row, page, states)
+            folded = repository.folded(row, part, page, states)
+            records, has_loops = [epoch_record(item) for item in part.rows], _has_loops(session, row)
+        return EpochPage(
+            items=self._with_loops(records) if has_loops else records,
+            next_cursor=part.next_cursor,
+            folded=[FoldedRange.model_validate(range, from_attributes=True) for range in folded],
+        )
+
+    def get(self, application: str, epoch: int) -> EpochRecord:
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            record, has_loops = epoch_record(SnapshotRepository(session).epoch(row, epoch)), _has_loops(session, row)
+        return self._with_loops([record])[0] if has_loops else record
+
+    def _with_loops(self, records: Sequence[EpochRecord]) -> list[EpochRecord]:
+        """These, with the records in flight after each."""
+        manifests = [None if record.collected_at is not None else record.manifest for record in records]
+        with ThreadPoolExecutor(_READ_AT_ONCE) as readers:
+            in_flight = list(readers.map(self._in_flight, manifests))
+        return [record.model_copy(update={"in_flight": held}) for record, held in zip(records, in_flight, strict=True)]
+
+    def _in_flight(self, reference: ManifestReference | None) -> dict[str, int] | None:
+        if reference is None:
+            return None
+        try:
+            loops = self._store.read_manifest(reference).loops
+        except EpochalError:
+            return None  # the list is to be seen whatever has become of a file
+        return {name: held.rows for name, held in loops.items()}
+
+
+def _has_loops(session: Session, application: Application) -> bool:
+    graph: dict[str, Any] = VersionRepository(session).latest(application).graph or {}
+    return any(node["type"] == _HEAD_OF_LOOP for node in graph.get("nodes", ()))

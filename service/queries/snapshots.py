@@ -8,22 +8,21 @@ from datetime import datetime
 from epochal.contracts.catalog import EpochRecord, ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.annotations import AnnotationRepository
+from epochal.service.catalog.application_heads import heads
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.heads import heads
 from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.ports import ApplicationHead, Making
+from epochal.service.domain.snapshots import ApplicationHead, Making, expiring
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.projects import local_name
 from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, SnapshotAnswer
 
 
 class SnapshotDirectory:
-    """Implements :class:`epochal.service.domain.ports.Snapshots`."""
+    """Implements :class:`epochal.service.domain.snapshots.Snapshots`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

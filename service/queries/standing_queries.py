@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epochal.contracts.conditions import BEGINNING, NO_WATERMARKS, as_datetime
 from epochal.service.runtime.standing_queries import InForce, StandingQueriesInForce, found_in
-from epochal.standing.active import StandingQuery
+from epochal.standing_queries.active import StandingQuery
 from epochal.wire.standing_queries import QueryWindow, StandingQueriesAnswer, StandingQueryAnswer
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from epochal.driver.orders import ArtifactOrder, DriverOrders
+from epochal.service.domain.executions import LaunchPlan
 from epochal.service.domain.nodes import driver_urls
-from epochal.service.domain.ports import LaunchPlan
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.machine import Machine
 

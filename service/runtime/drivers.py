@@ -13,24 +13,21 @@ from starlette.concurrency import run_in_threadpool
 
 from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogUnavailable, NotFound, Unauthenticated
-from epochal.service.catalog.bulkhead import Bulkhead
-from epochal.service.catalog.database import Database
-from epochal.service.catalog.directives import newest_directives
+from epochal.service.catalog.database import Bulkhead, Database
 from epochal.service.catalog.executions import ExecutionRepository
 from epochal.service.catalog.inboxes import NO_CALLS, newest_calls, page_of
-from epochal.service.catalog.ledger import ExecutionLedger
+from epochal.service.catalog.ledger import ExecutionLedger, newest_directives
 from epochal.service.catalog.models import Artifact
 from epochal.service.catalog.nodes import NodeRepository
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.tokens import TokenRepository
-from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
-from epochal.service.domain.kubernetes.orders import orders_in_a_pod
-from epochal.service.domain.kubernetes.tokens import PodIdentity
+from epochal.service.domain.events import CALL, OPERATION, ControlEvent, Topics
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX, PodIdentity
+from epochal.service.domain.kubernetes.spark import orders_in_a_pod
 from epochal.service.domain.nodes import HEARTBEAT_SECONDS, driver_urls
-from epochal.service.domain.ports import ControlEvent, DriverName
 from epochal.service.domain.secrets import DriverToken, same
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.topics import CALL, OPERATION, Topics
 from epochal.service.runtime.directives import Watch
 from epochal.service.runtime.driver_orders import orders_of
 from epochal.service.runtime.kept_pods import KeptPods

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochal.errors import LauncherUnavailable, NotFound, Unauthenticated
-from epochal.service.domain.kubernetes.tokens import PodIdentity
+from epochal.service.domain.kubernetes.pod_identity import PodIdentity
 
 log = logging.getLogger("epochal.launcher")
 

@@ -24,10 +24,10 @@ from epochal.errors import (
 )
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.operation_claims import Claim, OperationClaims, Wish
+from epochal.service.domain.events import OPERATION, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.nodes import Node
 from epochal.service.domain.operations import RENEW_SECONDS, Interrupted
-from epochal.service.domain.topics import OPERATION, Topics
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.machine import this_machine
 from epochal.wire.operations import OperationAnswer, OperationKind

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from epochal.errors import LauncherUnavailable
+from epochal.service.domain.kubernetes.pod_identity import PodIdentity, pod_of
 from epochal.service.domain.kubernetes.settings import AUDIENCE, TokenIssuer
-from epochal.service.domain.kubernetes.tokens import PodIdentity, pod_of
 from epochal.service.runtime.issuer_documents import IssuerDocuments
 from epochal.service.runtime.signed_tokens import Keys, SignedTokens
 

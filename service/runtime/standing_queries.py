@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from epochal.contracts.conditions import Watermarks
 from epochal.errors import NotFound
+from epochal.service.catalog.application_heads import heads
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.heads import heads
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery
+from epochal.standing_queries.active import ActiveQueries, StandingQuery
 
 
 @dataclass(frozen=True)

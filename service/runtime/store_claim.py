@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict, EnvironmentProblem, EpochalError, FileMissing, SnapshotError, StorageFull
-from epochal.service.catalog.advisory import Alone, alone
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
+from epochal.service.catalog.leases import Alone, alone
 from epochal.service.catalog.migration import oldest_reader
 from epochal.service.catalog.models import Installation
 from epochal.service.catalog.types import now

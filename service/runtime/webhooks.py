@@ -21,8 +21,8 @@ from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
 from epochal.service.domain.addresses import check_address, check_host
-from epochal.service.domain.signatures import signature
-from epochal.service.domain.topics import ABORTED, COMMITTED, EXECUTION, Topics
+from epochal.service.domain.events import ABORTED, COMMITTED, EXECUTION, Topics
+from epochal.service.domain.secrets import signature
 from epochal.service.runtime.events.bell import Bell
 from epochal.service.runtime.events.hub import EventHub
 

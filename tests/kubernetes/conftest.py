@@ -15,8 +15,8 @@ import pytest
 from tests.kit.kubernetes import KubernetesCluster, kubernetes
 from tests.kit.kubernetes.containers import Image
 from tests.kit.kubernetes.kubelet import Kubelet
-from tests.servers import or_skipped
-from tests.waiting import eventually
+from tests.kit.servers import or_skipped
+from tests.kit.waiting import eventually
 
 NODE_GONE_SECONDS = 6
 IMAGES = {

@@ -17,8 +17,8 @@ from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.containers import Image
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.waiting import eventually
 from tests.kubernetes.projects import Project, make_project
-from tests.waiting import eventually
 
 SENSORS = """
 from epochal import Pipeline

@@ -14,10 +14,10 @@ from epochal.client import Client
 from epochal.driver.orders import TOKEN_FILE_VARIABLE
 from epochal.errors import EnvironmentProblem
 from tests.kit.kubernetes.containers import Image
+from tests.kit.waiting import eventually
 from tests.kubernetes.installations import Installation
 from tests.kubernetes.projects import CONTROL, EXECUTOR
 from tests.kubernetes.test_driver_pods import client, installation
-from tests.waiting import eventually
 
 __all__ = ["client", "installation"]
 

@@ -15,9 +15,9 @@ from epochal.client import Client
 from epochal.errors import EpochalError
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.waiting import eventually
 from tests.kubernetes.installations import SMALL, Installation, installed
 from tests.kubernetes.projects import BUILDER, CONTROL
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
 

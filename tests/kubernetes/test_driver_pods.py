@@ -10,9 +10,9 @@ import pytest
 from epochal.client import Client
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.waiting import eventually
 from tests.kubernetes.installations import Installation, installed
 from tests.kubernetes.projects import DRIVER
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 

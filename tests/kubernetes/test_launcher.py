@@ -12,16 +12,16 @@ import pytest
 
 from epochal.driver.orders import DriverOrders
 from epochal.errors import EnvironmentProblem, LauncherUnavailable, OptionError
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.conditions import PodRefused
-from epochal.service.domain.ports import DriverName
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.kubernetes.launcher import KubernetesLauncher
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.containers import Image
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
+from tests.kit.waiting import eventually
 from tests.kubernetes.projects import CONTROL, Project, make_project, scripted_python
-from tests.launching import EXECUTION, SLEEP, LauncherContract, Launching, orders_of
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 

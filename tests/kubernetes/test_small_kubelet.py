@@ -12,8 +12,8 @@ import pytest
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.cluster import ISSUER
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.waiting import eventually
 from tests.kubernetes.conftest import Pods
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 

@@ -15,8 +15,8 @@ from epochal.client import Client
 from epochal.faults import Fault
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.kubelet import Kubelet
+from tests.kit.waiting import eventually
 from tests.kubernetes.installations import Installation, installed
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1200)]
 

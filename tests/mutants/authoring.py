@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import change, mutant
 
-ROW_WISE = "tests/unit/test_row_wise.py"
+ROW_WISE = "tests/spark/test_row_wise.py"
 
 
 @mutant("row-wise verbs: a join of the stream with its own epoch passes", ROW_WISE)

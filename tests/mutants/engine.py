@@ -7,7 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
-WIDE_AGGREGATES = "tests/property/test_wide_aggregates.py -k code_is_generated"
+WIDE_AGGREGATES = "tests/spark/property/test_wide_aggregates.py -k code_is_generated"
 
 
 @mutant("engine: a sink commits before the manifest is decided", SIMULATION)
@@ -96,12 +96,12 @@ def _falling_epoch_time() -> None:
 
 @mutant("engine: a missing or doubled handle is not noticed", "tests/unit/test_engine_epoch.py")
 def _uncounted_handles() -> None:
-    from epochal.engine import answers
+    from epochal.engine import job
 
     def trusting(_: Any) -> Any:
         return lambda operator, handles, parallelism: tuple(sorted(handles, key=lambda handle: handle.subtask))
 
-    change(answers, "_complete", trusting)
+    change(job, "_complete", trusting)
 
 
 @mutant("engine: what tasks lost is swept together with what was decided", SIMULATION)

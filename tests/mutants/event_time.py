@@ -8,28 +8,28 @@ from tests.mutants.mutant import change, mutant
 
 TIMERS = "tests/unit/tasks/test_process_timers.py"
 WATERMARKS = "tests/unit/test_watermarks.py"
-CHAINS = "tests/property/test_event_time_chains.py"
+CHAINS = "tests/unit/property/test_event_time_chains.py"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
 
 
 @mutant("timers: those that wait are lost with the attempt", TIMERS)
 def _timers_lost() -> None:
-    from epochal.tasks.stored_timers import _Domain
+    from epochal.operators.process.stored_timers import _Domain
 
     change(_Domain, "due", lambda _: lambda self: iter(()))
 
 
 @mutant("timers: one that is set behind a fired one expires with the epoch", TIMERS)
 def _timers_expired() -> None:
-    from epochal.tasks.timers import Timers
+    from epochal.operators.process.timers import Timers
 
     change(Timers, "_put", lambda put: lambda self, timer, due: put(self, timer, min(due, max(timer[1], due - 1))))
 
 
 @mutant("timers: one that fired while the clock stood fires again", TIMERS)
 def _timers_again() -> None:
-    from epochal.tasks.stored_timers import _Domain
+    from epochal.operators.process.stored_timers import _Domain
 
     change(_Domain, "_unexpired", lambda _: lambda self, due: [])
 
@@ -84,13 +84,13 @@ def _unobserved() -> None:
 
 @mutant("due: the manifest does not say what waits for a time", DUE)
 def _nothing_due() -> None:
-    from epochal.engine.answers import Collected
+    from epochal.engine.job import Collected
 
     change(Collected, "due", lambda _: property(lambda self: {}))
 
 
 @mutant("joins: a row goes when its own time has passed, whatever may come for it", JOINS)
 def _rows_of_joins_go_early() -> None:
-    from epochal.operators import interval_join
+    from epochal.operators.joins import interval_plan
 
-    change(interval_join, "gone_after", lambda gone_after: lambda high: gone_after(0))
+    change(interval_plan, "gone_after", lambda gone_after: lambda high: gone_after(0))

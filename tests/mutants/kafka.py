@@ -43,7 +43,7 @@ def _behind_the_end() -> None:
     change(RangeReader, "_new", wrong)
 
 
-@mutant("Kafka: whatever Arrow's reader takes is JSON as Spark reads it", "tests/unit/test_kafka_json.py")
+@mutant("Kafka: whatever Arrow's reader takes is JSON as Spark reads it", "tests/spark/test_kafka_json.py")
 def _all_json_is_alike() -> None:
     from epochal.connectors.kafka import json_values
 

@@ -110,7 +110,7 @@ def _given_up_all_the_same() -> None:
 @mutant("supervision: every process that looks like a driver's is ended", ROUNDS)
 def _strangers_are_ended() -> None:
     from epochal.service.catalog.ledger import ExecutionLedger
-    from epochal.service.domain.ports import AttemptOver
+    from epochal.service.domain.executions import AttemptOver
 
     change(
         ExecutionLedger,

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-EDITS = "tests/unit/test_meanings.py"
-EQUAL_TO_BATCH = "tests/property/test_edits_equal_batch.py"
+EDITS = "tests/spark/test_meanings.py"
+EQUAL_TO_BATCH = "tests/spark/property/test_edits_equal_batch.py"
 
 
 @mutant("upgrades: expressions are not compared", EDITS)
@@ -36,9 +36,9 @@ def _by_name() -> None:
 
 @mutant("upgrades: a column that an operator passes on is known by the operator alone", EDITS)
 def _not_passed_on() -> None:
-    from epochal.pipeline import meanings
+    from epochal.pipeline import state_definitions
 
-    change(meanings._Walk, "_output", lambda _: lambda self, node: iter(()))
+    change(state_definitions._Walk, "_output", lambda _: lambda self, node: iter(()))
 
 
 @mutant("upgrades: another merge function can be accepted", EDITS)

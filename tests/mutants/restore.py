@@ -7,6 +7,6 @@ from tests.mutants.mutant import mutant
 
 @mutant("restore: attempts are not raised", "tests/service/test_restores.py")
 def _without_a_raised_attempt() -> None:
-    from epochal.service.catalog import incarnations
+    from epochal.service.catalog import post_restore
 
-    incarnations.LEAP = 0
+    post_restore.LEAP = 0

@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.mutants.mutant import change, mutant
 
-HEAP = "tests/contract/test_state_heap.py"
-CONTRACT = "tests/contract/test_state_backends.py"
+HEAP = "tests/spark/contract/test_state_heap.py"
+CONTRACT = "tests/spark/contract/test_state_backends.py"
 BOTH = f"{HEAP} {CONTRACT}"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-FILES = "tests/contract/test_files_sink.py"
-DBMS = "tests/contract/test_dbms_sink.py"
-KAFKA = "tests/contract/test_kafka_sink.py"
-HDFS = "tests/contract/test_hdfs_sink.py"
+FILES = "tests/spark/contract/test_files_sink.py"
+DBMS = "tests/servers/contract/test_dbms_sink.py"
+KAFKA = "tests/servers/contract/test_kafka_sink.py"
+HDFS = "tests/servers/contract/test_hdfs_sink.py"
 
 
 @mutant("files: written where readers look, before commit", FILES)
@@ -20,7 +20,7 @@ def _written_in_place() -> None:
     change(FilesBackend, "_staging", lambda _: lambda self, branch: self._path / "epoch=staging")
 
 
-@mutant("files: an epoch is shown one file after the other", "tests/unit/test_backends_files.py")
+@mutant("files: an epoch is shown one file after the other", "tests/spark/test_backends_files.py")
 def _shown_by_and_by() -> None:
     from epochal.backends import files
 
@@ -84,7 +84,9 @@ def _marker_unread() -> None:
     change(ShardCommitter, "_commit", blind)
 
 
-@mutant("kafka: the marker is written outside the transaction of the records", "tests/contract/test_sinks_crash.py")
+@mutant(
+    "kafka: the marker is written outside the transaction of the records", "tests/spark/contract/test_sinks_crash.py"
+)
 def _marker_outside() -> None:
     from epochal.backends.kafka import committer
 
@@ -166,7 +168,7 @@ def _fence_only_set() -> None:
     change(Fence, "advance", set_only)
 
 
-@mutant("hdfs: an upload is trusted without its length", "tests/contract/test_hdfs_trouble.py")
+@mutant("hdfs: an upload is trusted without its length", "tests/servers/contract/test_hdfs_trouble.py")
 def _upload_trusted() -> None:
     from epochal.backends.hdfs.sink import HdfsBackend
 
@@ -192,8 +194,8 @@ def _hdfs_rename_unchecked() -> None:
     change(HdfsBackend, "commit", blind)
 
 
-VALUES = "tests/contract/test_sink_values.py"
-REFUSED = "tests/contract/test_dbms_refused_values.py"
+VALUES = "tests/spark/contract/test_sink_values.py"
+REFUSED = "tests/servers/contract/test_dbms_refused_values.py"
 
 
 @mutant("files: CSV doubles quotation marks, which Spark does not read back", VALUES)

@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-FOLDERS = "tests/unit/test_file_folders.py"
-HEADERS = "tests/unit/test_csv_headers.py"
-MISSING = "tests/unit/test_missing_files.py"
+FOLDERS = "tests/spark/test_file_folders.py"
+HEADERS = "tests/spark/test_csv_headers.py"
+MISSING = "tests/spark/test_missing_files.py"
 
 
 @mutant("source files: subfolders are ignored", FOLDERS)

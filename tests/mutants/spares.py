@@ -51,7 +51,7 @@ def _old_spares() -> None:
     "spares: the claim file that a command names is read, wherever it is", "tests/service/test_hostile_processes.py"
 )
 def _any_claim_file() -> None:
-    from epochal.service.domain.ports import DriverName
+    from epochal.service.domain.executions import DriverName
     from epochal.service.runtime.launchers import local, spare_process
 
     def trusting(claim: Any, folder: Any) -> DriverName | None:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tests.mutants.mutant import change, mutant
 
-STATE = "tests/contract/test_state_backends.py"
+STATE = "tests/spark/contract/test_state_backends.py"
 EXPIRY = "tests/unit/test_snapshots_expiry.py"
 
 
@@ -57,9 +57,9 @@ def _clock_of_the_latest() -> None:
 
 @mutant("state: new bases keep what has expired", STATE)
 def _expired_rows_in_bases() -> None:
-    from epochal.snapshots import base
+    from epochal.snapshots import merging
 
-    change(base, "without_expired", lambda _: lambda table, rows, clock: rows)
+    change(merging, "without_expired", lambda _: lambda table, rows, clock: rows)
 
 
 @mutant("state: a difference forgets what has expired between", EXPIRY)
@@ -71,7 +71,7 @@ def _difference_without_expiry() -> None:
 
 @mutant("aggregate: of changes only what comes counts", "tests/unit/tasks/test_aggregate_changes.py")
 def _plus_without_minus() -> None:
-    from epochal.operators.aggregate_changes import AggregateChangesWork
+    from epochal.operators.aggregate.changes_work import AggregateChangesWork
 
     def wrong(run: Any) -> Any:
         return lambda self, subtask, rows: run(self, subtask, (b.filter(pc.greater(b["_rows"], 0)) for b in rows))
@@ -79,7 +79,7 @@ def _plus_without_minus() -> None:
     change(AggregateChangesWork, "run", wrong)
 
 
-UPGRADES = "tests/unit/test_accepted_upgrades.py"
+UPGRADES = "tests/spark/test_accepted_upgrades.py"
 ACCEPTANCE = "tests/service/test_acceptance.py"
 
 

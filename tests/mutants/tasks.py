@@ -12,11 +12,11 @@ LAST = "tests/unit/tasks/test_last.py"
 @mutant("last task: where the operator fails, the sink pre-commits what it has", LAST)
 def _half_an_operator() -> None:
     from epochal.errors import EpochalError
-    from epochal.tasks.last import LastTask, _answer
+    from epochal.tasks.fused_sink_task import FusedSinkTask, _answer
     from epochal.tasks.operator import HANDLE
 
     def wrong(_: Any) -> Any:
-        def rows(self: LastTask, batches: Any, answers: list[Any]) -> Any:
+        def rows(self: FusedSinkTask, batches: Any, answers: list[Any]) -> Any:
             try:
                 for batch in self.operator(batches):
                     if batch.num_rows and batch.column(HANDLE).null_count == 0:
@@ -28,11 +28,11 @@ def _half_an_operator() -> None:
 
         return rows
 
-    change(LastTask, "_rows", wrong)
+    change(FusedSinkTask, "_rows", wrong)
 
 
 @mutant("last task: the operator's handles are lost", LAST)
 def _no_handles_of_the_operator() -> None:
-    from epochal.tasks import last
+    from epochal.tasks import fused_sink_task
 
-    change(last, "_answer", lambda answer: lambda batch: answer(batch).slice(0, 0))
+    change(fused_sink_task, "_answer", lambda answer: lambda batch: answer(batch).slice(0, 0))

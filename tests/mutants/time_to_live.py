@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.mutants.mutant import change, mutant
 
 STATE = "tests/unit/tasks/test_time_to_live.py"
-AGGREGATE = "tests/unit/tasks/test_aggregate_ttl.py"
+AGGREGATE = "tests/spark/tasks/test_aggregate_ttl.py"
 UPGRADE = "tests/unit/test_ttl_changes.py"
 
 
@@ -34,14 +34,14 @@ def _group_goes_on() -> None:
 
 @mutant("ttl: reads refresh nothing", STATE)
 def _reads_refresh_nothing() -> None:
-    from epochal.tasks.touched import Touched
+    from epochal.operators.process.keyed_state import Touched
 
     change(Touched, "refreshed", lambda _: lambda self, keys, positions, sub_keys, times: None)
 
 
 @mutant("ttl: each read writes the row", STATE)
 def _each_read_writes() -> None:
-    from epochal.tasks.touched import Touched
+    from epochal.operators.process.keyed_state import Touched
 
     def wrong(make: Any) -> Any:
         def made(self: Any, *arguments: Any) -> None:
@@ -55,7 +55,7 @@ def _each_read_writes() -> None:
 
 @mutant("ttl: in event time an earlier row takes life away", STATE)
 def _earlier_row_counts() -> None:
-    from epochal.tasks.touched import Touched
+    from epochal.operators.process.keyed_state import Touched
 
     def wrong(make: Any) -> Any:
         def made(self: Any, *arguments: Any) -> None:
@@ -70,7 +70,7 @@ def _earlier_row_counts() -> None:
 @mutant("ttl: in event time a late row writes what is gone at once", STATE)
 def _late_rows_live_shortly() -> None:
     from epochal.contracts.conditions import BEGINNING
-    from epochal.operators.keyed_calls import KeyedCalls
+    from epochal.operators.process.keyed_calls import KeyedCalls
 
     def wrong(times: Any) -> Any:
         def without_watermark(self: Any, rows: Any, ends: Any) -> Any:
@@ -93,7 +93,7 @@ def _late_rows_live_shortly() -> None:
 def _group_by_last_row() -> None:
     import numpy as np
 
-    from epochal.operators.aggregate_ttl import AggregateTtlWork
+    from epochal.operators.aggregate.work import AggregateTtlWork
     from epochal.state.table import TOUCHED
 
     def wrong(touched: Any) -> Any:
@@ -119,7 +119,7 @@ def _expired_rows_return() -> None:
 
 @mutant("ttl: deleted keys never expire", AGGREGATE)
 def _deleted_keys_stay() -> None:
-    from epochal.operators import aggregate_ttl
+    from epochal.operators.aggregate.work import AggregateTtlWork
 
     def wrong(beside: Any) -> Any:
         def without_time(self: Any, *arguments: Any) -> Any:
@@ -128,11 +128,11 @@ def _deleted_keys_stay() -> None:
 
         return without_time
 
-    change(aggregate_ttl.AggregateTtlWork, "beside", wrong)
+    change(AggregateTtlWork, "beside", wrong)
 
 
 @mutant("ttl: the row of a deleted key is not taken back", AGGREGATE)
 def _deleted_rows_stay() -> None:
-    from epochal.operators import aggregate, aggregate_ttl
+    from epochal.operators.aggregate.work import AggregateTtlWork, AggregateWork
 
-    change(aggregate_ttl.AggregateTtlWork, "there", lambda _: aggregate.AggregateWork.there)
+    change(AggregateTtlWork, "there", lambda _: AggregateWork.there)

@@ -11,7 +11,7 @@ from typing import Any
 from epochal.service.commands.restore import Restore, RestoreReport
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.backup_format import Backups
-from epochal.snapshots.backup_verification import verify_backup
+from epochal.snapshots.backup_maintenance import verify_backup
 from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
 
 

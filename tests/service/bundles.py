@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 
 from epochal.service.catalog.models import Application, Artifact, Branch, Epoch, Execution, Version
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.stores import snapshot_files
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane
 from tests.service.lookups import DELAYS, StateDriver, route
-from tests.stores import snapshot_files
-from tests.waiting import eventually
 
 EXPORT = "/v1/applications/flights/export"
 NOWHERE: dict[str, Any] = {"origin": None, "destination": None, "flights": 7, "worst": None}

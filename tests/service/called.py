@@ -9,19 +9,19 @@ from threading import Event, Thread
 from typing import Any
 
 from epochal import KeyedProcess, Pipeline, ValueState
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.operators.entries import EntrySource
-from epochal.pipeline.entries import entries_of
+from epochal.operators.entries.plan import EntrySource
+from epochal.pipeline.entry_verbs import entries_of
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.lives import struct
 from tests.kit.local_engine.attempt import LocalAttempt
 from tests.kit.local_engine.engine import local_program
 from tests.kit.local_engine.plans import local_pipeline
-from tests.lives import struct
 from tests.service.conftest import Plane
 
 RAW = {"not a number": "NaN", "empty": "", "half": '{"a": ', "two": "1 2", "half, and an error": "["}

@@ -25,17 +25,18 @@ from epochal.errors import PipelineError
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
-from epochal.service.catalog.figures import CountRepository
+from epochal.service.catalog.metrics import CountRepository
 from epochal.service.catalog.models import Epoch
 from epochal.service.domain.building import ShownOf
-from epochal.service.domain.ports import ControlEvent, SpareFigures
+from epochal.service.domain.events import ControlEvent
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from tests.catalogs import new_sqlite_catalog
-from tests.manifests import plain_manifest
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.manifests import plain_manifest
 from tests.service.listed_problems import ListedProblems
 from tests.service.listening import listening
 
@@ -216,7 +217,7 @@ class Driver:
         conditions: EpochConditions | None = None,
         changes: tuple[Change, ...] = (),
     ) -> ManifestReference:
-        if conditions is None and opened_for:
+        if conditions is None:
             conditions = EpochConditions(clock=Clock(epoch_time=0), opened_for=opened_for)
         handles = {
             name: Handle(owner=name, subtask=0, rows=rows, bytes=1, payload={}) for name, rows in (sinks or {}).items()

@@ -12,10 +12,10 @@ import pyarrow as pa
 from epochal import KeyedProcess, ValueState
 from epochal.connectors import files
 from epochal.contracts.backend import SinkPlace
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
 from tests.kit.local_engine.attempt import LocalAttempt

@@ -17,7 +17,7 @@ from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 DELAYS = StateTable(
     id="delays",

@@ -16,7 +16,7 @@ from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateScope, StateTable
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim, OperationClaims
 from epochal.service.catalog.types import now
 from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 CATALOGS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from epochal.contracts.catalog import Directive, DriverStatus, EpochCounts, Failure
+from epochal.contracts.conditions import Clock, EpochConditions
 from epochal.driver import spare
 from epochal.driver.heartbeat import HeartbeatingCatalog
 from epochal.driver.http_catalog import HttpCatalog
@@ -88,6 +89,7 @@ class ScriptedDriver:
                 artifact=self._orders.artifact.sha256,
                 parallelism=1,
                 max_parallelism=1,
+                conditions=EpochConditions(clock=Clock(epoch_time=0)),
                 created_at=datetime.now(UTC),
             )
         )

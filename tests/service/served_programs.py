@@ -12,13 +12,13 @@ from threading import Event
 from typing import Any
 
 from epochal.contracts.catalog import DriverStatus
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
-from epochal.operators.entries import EntrySource
+from epochal.operators.entries.plan import EntrySource
 from epochal.pipeline.artifact import load
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.programs.translation import programs_in

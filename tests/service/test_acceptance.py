@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from epochal.cli.main import app
 from epochal.client import Client
-from epochal.contracts.acceptance import Acceptance
+from epochal.contracts.configuration import Acceptance
 from epochal.state.definition import ColumnDefinition, Definition, InputDefinition, Leaf, OperatorDefinition
 from epochal.state.table import Column, StateKind, StateTable
 from tests.service.bundles import exported, finished, imported, uploaded

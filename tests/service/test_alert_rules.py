@@ -13,9 +13,9 @@ import pytest
 from epochal.service.domain.settings import Settings
 from epochal.testing.servers import ServerUnavailable
 from tests.kit.prometheus import PACKAGE, packages, prometheus, promtool
+from tests.kit.waiting import eventually
 from tests.service.test_supervision import control_plane
 from tests.service.test_supervision import settings as settings
-from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

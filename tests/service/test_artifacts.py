@@ -26,14 +26,14 @@ from epochal.service.catalog.models import Artifact, StoreFile
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.artifacts import UNUSED_KEPT, ArtifactService
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import artifact_cache
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import ApplicationConfiguration
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.conftest import Plane, http_client
 
 CODE = b"x = 1\n"

@@ -14,7 +14,7 @@ from epochal.client import AsyncClient, Client
 from epochal.client.exchanges import ATTEMPTS
 from epochal.client.state import AsyncState, State
 from epochal.errors import CatalogUnavailable, EpochalError
-from tests.end_to_end.blocks import blocks_of
+from tests.service.end_to_end.blocks import blocks_of
 from tests.service.lookups import DELAYS, VISITS, StateDriver, get, place, route, table
 from tests.service.scripted_answers import Script, answer, hang_up, problem, scripted
 

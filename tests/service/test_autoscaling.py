@@ -19,7 +19,7 @@ from epochal.contracts.measurements import (
     Totals,
     Work,
 )
-from epochal.service.catalog.scaling import ScalingRepository
+from epochal.service.catalog.autoscaling import ScalingRepository
 from epochal.service.catalog.types import now
 from epochal.service.commands import autoscaling
 from epochal.service.domain.autoscaling import Situation

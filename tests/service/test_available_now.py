@@ -15,8 +15,8 @@ from epochal import Pipeline
 from epochal.cli.main import main
 from epochal.connectors import files, generator
 from epochal.contracts.catalog import Failure
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import OptionError
 from epochal.service.catalog.standalone import standalone_catalog, standalone_epochs
 from epochal.snapshots.manifest import Manifest

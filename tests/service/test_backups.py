@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import database_now, now
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.backup_format import Backups
-from epochal.snapshots.backup_verification import verify_backup
+from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.store import SnapshotStore
 from tests.service import engine_lives as lives
 from tests.service.backups import backed_up, ended, is_sound, restored

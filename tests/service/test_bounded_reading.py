@@ -16,7 +16,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Branch, Epoch, Execution
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings

@@ -13,11 +13,11 @@ from textwrap import dedent
 
 import pytest
 
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import ArtifactError, ParameterError, PipelineError
 from epochal.service.runtime.builder import asking
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 PIPELINE = """
     from pydantic import BaseModel

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from epochal.service.catalog.operation_claims import Claim
-from epochal.service.commands.bundles import folders
+from epochal.service.commands.bundles.uploads import uploads_folder
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, uploaded, with_state
 from tests.service.conftest import Plane
-from tests.waiting import eventually
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def test_a_cancelled_import_leaves_neither_files_nor_upload(
         ended = cancelled(other, asked, there)
     assert ended["state"] == "cancelled"
     assert (
-        SnapshotStore(other.settings.store_url).list("") == [] and list(folders.uploads(other.settings).iterdir()) == []
+        SnapshotStore(other.settings.store_url).list("") == [] and list(uploads_folder(other.settings).iterdir()) == []
     )
     assert other.get("/v1/applications")["items"] == []
 

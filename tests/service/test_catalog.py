@@ -26,12 +26,12 @@ from epochal.errors import CatalogFull, CatalogUnavailable, Conflict, EpochalErr
 from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Attempt, Branch, Execution
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.domain.ports import ControlEvent
+from epochal.service.domain.events import ControlEvent
 from epochal.snapshots.manifest import FileReference
-from tests.catalogs import new_sqlite_catalog
-from tests.contract.local_stores import small_disk
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.spark.contract.local_stores import small_disk
 
 ARTIFACT = "a" * 64
 FAILURE = Failure(type="author-error", message="division by zero", step="E2", traceback="line 3")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from epochal.service.catalog.operation_claims import Claim
+from tests.kit.waiting import eventually
 from tests.service.bundles import EXPORT, with_state
 from tests.service.cli.conftest import Answer, CommandLine
 from tests.service.conftest import Plane
 from tests.service.test_cancel import halted
-from tests.waiting import eventually
 
 URL = "https://example.com/a/rather/long/path/that/does/not/fit/where/there/are/eighty/columns/only"
 

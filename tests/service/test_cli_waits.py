@@ -20,9 +20,9 @@ from epochal.cli import output
 from epochal.cli.local_run import _Progress
 from epochal.cli.main import app, main
 from epochal.cli.output import Output
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
+from tests.kit.waiting import eventually
 from tests.service.scripted_answers import Script, answer, problem, scripted
-from tests.waiting import eventually
 
 NOW = "2026-01-01T00:00:00Z"
 QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12
@@ -194,7 +194,7 @@ def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
     program = (
         "import time\n"
         "from epochal.cli import output\n"
-        "from epochal.cli.quiet_start import quiet_start\n"
+        "from epochal.cli.local_spark import quiet_start\n"
         "output.QUIET_SECONDS = 0.05\n"
         "made = output.Output.make(False)\n"
         "with made.busy('Starting Spark'), quiet_start():\n"

@@ -13,12 +13,12 @@ from sqlalchemy import select
 from epochal.contracts.catalog import EpochCounts
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from tests.stores import snapshot_files
+from tests.kit.stores import snapshot_files
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

@@ -12,9 +12,9 @@ import pytest
 from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.logs.files import log_path
 from epochal.wire.problems import Problem
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane
 from tests.service.problems import check_problem
-from tests.waiting import eventually
 
 IDLE = 1_000
 MOST = 50

@@ -19,6 +19,7 @@ from epochal.faults import FaultPoint, injected
 from epochal.service.catalog.models import Branch
 from epochal.snapshots.layout import OF_THE_CATALOG
 from epochal.wire.projects import project_of
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, files, finished, members, packed, value
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.served_programs import ServedProgram, plainly
@@ -26,7 +27,6 @@ from tests.service.test_bundles_refused import signed
 from tests.service.test_collection import collected
 from tests.service.test_programs import CODE, FIRST, THEN, check_state, control_plane
 from tests.service.test_projects import Project, project
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -226,7 +226,7 @@ def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, a
 
 @pytest.mark.parametrize("point", ["import.renamed", "import.member-stored", "import.stored"])
 def test_a_refused_copy_leaves_nothing(plane: Plane, ads: Project, point: str) -> None:
-    """Killed at the same points: tests/fault/test_going_back_and_moving.py."""
+    """Killed at the same points: tests/service/fault/test_going_back_and_moving.py."""
     plane.application("flights")
     with_state(plane, "flights", epochs=1)
     bundle = exported(plane)

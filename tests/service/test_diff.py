@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.snapshots.route import LONGEST_ROUTE
+from epochal.snapshots.lineage import LONGEST_ROUTE
 from epochal.state.table import StateTable
 from tests.service.lookups import DELAYS, HIDDEN, VISITS, StateDriver, columns, place, refused, route
 
@@ -124,7 +124,7 @@ def test_a_schema_that_evolved_is_compared_by_common_columns(plane: Plane, drive
 
 def test_snapshots_that_lie_far_apart(plane: Plane, driver: StateDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LONGEST_ROUTE > 1
-    monkeypatch.setattr("epochal.snapshots.route.LONGEST_ROUTE", 1)
+    monkeypatch.setattr("epochal.snapshots.lineage.LONGEST_ROUTE", 1)
     answer = plane.get(SNAPSHOTS + "1/diff", to="3")
     assert (answer["between"], answer["ancestor"]) == (None, None)
     assert counts(answer) == {"delays": (1, 1, 1), "hidden": (1, 0, 0), "visits.places": (2, 0, 0)}

@@ -17,7 +17,7 @@ from epochal.driver.heartbeat import TOLERATED_FAILURES, HeartbeatingCatalog, He
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.engine.failures import failure_of
 from epochal.errors import CatalogFull, CatalogUnavailable, CatalogWentBack, Conflict, EpochalError, Fenced
-from epochal.service.domain.supervision.failures import permanent
+from epochal.service.domain.failures import permanent
 from epochal.wire.bodies import UnreadableAnswer
 from tests.service.scripted_control_plane import MANIFEST, POINT, Reply, Script, control_plane, problem
 

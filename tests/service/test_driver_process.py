@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from epochal.contracts.catalog import Failure
 from epochal.driver.orders import ArtifactOrder, DriverOrders
-from epochal.service.domain.ports import AttemptTicket
+from epochal.service.domain.executions import AttemptTicket
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import control_plane, process_id
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

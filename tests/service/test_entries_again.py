@@ -9,12 +9,12 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import InvalidInput
 from epochal.service.catalog.models import InboxBatch
-from epochal.service.commands import trial_calls
-from epochal.service.commands.trial_calls import calls_to_try_again
+from epochal.service.commands import preflight
+from epochal.service.commands.preflight import calls_to_try_again
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.called import Application
 from tests.service.conftest import Plane
-from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_trial_has_the_calls_that_its_epochs_took(store: Application, monkeypa
         forked.call(request_id="r0", arguments={"key": "x", "value": "forked"})
     assert tried_again(forked, 2) == [("note", "noted", None), ("exchange", "r0", "forked")]
 
-    monkeypatch.setattr(trial_calls, "MOST_BYTES", 40)
+    monkeypatch.setattr(preflight, "MOST_BYTES", 40)
     with pytest.raises(InvalidInput, match=r"are more than the 0 MiB that a trial takes\. Try the last 1 epochs"):
         tried_again(store, 4)
 

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from epochal.declarations.entries import entry
+from epochal.declarations.entry import entry
 from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.database import Database
-from tests.documented import rows_of, shows
+from tests.kit.documented import rows_of, shows
 from tests.service.conftest import Plane
 from tests.service.listed_problems import listed_problems
 

@@ -18,18 +18,16 @@ from sqlalchemy import update
 
 from epochal.client import Client
 from epochal.errors import EventsExpired
-from epochal.service.catalog.audit import AuditRepository
-from epochal.service.catalog.audited_calls import AuditedCall, CallDetails, Caller
+from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventEntry, EventFilter, EventRepository, record, write_recorded
 from epochal.service.catalog.models import AuditEntry
+from epochal.service.domain.events import ControlEvent, Topics
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.ports import ControlEvent
 from epochal.service.domain.settings import Kept
-from epochal.service.domain.topics import Topics
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.service.runtime.expiry import CatalogExpiry
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.cursors import SEAL
 
 if TYPE_CHECKING:

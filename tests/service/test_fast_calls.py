@@ -21,7 +21,7 @@ from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.secrets import DriverToken
 from epochal.service.domain.settings import Settings
 from epochal.wire.internal_api import OpenEpoch, PrepareEpoch
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 JSON = {"content-type": "application/json"}
 SPOKEN = {"epochal-protocol": "2", "epochal-version": "0.1.0"}

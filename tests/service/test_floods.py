@@ -16,8 +16,8 @@ import pytest
 from epochal.client import Client
 from epochal.pipeline.description import GraphDescription
 from epochal.service.domain.settings import Limits, Settings
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, serving
-from tests.waiting import eventually
 
 
 @dataclass

@@ -14,8 +14,8 @@ from epochal.service.domain.settings import Limits, Settings
 from epochal.service.runtime.logs.files import LogFollower, read_end, tail
 from epochal.service.runtime.logs.rotation import rotate, rotated
 from epochal.service.runtime.logs.rotator import LogRotator
+from tests.kit.waiting import eventually
 from tests.service.test_supervision_launcher import Drivers
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

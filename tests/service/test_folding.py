@@ -18,10 +18,10 @@ from epochal.service.catalog.folding import FoldingRepository
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.rollbacks import RollbackRepository
 from epochal.service.catalog.types import now
-from epochal.service.commands import collecting
-from epochal.service.commands.collecting import Collection, CollectionRequest
+from epochal.service.commands import collections
+from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.lineage.summaries import RunSummaries
+from epochal.service.queries.lineage.service import RunSummaries
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -172,7 +172,7 @@ def test_aborted_epochs_are_folded_with_the_others_and_by_themselves(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever a transaction ends: a range that others follow ends before a committed epoch."""
-    monkeypatch.setattr(collecting, "FOLDED_AT_ONCE", 2 if plane.control.database.is_sqlite else 5)
+    monkeypatch.setattr(collections, "FOLDED_AT_ONCE", 2 if plane.control.database.is_sqlite else 5)
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
     driver.running()

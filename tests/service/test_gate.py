@@ -29,7 +29,7 @@ from epochal.service.internal_app import create_internal_app
 from epochal.service.query_app import compose_worker, create_query_app
 from epochal.service.query_composition import QueryOrders
 from epochal.wire.tokens import Role
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.problems import check_problem
 from tests.service.test_security import filled
 

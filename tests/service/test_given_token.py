@@ -12,16 +12,15 @@ import pytest
 from sqlalchemy import select
 
 from epochal.errors import EnvironmentProblem
-from epochal.service.catalog.admin_tokens import ensure_admin_token, seed_given_token
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Token
-from epochal.service.catalog.tokens import TokenRepository
+from epochal.service.catalog.tokens import TokenRepository, ensure_admin_token, seed_given_token
 from epochal.service.commands.doctor import examine
 from epochal.service.domain.checks import Verdict
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.conftest import http_client, serving
 
 
@@ -69,7 +68,7 @@ def test_a_given_token_is_good_and_no_other_is_made(settings: Settings, secret: 
         one = settings.model_copy(update=shared | {"data": tmp_path / name})
         with serving(one), http_client(one, secret.read_text().strip()) as client:
             (token,) = client.get("/v1/tokens").json()["items"]
-            assert (token["name"], token["scope"]) == ("admin", "admin")
+            assert (token["name"], token["roles"]) == ("admin", {"default": "admin"})
             assert one.token_file == secret and not one.admin_token_file.exists()
 
 

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import text
 
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.notifications import APPLICATION_NAME
-from epochal.service.domain.topics import COMMITTED, EVERYTHING, OPERATION, Topics
+from epochal.service.catalog.engines import APPLICATION_NAME
+from epochal.service.domain.events import COMMITTED, EVERYTHING, OPERATION, Topics
 from epochal.service.runtime.events import hints as hints_module
 from epochal.service.runtime.events.hints import Hints, LocalHints, PostgresqlHints, hints_of
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from epochal.driver.orders import SPARE
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.launchers.spare_process import claimed_name
-from tests.launching import orders_of
-from tests.waiting import eventually
+from tests.kit.launching import orders_of
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux has /proc")
 

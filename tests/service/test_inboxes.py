@@ -19,14 +19,14 @@ from epochal.service.catalog import inboxes
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.inboxes import InboxRepository, NewCall, NewCalls, Taken, newest_calls, page_of
 from epochal.service.catalog.models import Application, Epoch, Execution, Inbox, InboxBatch, InboxCall
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.catalog.types import now
 from epochal.service.commands.calls import _Intake
 from epochal.service.domain.settings import Kept
 from epochal.service.runtime.expiry import CatalogExpiry
-from tests.catalogs import new_sqlite_catalog
-from tests.lives import failing_at
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.lives import failing_at
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -18,8 +18,8 @@ from epochal.cli.listening import listen
 from epochal.service.app import create_app
 from epochal.service.domain.settings import Pools, Settings
 from epochal.service.runtime.internal_server import InternalServer
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, free_port, http_client, serving_app
-from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
 

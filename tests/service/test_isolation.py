@@ -35,7 +35,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
 from epochal.testing.servers.process import ServerProcess, accepts, free_port
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 USER = "nobody"
 IS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
@@ -127,7 +127,7 @@ from epochal.service.runtime.artifact_files import keep
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.migration import migrate_database
-from epochal.service.catalog.admin_tokens import ensure_admin_token
+from epochal.service.catalog.tokens import ensure_admin_token
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import isolation_of
 from epochal.service.domain.settings import Settings

@@ -24,19 +24,19 @@ from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, 
 from epochal.driver.pool_client import Keeper, NotWanted
 from epochal.driver.spare import Askers
 from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
+from epochal.service.domain.executions import AttemptTicket
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
-from epochal.service.domain.kubernetes.labels import SPARE_PREFIX
+from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.ports import AttemptTicket
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.builder.pods import MadePod
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.machine import steady_seconds
 from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
-from tests.identity_provider import IdentityProvider, identity_provider
+from tests.kit.identity_provider import IdentityProvider, identity_provider
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
-from tests.waiting import eventually
 
 NAMESPACE, ACCOUNT = "team-a", "epochal-builder"
 CODE = b"from epochal import Pipeline\n"
@@ -377,7 +377,7 @@ def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: Kubernet
 
 
 def _configuration() -> Any:
-    from epochal.engine.settings import Configuration
+    from epochal.contracts.configuration import Configuration
 
     return Configuration()
 

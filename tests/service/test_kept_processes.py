@@ -15,7 +15,7 @@ import pytest
 from epochal.errors import EnvironmentProblem, StorageFull
 from epochal.service.runtime import kept_process
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 CHILD = """
 import os, sys, threading, time

@@ -25,8 +25,8 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
-from tests.catalogs import new_sqlite_catalog
-from tests.waiting import eventually
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 
 FIRST = Holder("first", "one", "boot", "1@1")
 SECOND = Holder("second", "two", "boot", "1@1")
@@ -148,7 +148,7 @@ def test_a_process_that_is_stopped_within_a_transaction_keeps_nobody_from_the_le
     postgresql_catalog_url: str, urgent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends the connection that keeps the row locked and says nothing."""
-    monkeypatch.setattr("epochal.service.catalog.database.STOPPED_MILLISECONDS", 200)
+    monkeypatch.setattr("epochal.service.catalog.engines.STOPPED_MILLISECONDS", 200)
     database, others = Database(postgresql_catalog_url, urgent=urgent), Database(postgresql_catalog_url)
     stopped, other = Leases(database, FIRST), Leases(others, SECOND)
     stopped.acquire(LEADER, LONG)

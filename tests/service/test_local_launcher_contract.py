@@ -10,7 +10,7 @@ import pytest
 
 from epochal.service.runtime.launchers.base import Launcher
 from epochal.service.runtime.launchers.local import LocalLauncher
-from tests.launching import LauncherContract, Launching, orders_of
+from tests.kit.launching import LauncherContract, Launching, orders_of
 
 
 @pytest.fixture

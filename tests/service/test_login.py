@@ -18,7 +18,7 @@ from epochal.client.device_login import Invitation, Provider
 from epochal.client.location import changed_contexts, contexts_file, locate, read_contexts, token_for
 from epochal.errors import EpochalError, IssuerUnavailable, OptionError, Unauthenticated
 from epochal.service.domain.settings import Settings
-from tests.identity_provider import CLIENT, IdentityProvider, identity_provider
+from tests.kit.identity_provider import CLIENT, IdentityProvider, identity_provider
 from tests.service.conftest import serving
 
 RUNNER = CliRunner()

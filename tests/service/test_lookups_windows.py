@@ -12,9 +12,8 @@ from epochal import Client, cumulative, sliding, tumbling
 from epochal.aggregates.kept_merges import merges_of
 from epochal.cli.main import main
 from epochal.contracts.conditions import Clock, EpochConditions, Watermarks, microseconds
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import GridWindows
-from epochal.operators.panes import pane_table
+from epochal.declarations.windows import GridWindows, windowing
+from epochal.operators.windows.panes import pane_table
 from epochal.state.table import Quotient, StateKind, StateTable
 from epochal.wire.state import ARROW_STREAM
 from tests.service.lookups import StateDriver, refused, table

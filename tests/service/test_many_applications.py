@@ -16,12 +16,12 @@ from epochal.contracts.measurements import DriverReport
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Report, Version
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 
 FEW, MORE = 2, 30
 MOMENT = datetime.now(UTC) - timedelta(hours=1)

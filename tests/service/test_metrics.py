@@ -25,8 +25,8 @@ from epochal.contracts.measurements import (
     Work,
 )
 from epochal.errors import Fenced
-from epochal.service.catalog.operation_figures import EndedOperations
-from epochal.service.domain.reading import ReplicaLag
+from epochal.service.catalog.metrics import EndedOperations
+from epochal.service.domain.snapshots import ReplicaLag
 from epochal.service.runtime.metrics import Metrics, Node
 from epochal.service.runtime.replicas.follower import FollowedApplication
 from epochal.service.runtime.replicas.lag import ReplicaLags

@@ -20,9 +20,9 @@ from epochal.service.domain.nodes import FORGOTTEN_SECONDS, GONE_SECONDS, Node, 
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, serving
-from tests.waiting import eventually
 
 HERE = Machine("here", "boot-1")
 

@@ -24,7 +24,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime import signed_tokens
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.tokens import Role
-from tests.identity_provider import IdentityProvider, identity_provider
+from tests.kit.identity_provider import IdentityProvider, identity_provider
 from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
 
 

@@ -13,9 +13,10 @@ from sqlalchemy import make_url, text
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.errors import CatalogUnavailable, EpochalError, Fenced
-from epochal.service.catalog import database as catalog_database
+from epochal.service.catalog import engines
 from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
+from tests.kit.waiting import eventually
 
 # These run here on PostgreSQL, too.
 from tests.service.conftest import free_port
@@ -36,7 +37,6 @@ from tests.service.test_webhooks import (  # noqa: F401
     test_webhooks_are_listed_and_deleted_without_their_secrets,
     test_what_is_not_taken_is_delivered_again_and_redirects_are_not_followed,
 )
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -247,7 +247,7 @@ def test_connections_that_the_server_has_ended_are_found_when_they_are_used(
     with pytest.raises(CatalogUnavailable):
         _scalar(drivers, "SELECT 1")
     assert _scalar(drivers, "SELECT 1") == 1
-    monkeypatch.setattr(catalog_database, "TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr(engines, "TRUSTED_SECONDS", 0.0)
     end_all()
     assert _scalar(drivers, "SELECT 1") == 1
     drivers.close()

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from epochal import errors
 from epochal.service.domain.settings import Limits, Settings
 from epochal.wire.problems import STATUSES, Problem, problem_of, status_of
+from tests.kit.waiting import eventually
 from tests.service.problems import check_problem
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

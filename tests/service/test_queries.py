@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from epochal.contracts.catalog import Change, Failure, QueryCommand
 from epochal.contracts.conditions import BEGINNING, Clock, EpochConditions, EpochQueries, as_datetime
-from epochal.service.commands import queries
+from epochal.service.commands import standing_queries as queries
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery
-from epochal.standing.query import Query
-from tests.waiting import eventually
+from epochal.standing_queries.active import ActiveQueries, StandingQuery
+from epochal.standing_queries.query import Query
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

@@ -22,10 +22,10 @@ from epochal.errors import CatalogUnavailable, MisdirectedRequest
 from epochal.service.catalog.database import Database
 from epochal.service.runtime.replicas.claim import claim
 from epochal.testing.servers.control_plane import COMMAND
+from tests.kit.waiting import eventually
 from tests.service.backups import started
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.problems import check_problem
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from epochal.service.domain.settings import Settings

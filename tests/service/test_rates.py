@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from epochal.service.api.rates import Buckets
+from epochal.service.api.gate import Buckets
 from epochal.service.domain.settings import Limits, Settings
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from epochal.contracts.acceptance import Acceptance
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Acceptance
 from epochal.contracts.identity import EpochKey
 from epochal.errors import OutcomeUnknown
 from epochal.service.catalog.applications import ApplicationRepository
@@ -23,10 +23,10 @@ from epochal.service.runtime.operations import OperationWorker
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.stores import snapshot_files
 from tests.service.conftest import Plane, StandInBuilder
 from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.lost_answers import answer_lost
-from tests.stores import snapshot_files
 
 
 class RekeyingBuilder(StandInBuilder):

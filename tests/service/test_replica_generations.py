@@ -17,7 +17,7 @@ import pytest
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EnvironmentProblem, FileCorrupt, FileMissing, StorageFull
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 from epochal.service.runtime.replicas import changes as changes_module
 from epochal.service.runtime.replicas import claim as claim_module
 from epochal.service.runtime.replicas import replica as replica_module
@@ -29,7 +29,7 @@ from epochal.service.runtime.replicas.replicas import INDEX, Replicas, allow_ope
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.store import SnapshotStore
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 from tests.service.lines import DELAYS, Line, held
 
 KEY = RowFormat(DELAYS).encode_key(("JFK", "LAX"))

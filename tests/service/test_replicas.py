@@ -15,7 +15,7 @@ from epochal.backends.lmdb_long_keys import LONGEST
 from epochal.backends.recent import EncodedChanges
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 from epochal.service.runtime.replicas.applying import catch_up
 from epochal.service.runtime.replicas.changes import manifests_between
 from epochal.service.runtime.replicas.follower import Follower

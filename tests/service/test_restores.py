@@ -23,9 +23,9 @@ from epochal.errors import (
 )
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
-from epochal.service.catalog.incarnations import LEAP
 from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.models import Branch, Execution
+from epochal.service.catalog.post_restore import LEAP
 from epochal.service.commands.restore import Restore
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.store_claim import StoreMismatch, claim_store
@@ -230,7 +230,7 @@ def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path
     with started(settings) as plane:
         plane.application()
         lives.live(plane, "flights", inputs, tmp_path / "out", 2)
-        plane.post("/v1/tokens", 201, name="reader", scope="read")
+        plane.post("/v1/tokens", 201, name="reader", role="viewer")
         backed_up(plane, first)
     server = Settings(data=tmp_path / "server", port=free_port(), database=postgresql_url)
     restored(server, first)

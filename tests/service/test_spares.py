@@ -16,7 +16,7 @@ import epochal.service.runtime.launchers
 from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.faults import ENVIRONMENT, SWITCH, Fault
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
@@ -24,9 +24,9 @@ from epochal.service.runtime.launchers.processes import LocalProcess, session_le
 from epochal.service.runtime.logs.files import last_lines, log_path
 from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
 from epochal.testing.drivers import encoded
-from tests.fault.points import all_declared
+from tests.kit.waiting import eventually
+from tests.service.fault.points import all_declared
 from tests.service.test_supervision import control_plane
-from tests.waiting import eventually
 
 AT_ONCE = SpareTimes(quiet=0, busy=0, answer=30)
 NAME = DriverName("e1", 1)

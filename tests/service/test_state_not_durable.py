@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.state.table import Column, StateKind, StateTable
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -15,7 +15,7 @@ from epochal.contracts.catalog import EpochCounts
 from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from tests.stores import snapshot_files
+from tests.kit.stores import snapshot_files
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

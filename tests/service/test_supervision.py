@@ -18,13 +18,13 @@ import pytest
 
 from epochal.service.app import create_app
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
+from tests.kit.waiting import eventually
 from tests.service.conftest import StandInBuilder, http_client, serving_app
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

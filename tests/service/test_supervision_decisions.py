@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.service.domain.ports import SupervisedAttempt, SupervisedExecution
-from epochal.service.domain.supervision.decisions import (
+from epochal.service.domain.executions import SupervisedAttempt, SupervisedExecution
+from epochal.service.domain.supervision import (
     Decision,
     EndExecution,
     GiveUpAttempt,
     Launch,
     Loss,
     Process,
+    SupervisionSettings,
     Wait,
     decide,
 )
-from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.wire.configuration import RestartStrategy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

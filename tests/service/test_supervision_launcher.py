@@ -16,7 +16,7 @@ from epochal import faults
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.local import LocalLauncher, driver_environment
@@ -25,7 +25,7 @@ from epochal.service.runtime.logs.files import LogFollower, last_lines, log_path
 from epochal.service.runtime.logs.rotation import rotate, rotated
 from epochal.service.runtime.machine import this_machine
 from epochal.testing.drivers import encoded
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 
 def orders(tmp_path: Path) -> DriverOrders:

@@ -17,17 +17,18 @@ from epochal.errors import CatalogUnavailable, Conflict, LauncherUnavailable
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Attempt, Execution
-from epochal.service.catalog.sql import SqlCatalog
+from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
-from epochal.service.domain.ports import DriverName, Leading
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.ports import Leading
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
-from tests.catalogs import new_sqlite_catalog
-from tests.waiting import eventually
+from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.waiting import eventually
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0

@@ -16,20 +16,19 @@ from starlette.requests import Request
 
 from epochal.contracts.catalog import Failure
 from epochal.faults import FaultPoint, injected
-from epochal.service.api.byte_ranges import ranged
+from epochal.service.api.bundles import ranged
 from epochal.service.catalog.models import Attempt, StoreFile, Upload
 from epochal.service.catalog.types import now
-from epochal.service.commands.bundles import folders
-from epochal.service.commands.bundles.uploads import Written
+from epochal.service.commands.bundles.uploads import Written, uploads_folder
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import stored_files
 from epochal.service.runtime.logs import keeping
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.logs.rotation import rotate
 from epochal.snapshots.store import SnapshotStore
+from tests.kit.waiting import eventually
 from tests.service.bundles import exported, finished, part, with_state
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
-from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +122,7 @@ def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
     eventually(lambda: not here.get("/v1/imports")["items"])
     # The catalog forgets an upload before its parts are deleted.
     eventually(lambda: store(here).list("uploads") == store(here).list("imports") == [])
-    assert list(folders.uploads(here.settings).iterdir()) == [] or list(folders.uploads(there.settings).iterdir()) == []
+    assert list(uploads_folder(here.settings).iterdir()) == [] or list(uploads_folder(there.settings).iterdir()) == []
 
 
 def announced(plane: Plane, bundle: bytes) -> str:

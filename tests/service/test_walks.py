@@ -57,7 +57,7 @@ class Traced:
 
 def section() -> str:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    return text.partition("### Three walks")[2].partition("\n## ")[0]
+    return text.partition("### Four walks")[2].partition("\n## ")[0]
 
 
 def walk(verb: str) -> list[str]:
@@ -114,6 +114,11 @@ def assert_is_the_walk(verb: str, files: set[str]) -> None:
     assert 2 <= len(listed) <= MOST_FILES
     assert of_verbs(listed) == of_verbs(files)
     assert set(listed) <= files
+
+
+def test_read(app: FastAPI, plane: Plane) -> None:
+    plane.application()
+    assert_is_the_walk("Read", called(app, plane, "GET", "/v1/applications/flights/executions"))
 
 
 def test_submit(app: FastAPI, plane: Plane) -> None:

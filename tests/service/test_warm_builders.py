@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.service.domain.building import Analyse, BuildRequest, Describe, RekeyOf, Work, suits_warm
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 ROOT = str(Path(__file__).parents[2])
 BUILDER = f"""

@@ -26,10 +26,10 @@ from epochal.service.catalog.webhooks import WebhookRepository
 from epochal.service.domain import addresses
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import webhooks as deliveries
+from tests.kit.waiting import eventually
 from tests.service.cli.test_cli_tls import Authority
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.service.problems import check_problem
-from tests.waiting import eventually
 
 SECRET = "a secret of the receiver".replace(" ", "-")
 FAILURE = Failure(type="author-error", message="division by zero")

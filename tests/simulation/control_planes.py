@@ -26,15 +26,15 @@ from epochal.service.catalog.leases import Leases
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.catalog.writes import Write
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.leases import Holder
-from epochal.service.domain.ports import DriverName
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.remains import Remains
 from epochal.service.runtime.supervision.rounds import Rounds
-from tests.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.simulation.drivers import HEARTBEAT_SECONDS, Driver, Host, NodeLauncher
 from tests.simulation.faults import plan_faults
 from tests.simulation.scheduling import Actor, Scheduler

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from epochal.contracts.catalog import DriverStatus
 from epochal.driver.orders import DriverOrders
 from epochal.errors import EpochalError, Fenced, NotFound
-from epochal.service.catalog.sql import SqlCatalog
-from epochal.service.domain.ports import DriverName
+from epochal.service.catalog.sql_catalog import SqlCatalog
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 

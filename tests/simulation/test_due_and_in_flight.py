@@ -17,21 +17,21 @@ from epochal.backends.heap import HeapBackend
 from epochal.connectors import files
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.conditions import microseconds
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.clock import EpochClock
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import Fenced
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.engine import LocalOperator, LocalPipeline, local_process
-from tests.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
+from tests.kit.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ from epochal import Pipeline, tumbling
 from epochal.connectors import console, generator
 from epochal.contracts.conditions import END, microseconds
 from epochal.errors import EpochAborted, Fenced
-from tests.lives import TIMESTAMP, Life, Step, at
-from tests.lives import failing_at as failing
+from tests.kit.lives import TIMESTAMP, Life, Step, at
+from tests.kit.lives import failing_at as failing
 from tests.simulation.test_event_time_deaths import DRIVER, EPOCHS, ROWS, every_second, outcome, pipeline
 
 OTHERS = pa.schema([("key", pa.string()), ("other_at", TIMESTAMP)])

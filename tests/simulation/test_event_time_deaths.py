@@ -21,9 +21,9 @@ from epochal.errors import EpochAborted, Fenced
 from epochal.faults import FaultPoint
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.snapshots import layout
-from epochal.standing.binding import bound
-from epochal.tasks import points as task_points
-from tests.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
+from epochal.standing_queries.binding import bound
+from epochal.tasks import steps as task_points
+from tests.kit.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
 
 ROWS = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])
 COLUMNS = {"key": "string(id)", "at": "timestamp_seconds(id)", "n": "id"}

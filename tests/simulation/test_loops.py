@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 
 from epochal.engine import points
-from epochal.engine.comparison import compare_states
 from epochal.engine.trial import _Trial
+from epochal.engine.trial_comparison import compare_states
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import FaultPoint
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
-from epochal.tasks import points as task_points
-from tests.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
-from tests.lives import Life, Row, Step, cut, examples, failing_at, steps
+from epochal.tasks import steps as task_points
+from tests.kit.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
+from tests.kit.lives import Life, Row, Step, cut, examples, failing_at, steps
 
 CHANCE = random.Random(5)
 GRAPH: list[Edge] = [(vertex, vertex + 1) for vertex in range(1, 9)] + [
@@ -196,7 +196,7 @@ def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 3}])
         life.epoch()
-        assert life.coordinator.in_flight
+        assert life.coordinator.situation().in_flight
         assert life.coordinator.meter.report().moment.sources.keys() == {"rows"}
 
 

@@ -19,20 +19,20 @@ from epochal import BroadcastProcess, ListState, MapState, PartialProcess, Unkey
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.connectors import files
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.declarations.state import declared_states
 from epochal.engine.job import Participants
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
 from epochal.faults import Fault, FaultPoint, injected
 from epochal.operators.declared import declared_reconciles
 from epochal.operators.distribution import Distribution
-from epochal.operators.process_any import ProcessAnyWork
-from epochal.operators.process_broadcast import ProcessBroadcastWork
-from epochal.operators.process_partial import ProcessPartialWork
+from epochal.operators.process.any_work import ProcessAnyWork
+from epochal.operators.process.broadcast_work import ProcessBroadcastWork
+from epochal.operators.process.partial_work import ProcessPartialWork
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column
-from epochal.tasks.inputs import InputColumns
+from epochal.tasks.subtask_rows import InputColumns
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.distribution import LocalInput

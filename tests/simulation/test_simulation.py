@@ -26,8 +26,8 @@ NOT_SIMULATED = {
     points.E1_DECIDED.name,
     points.E1_REVERTED.name,
 }
-"""Compaction is crashed over real state in tests/fault/test_kills.py. No seed gives an epoch up, as an administrator
-does, and none reconfigures: see tests/fault/points.py."""
+"""Compaction is crashed over real state in tests/service/fault/test_kills.py. No seed gives an epoch up, as an
+administrator does, and none reconfigures: see tests/service/fault/points.py."""
 
 
 @pytest.fixture(autouse=True)

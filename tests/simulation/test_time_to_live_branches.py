@@ -11,7 +11,7 @@ import pytest
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, generator
-from tests.lives import TIMESTAMP, Life, Row, Step, at, struct
+from tests.kit.lives import TIMESTAMP, Life, Row, Step, at, struct
 
 ROWS = pa.schema([("user", pa.string()), ("at", TIMESTAMP)])
 HOUR = 3600

@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 GROUPS = 16
 TOTALS = StateTable(

@@ -11,8 +11,7 @@ import pytest
 
 from epochal.errors import Conflict, FileCorrupt, NotFound
 from epochal.snapshots.backup_format import BackupFile, Backups, Index
-from epochal.snapshots.backup_pruning import plan_pruning, prune
-from epochal.snapshots.backup_verification import verify_backup
+from epochal.snapshots.backup_maintenance import plan_pruning, prune, verify_backup
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 

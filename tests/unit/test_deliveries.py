@@ -20,13 +20,12 @@ from epochal import Pipeline
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.connectors import console, dbms, files, generator, hdfs, kafka
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.delivery import Delivery
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration, Delivery
 from epochal.errors import EpochAborted, OptionError
 from epochal.pipeline.graph import SinkNode
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.invariants import delivery_violations
-from tests.lives import Life, Step, examples, failing_at, steps
+from tests.kit.lives import Life, Step, examples, failing_at, steps
 
 COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
 

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from epochal.cli.main import app
-from tests.end_to_end.blocks import ROOT
+from tests.service.end_to_end.blocks import ROOT
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
 FOLDERS = ("docs", "examples", "helm", "benchmarks", "deploy")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from epochal.contracts.configuration import Configuration
 from epochal.driver.executor import executor_command
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.driver.pod import fetched_orders, in_this_pod
-from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.kubernetes.orders import orders_in_a_pod
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.kubernetes.spark import MASTER, TEMPLATE_FILE, WORK_FOLDER
+from epochal.service.domain.kubernetes.spark import MASTER, TEMPLATE_FILE, WORK_FOLDER, orders_in_a_pod
 
 SETTINGS = KubernetesSettings(image="epochal:1")
 

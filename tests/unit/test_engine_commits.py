@@ -18,9 +18,9 @@ from epochal.errors import RowRefused
 from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import current_program
 from tests.kit.simulation.pipeline import SimulatedSource, World
-from tests.manifests import plain_manifest
-from tests.programs import current_program
 
 
 class Listening(SimulatedSource):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
-from epochal.engine.answers import Answers, SinkAnswer, collect
 from epochal.engine.epoch import FINAL, TRANSITIONS, Event, IllegalTransition, State, advance
-from epochal.engine.pace import Pace
-from epochal.engine.settings import Configuration
+from epochal.engine.epoch_input import Pace
+from epochal.engine.job import Answers, SinkAnswer, collect
 from epochal.errors import HandlesIncomplete
 
 

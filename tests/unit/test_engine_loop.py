@@ -13,28 +13,25 @@ import pytest
 
 from epochal.contracts.catalog import Directive, QueryCommand, VersionOrder
 from epochal.contracts.conditions import Due
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
-from epochal.engine.answers import Answers
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.loop import EpochLoop
-from epochal.engine.position import Position
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
+from epochal.engine.loop import EpochLoop, TransactionOrders
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration
-from epochal.engine.transactions import TransactionOrders
 from epochal.errors import EpochAborted, MalformedRecord, SchemaError, SinkUnavailable, SourceError, SparkLost
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.reporting import Reporting, author_error
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.programs import EmptyEpochs, program_of
 from tests.kit.simulation.pipeline import SimulatedSource, SimulatedState, World
-from tests.programs import EmptyEpochs, program_of
 
 STEPS = ("E1", "E2", "E3", "E4", "E5", "E6", "E7")
 

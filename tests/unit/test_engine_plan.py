@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
-from epochal.engine.plan import job_shape
+from epochal.engine.planner import job_shape
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.stream import Stream
 

@@ -14,24 +14,22 @@ from epochal.backends.files import FilesBackend
 from epochal.contracts.catalog import Change, Directive, DriverStatus, Failure, ManifestReference, VersionOrder
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import BackgroundCommits, CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
-from epochal.engine.loop import EpochLoop
-from epochal.engine.position import Position
+from epochal.engine.loop import EpochLoop, TransactionOrders
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.transactions import TransactionOrders
 from epochal.errors import RowRefused
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots.manifest import SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from tests.manifests import plain_manifest
-from tests.programs import current_program
-from tests.waiting import eventually
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import current_program
+from tests.kit.waiting import eventually
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 RUNNING = DriverStatus(phase="running")

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import EpochRecord, ManifestReference
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
 from epochal.engine.coordinator import Coordinator
-from epochal.engine.position import Position
+from epochal.engine.position import PendingBases, Position
 from epochal.errors import CatalogUnavailable, Fenced, OutcomeUnknown
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from tests.programs import current_program
+from tests.kit.programs import current_program
 
 OTHER = ManifestReference(branch="main", epoch=1, path="main/manifests/0000000001-2-other.json", sha256="0" * 64)
 

@@ -15,17 +15,16 @@ from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console
 from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
 from epochal.contracts.source import SliceLimits
-from epochal.declarations.entries import CALL_SCHEMA, ENTRIES
+from epochal.declarations.entry import CALL_SCHEMA, ENTRIES
 from epochal.driver.inbox import HttpInbox
 from epochal.engine.triggers import Situation, Step, decide
 from epochal.errors import PipelineError, SchemaError, SourceError
-from epochal.operators.answers import Answering
-from epochal.operators.entries import EntrySource, calls_table
+from epochal.operators.entries.plan import Answering, EntrySource, calls_table
 from epochal.pipeline.description import describe
 from epochal.pipeline.stream import Stream
-from tests.documented import documented, shows
-from tests.lives import Life, struct
-from tests.lives import Step as Life_step
+from tests.kit.documented import documented, shows
+from tests.kit.lives import Life, struct
+from tests.kit.lives import Step as Life_step
 
 
 class Store(KeyedProcess):

@@ -10,12 +10,12 @@ import pytest
 from epochal.contracts.catalog import EpochCounts
 from epochal.contracts.conditions import Clock, Command, Due, EpochConditions, Watermarks, as_datetime, microseconds
 from epochal.contracts.handle import Handle
-from epochal.engine.answers import Answers, collect
-from epochal.engine.conditions import conditions_after, conditions_at_rest
+from epochal.engine.epoch_input import conditions_after, conditions_at_rest
+from epochal.engine.job import Answers, collect
 from epochal.service.catalog.models import Epoch
 from epochal.service.catalog.records import columns_of
 from epochal.snapshots.manifest import Manifest
-from epochal.state.watermarks import BEGINNING, END, WITHOUT_TIME, Declaration, Opening, TimedOperator, TimeGraph
+from epochal.state.watermarks import BEGINNING, END, Declaration, Opening, TimedOperator, TimeGraph
 
 SECOND = 1_000_000
 CREATED_AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -47,12 +47,6 @@ def test_the_epoch_time_never_falls_whatever_the_clock_says(behind: int) -> None
     assert after(parent, NOON + SECOND - behind).epoch_time == NOON + SECOND
     assert after(parent, NOON + 3 * SECOND).epoch_time == NOON + 3 * SECOND
     assert after(None, NOON).epoch_time == NOON
-
-
-def test_of_a_manifest_from_before_conditions_the_epoch_time_is_when_it_was_made() -> None:
-    parent = manifest(format=1)
-    assert conditions_after(WITHOUT_TIME, parent, Opening(NOON - SECOND)) == at(NOON)
-    assert b"conditions" not in parent.encode() and b"due" not in parent.encode()
 
 
 def test_what_was_fired_is_late_in_the_next_epoch() -> None:

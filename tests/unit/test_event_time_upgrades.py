@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from epochal.cli.lineage_changes import _watermarks
+from epochal.cli.lineage import _watermarks
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.declarations.event_time import EventTime, event_time
 from epochal.engine.event_time import TimePlan
 from epochal.engine.job import EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.planner import PipelinePlan
 from epochal.engine.program import Program, changes_since
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.store import SnapshotStore
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 class NeverRun(EpochRunner):

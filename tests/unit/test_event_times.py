@@ -12,10 +12,10 @@ from epochal import Pipeline
 from epochal import functions as F
 from epochal.connectors import console, files, nexmark
 from epochal.errors import PipelineError
-from epochal.operators.contract import Distribution, Input, Operator, OperatorPlan
-from epochal.pipeline.event_times import time_graph
-from epochal.pipeline.partitions import partitions_in
-from epochal.pipeline.stream import Stream, operator_stream
+from epochal.operators.contract import Operator, OperatorPlan
+from epochal.operators.distribution import Distribution, Input
+from epochal.pipeline.event_time import partitions_in, time_graph
+from epochal.pipeline.stream import Stream
 from epochal.state.watermarks import Declaration, TimedOperator
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Held(Operator):
 
 def held(name: str, *streams: Stream, **fields: Any) -> Stream:
     columns = tuple(stream.event_time or "" for stream in streams)
-    nodes = tuple(stream._node for stream in streams)
-    return operator_stream(streams[0]._builder, nodes, Held(name, columns, **fields))
+    return streams[0]._operator(Held(name, columns, **fields), *streams[1:])
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_what_is_no_declaration_is_refused(pipeline: Pipeline, arguments: tuple[
 def test_names_are_one_place_each(pipeline: Pipeline) -> None:
     rows = read(pipeline, "rows")
     timed = rows.with_watermark("ts", "1 second")
-    with pytest.raises(PipelineError, match="just given a watermark"):
+    with pytest.raises(PipelineError, match="already has a watermark"):
         timed.with_watermark("at", "1 second")
     with pytest.raises(PipelineError, match="two watermarks named 'ts'"):
         rows.with_watermark("ts", "2 seconds")
@@ -131,9 +130,9 @@ def test_names_are_one_place_each(pipeline: Pipeline) -> None:
 def test_rows_that_are_kept_out_are_streams_of_their_own(pipeline: Pipeline) -> None:
     timed = read(pipeline, "rows").with_watermark("ts", "1 second")
     assert timed.rejected.event_time is None
-    with pytest.raises(PipelineError, match="Only the stream that with_watermark"):
+    with pytest.raises(PipelineError, match="only the stream that with_watermark"):
         timed.where("id > 0").rejected  # noqa: B018
-    with pytest.raises(PipelineError, match="No row is late to this stream"):
+    with pytest.raises(PipelineError, match="this stream has no late rows"):
         held("never_late", timed).late  # noqa: B018
 
 

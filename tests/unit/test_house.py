@@ -177,7 +177,7 @@ def test_parameters_have_one_form() -> None:
                     said = "" if node.annotation is None else ast.unparse(node.annotation)
                     if re.match(r"(dict|Mapping)\[", said) and "client" not in path.parts:
                         other.add(f"{path.relative_to(ROOT)}: {said}")
-    assert other == {"epochal/pipeline/parameters.py: Mapping[str, Any]"} & other
+    assert other == {"epochal/pipeline/artifact.py: Mapping[str, Any]"} & other
 
 
 FOR_LIVE_PROCESSES = {"idempotency_keys", "leases", "nodes", "uploads"}
@@ -185,7 +185,7 @@ FOR_LIVE_PROCESSES = {"idempotency_keys", "leases", "nodes", "uploads"}
 
 def test_every_table_is_in_backups_or_means_nothing_to_another_incarnation() -> None:
     """Whoever adds a table that says who is alive, or what was answered, leaves it out of backups."""
-    from epochal.service.catalog.dumps import LEFT_OUT, tables
+    from epochal.service.catalog.backups import LEFT_OUT, tables
     from epochal.service.catalog.models import Base
 
     assert {*Base.metadata.tables} - {table.name for table in tables()} == FOR_LIVE_PROCESSES == LEFT_OUT

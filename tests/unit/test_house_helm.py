@@ -22,7 +22,7 @@ from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.wire.tokens import Role
-from tests.charts import (
+from tests.kit.charts import (
     CHART,
     NAMESPACE,
     VALUES,
@@ -39,7 +39,7 @@ from tests.charts import (
     unrestricted,
     values_of,
 )
-from tests.end_to_end.blocks import blocks_of
+from tests.service.end_to_end.blocks import blocks_of
 from tools.chart_values import documented_values, table
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
@@ -155,7 +155,7 @@ def test_arguments_are_options_that_the_command_has(name: str) -> None:
 
 
 def test_variables_are_those_of_the_documentation() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text() + (ROOT / "docs" / "kubernetes.md").read_text()
+    page = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "settings", "kubernetes"))
     found = {name for file in VALUES for each in pods(rendered(file)) for name in each.environment}
     assert {name for name in found if name.startswith("EPOCHAL_") and f"`{name}`" not in page} == set()
 

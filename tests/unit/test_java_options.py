@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from epochal.engine.class_archive import JAVA_OPTIONS
-from epochal.engine.java_options import MEMORY, java_options
+from epochal.engine.session import MEMORY, java_options
 
 SERIAL = "-XX:+UseSerialGC"
 

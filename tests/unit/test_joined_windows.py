@@ -11,8 +11,8 @@ import pytest
 from epochal import Pipeline, Stream, tumbling
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError
-from epochal.operators.interval_join import IntervalJoinKind
-from tests.lives import TIMESTAMP, Life, Step, at
+from epochal.operators.joins.interval_plan import IntervalJoinKind
+from tests.kit.lives import TIMESTAMP, Life, Step, at
 
 WINDOWS = ["key", "window_start", "window_end"]
 SCHEMA = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])
@@ -92,7 +92,7 @@ def test_equal_windows_are_joined_and_the_result_has_their_time() -> None:
         ({"on": "key"}, r"on=\['key', 'window_start', 'window_end'\]; or within="),
         ({"on": ["key", "window_start"]}, r"on=\['key', 'window_start', 'window_end'\]"),
         ({"on": "window_time"}, "on the event time 'window_time' alone"),
-        ({"on": ["key", "window_time"], "within": ("0 seconds", "1 hour")}, "Leave one of the two out"),
+        ({"on": ["key", "window_time"], "within": ("0 seconds", "1 hour")}, "Remove one of the two"),
     ],
 )
 def test_what_does_not_say_which_windows_belong_together_is_refused(arguments: dict[str, Any], said: str) -> None:

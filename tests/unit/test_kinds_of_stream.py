@@ -15,8 +15,7 @@ from epochal.contracts.stream_kind import CHANGES, Accepted, Kind, StreamKind, u
 from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.definitions import SinkDefinition
 from epochal.pipeline.description import describe
-from epochal.pipeline.kinds import check_kinds, kinds_of, misfits
-from epochal.pipeline.verb_kinds import united
+from epochal.pipeline.kinds import check_kinds, kinds_of, misfits, united
 
 ROWS = {"origin": "id", "day": "id", "delay": "id"}
 
@@ -293,7 +292,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
 
 
 def test_over_updates_is_no_column() -> None:
-    with pytest.raises(PipelineError, match="over_updates is True or False"):
+    with pytest.raises(PipelineError, match="over_updates must be True or False"):
         built(lambda s, a, t: s.key_by("origin").aggregate("h", over_updates="count(*)"))  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.domain.building import Analyse, BuildRequest, suits_warm
 from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manifest, needs_own_pod

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from epochal.errors import EnvironmentProblem
+from epochal.service.domain.failures import of_error, permanent
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Phase, PodRefused, condition_of, refusal
-from epochal.service.domain.supervision.failures import of_error, permanent
 
 RESOURCES = {"limits": {"memory": "2Gi"}}
 SPEC = {"containers": [{"name": "mesh"}, {"name": "driver", "image": "epochal:1", "resources": RESOURCES}]}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from epochal import Pipeline
 from epochal.connectors import console, generator
-from tests.lives import TIMESTAMP, Life, at
+from tests.kit.lives import TIMESTAMP, Life, at
 
 SCHEMA = pa.schema([("key", pa.string()), ("at", TIMESTAMP)])
 

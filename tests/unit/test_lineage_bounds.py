@@ -73,6 +73,7 @@ def written(store: SnapshotStore, branch: str = "mine", **more: Any) -> Manifest
         "artifact": SHA,
         "parallelism": 1,
         "max_parallelism": 2,
+        "conditions": EpochConditions(clock=Clock(epoch_time=0)),
         "created_at": datetime(2030, 1, 1, tzinfo=UTC),
     }
     return store.write_manifest(Manifest(**{**plain, **more}))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.declarations.locations import absolute, is_absolute, local_path
+from epochal.pipeline.definitions import absolute, is_absolute, local_path
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from epochal.engine.meter import Meter
 from epochal.errors import NotFound
 from epochal.tasks.steps import StepClock, TaskAnswer
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 
 class Clock:

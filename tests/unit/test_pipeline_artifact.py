@@ -14,7 +14,7 @@ import pytest
 
 from epochal.errors import ArtifactError, OptionError, ParameterError, PipelineError
 from epochal.pipeline.artifact import load, load_graph
-from epochal.pipeline.entries import entries_of
+from epochal.pipeline.entry_verbs import entries_of
 from examples.sdg import logistic_regression
 
 GOOD = """

@@ -12,7 +12,7 @@ from epochal import BatchFunction, KeyedProcess, MapState, Pipeline, Stream, Val
 from epochal import functions as F
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError, SchemaError
-from epochal.operators.process import ProcessOperator
+from epochal.operators.process.plan import ProcessOperator
 from epochal.pipeline.description import describe
 from epochal.pipeline.graph import SinkNode, TransformNode, inputs
 

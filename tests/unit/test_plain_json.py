@@ -13,7 +13,7 @@ from epochal.service.runtime.metrics.lookups import LookupLatencies
 from epochal.service.runtime.replicas import row_format
 from epochal.service.runtime.replicas.plain_json import array_of, plain_objects
 from epochal.service.runtime.replicas.row_format import RowFormat
-from epochal.state.codec import RowCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, StateKind, StateTable
 
 TEXTS = ["", "plain ~", 'a"b', "a\\b", "a\nb", "\x00", "\x7f", "ü", "\u2028", "😀", "},", "null", "%d", None]

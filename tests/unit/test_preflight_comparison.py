@@ -8,7 +8,7 @@ from epochal import Pipeline
 from epochal.connectors import console, generator
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.service.domain.comparison import NO_OPERATORS, compared
-from tests.operators.every_operator import CASES, Case
+from tests.spark.operators.every_operator import CASES, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -11,10 +11,9 @@ from types import ModuleType
 import pytest
 
 from epochal.programs import ProgramRefused, translate
-from epochal.programs.refusals import page
-from epochal.programs.rules import RULES
+from epochal.programs.rules import RULES, page
 from epochal.programs.translation import programs_in
-from tests.written import OF_PROGRAMS
+from tests.kit.written import OF_PROGRAMS
 
 HEAD = "from __future__ import annotations\n\nfrom epochal.programs import *\n\n"
 Load = Callable[[str], ModuleType]
@@ -75,7 +74,7 @@ def test_a_class_without_a_file_is_refused() -> None:
 
 
 def test_the_documented_refusals_are_those_that_there_are() -> None:
-    assert OF_PROGRAMS.read() == page(), "python -m tests.written"
+    assert OF_PROGRAMS.read() == page(), "python -m tests.kit.written"
 
 
 OTHERS = {

@@ -14,9 +14,9 @@ from epochal.connectors import console, dbms, files, generator, kafka
 from epochal.connectors.files import FilesSource
 from epochal.connectors.generator import GeneratorSource
 from epochal.contracts.source import Slice, SliceLimits, Source
-from epochal.engine.punctuation import punctuated_together
+from epochal.engine.epoch_input import punctuated_together
 from epochal.errors import OptionError
-from tests.lives import Life, Step
+from tests.kit.lives import Life, Step
 
 TIGHT = SliceLimits(max_records=1)
 

@@ -1,4 +1,4 @@
-"""What a version that takes the place of another one brings along. Its way there is told by tests/reconfiguration."""
+"""State and offsets that a new version takes over. tests/service/reconfiguration has the steps."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ from pathlib import Path
 import pytest
 
 from epochal.contracts.catalog import Directive, VersionOrder
-from epochal.contracts.configuration import LATER, Autoscaling
-from epochal.engine.answers import Answers
-from epochal.engine.bases import PendingBases
+from epochal.contracts.configuration import Autoscaling, Configuration
 from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.execution import ordered
-from epochal.engine.job import EpochPlan
-from epochal.engine.position import Position
+from epochal.engine.job import Answers, EpochPlan
+from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration
 from epochal.errors import EpochAborted
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.wire.configuration import merged_configuration
-from tests.programs import EmptyEpochs, program_of
-from tests.waiting import eventually
+from tests.kit.programs import EmptyEpochs, program_of
+from tests.kit.waiting import eventually
 
 BEFORE = Configuration(parallelism=2, max_uncommitted_epochs=3)
 AFTER = Configuration(parallelism=8, max_uncommitted_epochs=1)
@@ -95,9 +92,8 @@ def test_an_application_keeps_its_state_backend_when_the_default_becomes_another
     assert merged_configuration(before, {"parallelism": 3}).state_backend == "lmdb"
 
 
-def test_what_is_kept_names_a_later_setting_only_where_it_is_used() -> None:
-    """So that a control plane of the version before, which would refuse the name, runs all other applications."""
-    assert not set(LATER) & set(Configuration().stored())
+def test_the_stored_form_has_every_setting_and_is_read_back() -> None:
+    assert set(Configuration().stored()) == set(Configuration.model_fields)
     assert Configuration.model_validate(Configuration().stored()) == Configuration()
     used = Configuration(guarantee="at_least_once", autoscaling=Autoscaling(least=1, greatest=4))
     assert Configuration.model_validate(used.stored()) == used

@@ -29,7 +29,7 @@ from epochal.snapshots.manifest import (
 from epochal.snapshots.renaming import Renaming, copied, written_by
 from epochal.state.table import Column
 from epochal.wire.projects import LONGEST_FULL_NAME, full_name, is_full_name, local_name, project_of
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 OLD, BEFORE = "pricing.orders-1a2b3c4d", "pricing.orders-00000000"
 KEY, PARENT = EpochKey(OLD, 8), EpochKey(OLD, 7)

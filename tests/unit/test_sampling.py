@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lengths import written
-from tests.sampling import END, SEED, is_its_turn, pytest_itemcollected, pytest_runtest_setup, sample
-from tests.workers import unit_of, workers
+from tests.kit.lengths import written
+from tests.kit.sampling import END, SEED, is_its_turn, pytest_itemcollected, pytest_runtest_setup, sample
+from tests.kit.workers import unit_of, workers
 
 LENGTHS = st.lists(st.integers(1, 100), max_size=30)
 
@@ -80,9 +80,21 @@ def test_workers_are_as_many_as_memory_and_cores_allow(cores: int, gigabytes: in
 
 
 def test_files_that_share_a_server_or_a_jvm_go_to_one_worker() -> None:
-    assert unit_of("tests/fault/test_kafka.py") == unit_of("tests/contract/test_kafka_sink.py") == "servers"
-    assert unit_of("tests/unit/test_harness.py") == unit_of("tests/unit/test_overflow.py") == "spark, unit tests"
-    assert unit_of("tests/contract/test_dbms_source.py") == unit_of("tests/end_to_end/test_docs.py")
-    assert unit_of("tests/fault/test_author.py") == unit_of("tests/fault/test_kills_with_spark.py") == "new_application"
-    assert unit_of("tests/fault/test_hdfs.py") == unit_of("tests/contract/test_hdfs_source.py") == "servers"
+    assert (
+        unit_of("tests/servers/fault/test_kafka.py")
+        == unit_of("tests/servers/contract/test_kafka_sink.py")
+        == "servers"
+    )
+    assert unit_of("tests/spark/test_harness.py") == unit_of("tests/spark/test_overflow.py") == "spark, single modules"
+    assert unit_of("tests/servers/contract/test_dbms_source.py") == unit_of("tests/service/end_to_end/test_docs.py")
+    assert (
+        unit_of("tests/service/fault/test_author.py")
+        == unit_of("tests/service/fault/test_kills_with_spark.py")
+        == "new_application"
+    )
+    assert (
+        unit_of("tests/servers/fault/test_hdfs.py")
+        == unit_of("tests/servers/contract/test_hdfs_source.py")
+        == "servers"
+    )
     assert unit_of("tests/unit/test_sampling.py") == "tests/unit/test_sampling.py"

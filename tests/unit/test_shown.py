@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from datasketches import hll_sketch, kll_doubles_sketch
 
-from epochal.service.queries.state.rows import value_object
+from epochal.service.queries.state.readers import value_object
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, Shown, StateKind, StateTable

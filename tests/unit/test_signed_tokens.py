@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from epochal.errors import IssuerUnavailable, LauncherUnavailable, Unauthenticated
-from epochal.service.domain.kubernetes.tokens import PodIdentity, pod_of
+from epochal.service.domain.kubernetes.pod_identity import PodIdentity, pod_of
 from epochal.service.runtime.signed_tokens import (
     AGAIN_SECONDS,
     KEPT_SECONDS,

@@ -15,14 +15,13 @@ from epochal.contracts.identity import EpochKey
 from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
-from epochal.snapshots.lineage import read_chains
+from epochal.snapshots.lineage import find_route, read_chains
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import find_route
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Verification
-from epochal.state.codec import KeyCodec
 from epochal.state.expiry import Expiry, StateClock
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch, Key
 

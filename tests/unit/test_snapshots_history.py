@@ -14,11 +14,11 @@ from epochal.errors import FileMissing, InvalidInput, InvalidKey, NotFound, Sche
 from epochal.snapshots import scan as scans
 from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
+from epochal.snapshots.lineage import find_route
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.route import find_route
 from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
 from tests.unit.snapshot_tree import TOTALS, VISITS, Branch, Key, Rows
 

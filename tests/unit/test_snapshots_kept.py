@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from epochal.snapshots.kept import KeptInMemory
+from epochal.snapshots.row_groups import SizedCache
 
 
 def test_the_least_used_goes_first() -> None:
-    kept: KeptInMemory[str] = KeptInMemory(100)
+    kept: SizedCache[str] = SizedCache(100)
     for name in "abcd":
         kept.put(name, name.upper(), 25)
     assert kept.get("a") == "A"
@@ -15,7 +15,7 @@ def test_the_least_used_goes_first() -> None:
 
 
 def test_sizes_count_once_and_what_is_too_large_is_not_kept() -> None:
-    kept: KeptInMemory[int] = KeptInMemory(100)
+    kept: SizedCache[int] = SizedCache(100)
     for number in range(50):
         kept.put("same", number, 25)
     kept.put("other", 1, 25)

@@ -19,7 +19,7 @@ from epochal.snapshots.lineage import EMPTY, extend, history, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 def delta(table: str, name: str) -> DeltaFile:

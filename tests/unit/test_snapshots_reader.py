@@ -17,12 +17,12 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt, FileMissing, NotFound
 from epochal.snapshots import row_groups
-from epochal.snapshots.base import merged
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
+from epochal.snapshots.merging import merged
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
@@ -37,7 +37,7 @@ from epochal.testing.state_world import (
     uncounted,
     unseen,
 )
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 

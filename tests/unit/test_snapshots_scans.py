@@ -12,11 +12,10 @@ import pytest
 
 from benchmarks.measures.past import TABLE, Line
 from epochal.snapshots import scan as scans
-from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.reader import SnapshotReader, TableSearch
 from epochal.snapshots.row_groups import Groups
 from epochal.snapshots.scan import FIRST_ROWS, SECTIONS, scan
-from epochal.snapshots.search import TableSearch
-from epochal.state.codec import KeyCodec
+from epochal.state.key_codec import KeyCodec
 
 KEYS = 20_000
 

@@ -21,7 +21,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.local_files import held_in_place, make_folder
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore, storage_errors
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 @pytest.fixture(params=["path", "file", "memory"])

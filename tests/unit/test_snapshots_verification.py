@@ -9,7 +9,7 @@ import pytest
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import StorageFull
-from epochal.snapshots import base_encoding
+from epochal.snapshots import base_files
 from epochal.snapshots import store as store_module
 from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.compaction import compact
@@ -22,7 +22,7 @@ from epochal.snapshots.renaming import Renaming
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Finding, Report, Trouble, Verification
 from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 
 class Line:
@@ -77,10 +77,10 @@ class Line:
         self.store.write(path, bytes(data))
 
 
-@pytest.fixture(params=[base_encoding.LEAST_CHUNK_BYTES, 0])
+@pytest.fixture(params=[base_files.LEAST_CHUNK_BYTES, 0])
 def line(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Line:
     """With bases whose row groups span key groups, and with such that have one for each."""
-    monkeypatch.setattr(base_encoding, "LEAST_CHUNK_BYTES", request.param)
+    monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", request.param)
     return Line(tmp_path / "store")
 
 

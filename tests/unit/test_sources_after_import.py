@@ -12,7 +12,7 @@ from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.source import Slice
 from epochal.engine.recovery import restore_sources
 from epochal.snapshots.store import SnapshotStore
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
 
 MOVED = {"at": "2030-01-01T00:00:00+00:00"}
 IMPORT = Change(kind="import", detail={"origin": {"sources": {"kafka": MOVED}}})

@@ -11,8 +11,8 @@ from epochal.snapshots.bundle_reading import BundleReader
 from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
-from tests.formats.make import BUNDLE, MAIN, _write_bundle
-from tests.manifests import plain_manifest
+from tests.kit.manifests import plain_manifest
+from tests.spark.formats.make import BUNDLE, MAIN, _write_bundle
 
 PATH = layout.standing_queries(EpochKey("flights-01234567", 7))
 QUERIES = EpochQueries(path=PATH, sha256="0" * 64, bytes=10, rows=1, through=3)

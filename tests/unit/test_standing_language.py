@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from epochal.standing.binding import bound
-from epochal.standing.expression import Expression
-from epochal.standing.query import Aggregate, Query
-from epochal.standing.refusals import EXAMPLE_COLUMNS
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.expression import Expression
+from epochal.standing_queries.query import Aggregate, Query
+from epochal.standing_queries.refusals import EXAMPLE_COLUMNS
 
 WINDOW = "WINDOW '5 minutes'"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.lives import Life
-from tests.standing import BEGIN
-from tests.standing_lives import (
+from tests.kit.lives import Life
+from tests.kit.standing import BEGIN
+from tests.kit.standing_lives import (
     Commands,
     life,
     minute,

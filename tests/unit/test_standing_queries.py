@@ -18,17 +18,17 @@ from epochal import Pipeline
 from epochal.connectors import generator
 from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
-from epochal.engine.standing import StandingQueries
+from epochal.engine.standing_queries import StandingQueries
 from epochal.errors import Fenced, PipelineError
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
-from epochal.standing.active import ActiveQueries, StandingQuery, decoded
-from epochal.standing.binding import bound
-from tests.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
-from tests.manifests import plain_manifest
-from tests.programs import program_of
-from tests.standing import COLUMNS, Grammar, rows
-from tests.standing_lives import (
+from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
+from epochal.standing_queries.binding import bound
+from tests.kit.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import program_of
+from tests.kit.standing import COLUMNS, Grammar, rows
+from tests.kit.standing_lives import (
     COUNT,
     END,
     Answer,

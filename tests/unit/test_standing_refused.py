@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import QueryRefused
-from epochal.standing.binding import bound
-from epochal.standing.limits import DEFAULT
-from epochal.standing.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
-from tests.written import OF_STANDING_QUERIES
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import DEFAULT
+from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
+from tests.kit.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"
 
@@ -113,4 +113,4 @@ def test_the_author_bounds_windows() -> None:
 
 
 def test_the_page_tells_every_refusal() -> None:
-    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.written"
+    assert OF_STANDING_QUERIES.read() == page(), "python -m tests.kit.written"

@@ -11,11 +11,10 @@ import pytest
 from epochal.contracts.identity import EpochKey
 from epochal.declarations.ddl import parse_columns
 from epochal.declarations.state import ListState
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling
+from epochal.declarations.windows import SessionWindows, Windows, session, sliding, tumbling, windowing
 from epochal.errors import FileCorrupt, SchemaError
-from epochal.operators.panes import pane_table, session_tables
-from epochal.operators.top import ranked
+from epochal.operators.top.plan import ranked
+from epochal.operators.windows.panes import pane_table, session_tables
 from epochal.snapshots.delta import PUT, read_delta, sort_changes, write_delta
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import widens

@@ -18,14 +18,14 @@ from epochal.declarations.state import StateDeclaration
 from epochal.engine.program import changes_since
 from epochal.errors import NotFound, PipelineError
 from epochal.pipeline import analysis
-from epochal.snapshots.cached_state import MEMBER, began_empty
+from epochal.snapshots.chain import MEMBER, began_empty
 from epochal.snapshots.difference import table_difference
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Verification
 from epochal.state.evolution import compare
 from epochal.state.table import Column, StateTable
-from tests.lives import Life, Step, struct
+from tests.kit.lives import Life, Step, struct
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 NAMES = "abcdefg"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.declarations.state import ListState, MapState
-from epochal.snapshots.base import base_schema
-from epochal.state.redistribution import redistributed
+from epochal.engine.rekey import redistributed
+from epochal.snapshots.merging import base_schema
 from epochal.state.table import StateTable
 
 ELEMENTS = st.sets(st.tuples(st.integers(0, 7), st.integers(0, 50)), max_size=60)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 
 from epochal.errors import InvalidInput, InvalidKey, SchemaError
-from epochal.state.decimals import wider_argument
 from epochal.state.json_form import from_json, key_from_json, key_from_path, key_to_path, to_json
 from epochal.state.table import Column
+from epochal.state.type_names import wider_argument
 from epochal.state.types import arrow_type, check_column, is_key_type, shown_type, spark_type, with_spark_types
 
 NAMES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]

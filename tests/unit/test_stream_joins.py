@@ -11,9 +11,9 @@ import pytest
 from epochal import Pipeline, Stream
 from epochal.connectors import console, generator
 from epochal.errors import PipelineError, SchemaError
-from epochal.operators.interval_join import IntervalJoinOperator
+from epochal.operators.joins.interval_plan import IntervalJoinOperator
 from epochal.pipeline.description import describe
-from epochal.pipeline.event_times import time_graph
+from epochal.pipeline.event_time import time_graph
 from epochal.pipeline.kinds import check_kinds
 from epochal.state.evolution import compare
 from tests.unit.tasks.joined import TIMESTAMP, planned
@@ -100,11 +100,11 @@ def test_everything_that_a_join_lacks_is_told_together(left: bool, right: bool, 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="ad"), "Say as_of='shown_at'"),
-        (lambda a, b: a.join(b.latest("ad", order_by="ad"), on="ad", as_of="shown_at"), "Say order_by='clicked_at'"),
+        (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="ad"), "Use as_of='shown_at'"),
+        (lambda a, b: a.join(b.latest("ad", order_by="ad"), on="ad", as_of="shown_at"), "Use order_by='clicked_at'"),
         (lambda a, b: a.join(b.latest("x", order_by="clicked_at"), on="ad", as_of="shown_at"), "other keys"),
-        (lambda a, b: b.latest(order_by="clicked_at"), "columns of the key"),
-        (lambda a, b: b.latest("ad", order_by=""), "which of two versions is newer"),
+        (lambda a, b: b.latest(order_by="clicked_at"), "key columns of the versions"),
+        (lambda a, b: b.latest("ad", order_by=""), "orders the versions of a key"),
         (
             lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="shown_at", how="full"),
             "cannot be 'full'",

@@ -11,7 +11,7 @@ import pytest
 from epochal import BroadcastProcess, KeyedProcess, Pipeline
 from epochal.connectors import generator
 from epochal.errors import PipelineError
-from epochal.operators.process import ProcessOperator
+from epochal.operators.process.plan import ProcessOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.pipeline.stream import Stream
 

@@ -9,7 +9,7 @@ import pytest
 from epochal import KeyedProcess, Pipeline, StaticTable, Stream, tumbling
 from epochal import functions as F
 from epochal.connectors import console, files, generator
-from epochal.pipeline.unread_columns import unread
+from epochal.pipeline.column_use import unread
 
 COLUMNS = ("a", "b", "c", "Mixed", "at", "end", "1st")
 SEVERAL_WAYS = {"end", "1st"}

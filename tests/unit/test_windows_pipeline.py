@@ -51,13 +51,16 @@ class Waits(Rows):
         (lambda: timed().key_by("page").window(session("1 hour"), emit="updates"), "Leave emit out"),
         (lambda: timed().key_by("window_end").window(tumbling("1 hour")), "Rename it before key_by()"),
         (lambda: windowed().aggregate("pages", window_start="count(*)"), "Rename the aggregate"),
-        (lambda: windowed().aggregate("pages"), "aggregate() needs a column"),
+        (lambda: windowed().aggregate("pages"), "aggregate() requires a column"),
         (lambda: windowed().aggregate("pages", n="median(window_end)"), "median"),
         (lambda: windowed().top(0, by="at"), "keeps 1 to 1000 rows"),
         (lambda: clicks().top(3, by="at", within=tumbling("1 hour")), "with_watermark("),
         (lambda: windowed().process(Remembers), "second operator"),
-        (lambda: windowed().process(Waits), "remove on_timer"),
-        (lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows), "takes back"),
+        (lambda: windowed().process(Waits), "Remove on_timer"),
+        (
+            lambda: timed().key_by("page").window(tumbling("1 hour"), emit="updates").process(Rows),
+            "could not replace them",
+        ),
     ],
 )
 def test_what_is_refused_says_the_fix(build: Any, said: str) -> None:

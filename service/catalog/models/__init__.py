@@ -14,6 +14,9 @@ from epochal.service.catalog.models.applications import (
     Attempt,
     Branch,
     Execution,
+    Inbox,
+    InboxBatch,
+    InboxCall,
     LeftOut,
     ProjectArtifact,
     Report,
@@ -39,7 +42,6 @@ from epochal.service.catalog.models.control_plane import (
     Webhook,
     WebhookDelivery,
 )
-from epochal.service.catalog.models.inboxes import Inbox, InboxBatch, InboxCall
 from epochal.service.catalog.models.snapshots import (
     Epoch,
     FoldedEpochs,

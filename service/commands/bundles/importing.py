@@ -34,10 +34,9 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.projects import APPLICATIONS, ProjectRepository
-from epochal.service.commands.bundles import folders
-from epochal.service.commands.bundles.renaming import BundleNames, renamed
+from epochal.service.commands.bundles.mapping import BundleNames, renamed
 from epochal.service.commands.bundles.unpacking import UnpackedBundle, unpacked
-from epochal.service.commands.bundles.uploads import Uploads, Written
+from epochal.service.commands.bundles.uploads import Uploads, Written, unpacked_folder, upload_file
 from epochal.service.domain.operations import Interrupted
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_files import check_artifact, kind_of
@@ -103,7 +102,7 @@ class Importing:
         code: _Code | None = None
         try:
             _, bundle = self._uploads.whole(arguments.upload)
-            with unpacked(bundle, folders.unpacked(bundle), limits) as read:
+            with unpacked(bundle, unpacked_folder(bundle), limits) as read:
                 contents = self._bring_in(self._named_here(read, arguments, claim), written, claim)
                 self._check_complete(contents)
                 code = _Code(self._settings, contents.header, contents.artifacts)
@@ -129,7 +128,7 @@ class Importing:
     def sweep(self, claim: Claim, arguments: ImportArguments) -> None:
         """Also of the upload nothing is left then."""
         self._remove(self._uploads.written(claim.id))
-        folder = folders.unpacked(folders.upload_file(self._settings, arguments.upload))
+        folder = unpacked_folder(upload_file(self._settings, arguments.upload))
         shutil.rmtree(folder, ignore_errors=True)
         self._uploads.remove(arguments.upload)
 

@@ -21,14 +21,13 @@ from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.uploads import UploadRepository
-from epochal.service.commands.bundles import folders
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
-from epochal.wire.bundles import CreateImport, ImportAnswer
+from epochal.wire.bundles import CreateImport, UploadAnswer
 
 KEPT = timedelta(days=7)
 """How long an upload is kept that nobody goes on with."""
@@ -81,7 +80,7 @@ class Uploads:
         self._files = files
         self._disk = DiskSpace(settings)
 
-    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+    def create(self, request: CreateImport, project: str, by: str) -> UploadAnswer:
         """One that the same caller has begun in the project is gone on with.
 
         Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all
@@ -95,18 +94,18 @@ class Uploads:
             ProjectRepository(session).hold(project)
             return _answer(row)
 
-    def get(self, id: str, project: str | None = None) -> ImportAnswer:
+    def get(self, id: str, project: str | None = None) -> UploadAnswer:
         """Raises ``NotFound``, also for those of other projects where one is given."""
         with self._database.reading() as session:
             return _answer(UploadRepository(session, KEPT).get(id, project))
 
-    def all(self, project: str) -> list[ImportAnswer]:
+    def all(self, project: str) -> list[UploadAnswer]:
         """Oldest first. Raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]
 
-    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+    def append(self, id: str, project: str, offset: int, data: bytes) -> UploadAnswer:
         """Raises ``NotFound``, ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past
         the end."""
         with self._database.reading() as session:
@@ -130,13 +129,13 @@ class Uploads:
             self._files.delete(path)  # somebody has sent the same part at the same time, or thrown the upload away
             raise
 
-    def whole(self, id: str, project: str | None = None) -> tuple[ImportAnswer, Path]:
+    def whole(self, id: str, project: str | None = None) -> tuple[UploadAnswer, Path]:
         """The bundle on this machine, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown
         away."""
         upload = self.get(id, project)
         if upload.received != upload.bytes:
             raise Conflict(f"Import {id} has {upload.received} of {upload.bytes} bytes; upload the rest first.")
-        path = folders.upload_file(self._settings, id)
+        path = upload_file(self._settings, id)
         if not _has(path, upload):
             self._put_together(upload, path)
         if not _has(path, upload):
@@ -160,7 +159,7 @@ class Uploads:
             with self._database.writing() as session:
                 UploadRepository(session, KEPT).remove(id)
             self._files.delete_all("upload", id)
-            folders.upload_file(self._settings, id).unlink(missing_ok=True)
+            upload_file(self._settings, id).unlink(missing_ok=True)
 
     def expire(self, is_used: Callable[[str], bool]) -> None:
         """Remove those that nobody has gone on with."""
@@ -170,7 +169,7 @@ class Uploads:
             if not is_used(id):
                 self.remove(id)
 
-    def _put_together(self, upload: ImportAnswer, path: Path) -> None:
+    def _put_together(self, upload: UploadAnswer, path: Path) -> None:
         draft = path.with_name(f".{path.name}.{new_id()}")
         parts = self._files.parts("upload", upload.id)
         try:
@@ -190,7 +189,7 @@ def _check_next(row: Upload, offset: int, size: int) -> None:
         raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part goes beyond them.")
 
 
-def _has(path: Path, upload: ImportAnswer) -> bool:
+def _has(path: Path, upload: UploadAnswer) -> bool:
     """Whether it is all of the bundle."""
     digest = hashlib.sha256()
     try:
@@ -202,8 +201,8 @@ def _has(path: Path, upload: ImportAnswer) -> bool:
     return digest.hexdigest() == upload.sha256
 
 
-def _answer(row: Upload) -> ImportAnswer:
-    return ImportAnswer(
+def _answer(row: Upload) -> UploadAnswer:
+    return UploadAnswer(
         id=row.id,
         sha256=row.sha256,
         bytes=row.bytes,
@@ -211,3 +210,25 @@ def _answer(row: Upload) -> ImportAnswer:
         created_at=row.created_at,
         created_by=row.created_by,
     )
+
+
+ENDING = ".epochal"
+
+
+def uploads_folder(settings: Settings) -> Path:
+    return _folder(settings.data.absolute() / "imports")
+
+
+def upload_file(settings: Settings, upload: str) -> Path:
+    """An upload that was put together."""
+    return uploads_folder(settings) / f"{upload}{ENDING}"
+
+
+def unpacked_folder(bundle: Path) -> Path:
+    """Where an upload's members lie while they are brought in."""
+    return bundle.with_suffix(".unpacked")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path

@@ -10,14 +10,13 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
+from epochal.service.catalog.operation_completion import succeed
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.outcomes import succeed
 from epochal.service.catalog.projects import RUNNING, ProjectRepository
-from epochal.service.commands.bundles import folders
-from epochal.service.commands.bundles.exporting import Exporting
+from epochal.service.commands.applications import Lifecycle, announce_begun, start_operation
+from epochal.service.commands.bundles.exports import Exporting
 from epochal.service.commands.bundles.importing import Importing
-from epochal.service.commands.bundles.uploads import KEPT, Uploads
-from epochal.service.commands.lifecycle import Lifecycle, announce_begun, start_operation
+from epochal.service.commands.bundles.uploads import KEPT, Uploads, uploads_folder
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.operations import OperationWorker, Verb
@@ -76,7 +75,7 @@ class BundleWork:
         self._uploads.expire(lambda upload: upload in busy)
         self._files.sweep()
         oldest = time.time() - KEPT.total_seconds()
-        for path in folders.uploads(self._settings).iterdir():
+        for path in uploads_folder(self._settings).iterdir():
             if path.name.lstrip(".").partition(".")[0] in busy or path.stat().st_mtime >= oldest:
                 continue
             if path.is_dir():

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE
-from epochal.service.domain.kubernetes.images import DRIVER_IMAGE, IMAGE, driver_image
-from epochal.service.domain.kubernetes.labels import BUILDER, COMPONENT, DRIVER, MANAGED_BY
 from epochal.service.domain.kubernetes.manifest import own_container, pod_defaults, pod_required
+from epochal.service.domain.kubernetes.pod_identity import BUILDER, COMPONENT, DRIVER, MANAGED_BY
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.kubernetes.spark import check_spark_options, driver_memory
+from epochal.service.domain.kubernetes.spark import (
+    DRIVER_IMAGE,
+    IMAGE,
+    check_spark_options,
+    driver_image,
+    driver_memory,
+)
 from epochal.service.domain.kubernetes.templates import for_container, merged
 
 GRACE_SECONDS = 2

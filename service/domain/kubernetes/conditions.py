@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from epochal.errors import EnvironmentProblem, EpochalError
-from epochal.service.domain.kubernetes.labels import BUILDER, DRIVER
+from epochal.service.domain.kubernetes.pod_identity import BUILDER, DRIVER
 
 Json = Mapping[str, Any]
 

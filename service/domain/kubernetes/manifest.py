@@ -9,12 +9,14 @@ from typing import Any, Final
 
 from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FETCH, SPARE_POD, TOKEN_FILE_VARIABLE
 from epochal.errors import OptionError
-from epochal.service.domain.kubernetes.images import driver_image, executor_image
-from epochal.service.domain.kubernetes.labels import COMPONENT, DRIVER, FREE, MANAGED_BY, SPARE, labels_of
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.kubernetes.pod_identity import COMPONENT, DRIVER, FREE, MANAGED_BY, SPARE, labels_of
 from epochal.service.domain.kubernetes.settings import AUDIENCE, KubernetesSettings
 from epochal.service.domain.kubernetes.spark import (
     check_spark_options,
+    driver_image,
     driver_memory,
+    executor_image,
     restricted_container,
     restricted_pod,
     scratch_mounts,
@@ -23,8 +25,7 @@ from epochal.service.domain.kubernetes.spark import (
     wants_executors,
 )
 from epochal.service.domain.kubernetes.templates import merged
-from epochal.service.domain.kubernetes.trust import trust_of
-from epochal.service.domain.ports import DriverName
+from epochal.wire.trust import CA_VARIABLE
 
 TOKEN_FOLDER = "/var/run/secrets/epochal"
 _TOKEN_VOLUME = "epochal-token"
@@ -203,3 +204,29 @@ def _secret(variable: str, reference: str) -> dict[str, Any]:
             "namespace, a colon, and the key in it."
         )
     return {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+
+
+AUTHORITY_KEY: Final = "ca.crt"
+"""In the config map; what distributes authorities in a cluster calls it so."""
+_VOLUME = "epochal-authority"
+_FOLDER = "/var/run/epochal-authority"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What it adds to a pod; nothing, where the system's authorities are trusted."""
+
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def trust_of(settings: KubernetesSettings) -> Trust:
+    if settings.authority is None:
+        return Trust()
+    source = {"name": settings.authority, "items": [{"key": AUTHORITY_KEY, "path": AUTHORITY_KEY}]}
+    return Trust(
+        volumes=({"name": _VOLUME, "configMap": source},),
+        mounts=({"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True},),
+        variables=((CA_VARIABLE, f"{_FOLDER}/{AUTHORITY_KEY}"),),
+    )

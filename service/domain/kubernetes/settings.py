@@ -18,7 +18,6 @@ Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([munkMG
 """A quantity of Kubernetes: ``500m``, ``2Gi``."""
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """What the cluster puts into pods whose service account may call its API."""
-KUBERNETES_VARIABLE = "EPOCHAL_KUBERNETES_FILE"
 AUDIENCE = "epochal"
 """Of the tokens that drivers show to a control plane; the cluster's own API takes none of them."""
 

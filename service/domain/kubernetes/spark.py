@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from epochal.errors import OptionError
-from epochal.service.domain.kubernetes.images import executor_image
+from epochal.driver.orders import DriverOrders, SpareOrders
+from epochal.errors import EnvironmentProblem, OptionError
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.kubernetes.pod_identity import MANAGED_BY, labels_of
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.kubernetes.templates import merged
 
@@ -167,3 +170,71 @@ def _share(text: str | None) -> float:
         return _OVERHEAD_SHARE if text is None else float(text)
     except ValueError:
         raise OptionError(f"configuration.spark: {text!r} is no share of memory; write 0.4.") from None
+
+
+IMAGE = "spark.kubernetes.container.image"
+DRIVER_IMAGE = "spark.kubernetes.driver.container.image"
+EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
+
+
+def driver_image(spark: Mapping[str, str], settings: KubernetesSettings) -> str:
+    """Raises ``EnvironmentProblem`` for one that is not allowed."""
+    return _allowed(spark.get(DRIVER_IMAGE) or spark.get(IMAGE) or settings.image, settings)
+
+
+def executor_image(spark: Mapping[str, str], settings: KubernetesSettings) -> str:
+    """Raises ``EnvironmentProblem`` for one that is not allowed."""
+    return _allowed(spark.get(EXECUTOR_IMAGE) or spark.get(IMAGE) or settings.image, settings)
+
+
+def _allowed(image: str, settings: KubernetesSettings) -> str:
+    if any(_pattern(allowed).fullmatch(image) for allowed in (settings.image, *settings.images)):
+        return image
+    allowed = ", ".join((settings.image, *settings.images))
+    raise EnvironmentProblem(
+        f"The image {image!r} is not among those that applications may run: {allowed}. Choose one of them in the "
+        "application's configuration, or have an administrator add it to `images`."
+    )
+
+
+def _pattern(allowed: str) -> re.Pattern[str]:
+    """``*`` stands for characters of one part of a name, so that no other registry or folder is meant by it."""
+    return re.compile("[^/]*".join(map(re.escape, allowed.split("*"))))
+
+
+SPARE_LABELS: Final[Mapping[str, str]] = {MANAGED_BY: "epochal"}
+"""Of executors that were started before there was an application."""
+
+
+def orders_in_a_pod(
+    orders: DriverOrders, settings: KubernetesSettings, namespace: str, pod: str | None = None
+) -> DriverOrders:
+    """``pod``: the name of one that was a spare, and has begun with what :func:`spare_orders` says.
+
+    Raises ``EnvironmentProblem`` for an image that is not allowed (any more).
+    """
+    work = {"work_directory": Path(WORK_FOLDER)}
+    configuration = orders.configuration
+    if not wants_executors(configuration.master):
+        return orders.model_copy(update=work)
+    name = DriverName(orders.execution, orders.attempt)
+    labels: Mapping[str, str] = labels_of(name, orders.application)
+    if pod is not None and pod != str(name):
+        labels = SPARE_LABELS
+    spark = configuration.spark | executor_settings(pod or str(name), labels, configuration.spark, settings, namespace)
+    changed = {
+        "configuration": configuration.model_copy(update={"spark": spark}),
+        "executor_template": executor_template(settings),
+    }
+    return orders.model_copy(update={**work, **changed})
+
+
+def spare_orders(
+    master: str, spark: Mapping[str, str], settings: KubernetesSettings, namespace: str, pod: str
+) -> SpareOrders:
+    """What a spare begins with, so that an application with this master and these options goes on with it. Raises
+    ``EnvironmentProblem`` for an image that is not allowed."""
+    if not wants_executors(master):
+        return SpareOrders(master=master, spark=dict(spark))
+    begun = {**spark, **executor_settings(pod, SPARE_LABELS, spark, settings, namespace)}
+    return SpareOrders(master=master, spark=begun, executor_template=executor_template(settings))

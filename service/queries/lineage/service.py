@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
+from epochal.service.domain.lineage import SHORTEST_RUN, Noted, Run, RunSummary, items_of, place_of
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.runs import SHORTEST_RUN, Noted, Run, items_of, place_of
 from epochal.service.queries.lineage.assembly import Assembly, Entry
-from epochal.service.queries.lineage.slices import with_slices
-from epochal.service.queries.lineage.summaries import RunSummaries
+from epochal.snapshots.row_groups import at_once
 from epochal.snapshots.store import SnapshotStore
-from epochal.wire.lineage import LineageAnswer
+from epochal.wire.history import SourceRange
+from epochal.wire.lineage import LineageAnswer, LineageEdge
 from epochal.wire.projects import local_name
 
 
@@ -100,3 +103,92 @@ def _answer(session: Session, application: Application, assembly: Assembly, foll
         edges=assembly.edges(),
         next_cursor=following,
     )
+
+
+KEPT = 10_000
+
+Read = Callable[[Run], RunSummary | None]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """``until``: the first epoch that is not in it any more. ``folded``: see :meth:`RunSummaries.of`."""
+
+    until: int
+    folded: int
+    summary: RunSummary | None
+
+
+class RunSummaries:
+    """Used from any thread. The last run of a branch ends before its head, and grows with it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, run: Run, folded: int, read: Read) -> RunSummary | None:
+        """``folded``: how many epochs of the branch have been folded by now; their runs look different from then on.
+        ``read``: adds a run up, epoch by epoch."""
+        key = run.before.branch, run.after
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is None or kept.folded != folded or kept.until > run.before.epoch:
+            summary = read(run)
+        elif kept.until == run.before.epoch:
+            return kept.summary
+        else:
+            summary = _sum(kept.summary, read(Run(run.before, kept.until - 1)))
+        with self._lock:
+            self._kept[key] = _Kept(run.before.epoch, folded, summary)
+            self._kept.move_to_end(key)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return summary
+
+
+def _sum(older: RunSummary | None, newer: RunSummary | None) -> RunSummary | None:
+    if older is None or newer is None:
+        return older or newer
+    return RunSummary(
+        epochs=older.epochs + newer.epochs,
+        first=older.first,
+        last=newer.last,
+        rows_in=older.rows_in + newer.rows_in,
+        rows_out=older.rows_out + newer.rows_out,
+        state_rows=older.state_rows + newer.state_rows,
+        state_bytes=older.state_bytes + newer.state_bytes,
+    )
+
+
+Slices = dict[str, SourceRange] | None
+
+
+def with_slices(store: SnapshotStore, answer: LineageAnswer, entries: Sequence[Entry]) -> LineageAnswer:
+    """The lineage with slices on its edges; ``None`` stays where a manifest is gone, or cannot be read."""
+    found = dict(
+        zip([entry.key for entry in entries], at_once(lambda entry: _read(store, entry), entries), strict=True)
+    )
+    edges: list[LineageEdge] = [edge.model_copy(update={"slices": found[edge.target]}) for edge in answer.edges]
+    return answer.model_copy(update={"edges": edges})
+
+
+def _read(store: SnapshotStore, entry: Entry) -> Slices:
+    """Of a run: from where its oldest epoch began to where its newest ended, for the sources that both have read."""
+    try:
+        manifests = [store.read_manifest(reference) for reference in entry.manifests]
+    except SnapshotError:
+        return None
+    if not manifests:
+        return None
+    oldest, newest = manifests[0], manifests[-1]
+    if oldest is newest:
+        return {
+            name: SourceRange(start=slice.start, end=slice.end, rows=slice.rows, epochs=1)
+            for name, slice in newest.slices.items()
+        }
+    epochs = 1 if entry.summary is None else entry.summary.epochs
+    return {
+        name: SourceRange(start=slice.start, end=newest.slices[name].end, rows=None, epochs=epochs)
+        for name, slice in oldest.slices.items()
+        if name in newest.slices
+    }

@@ -9,21 +9,18 @@ from typing import Any
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, SnapshotExpired
-from epochal.service.domain.expiry import expiring
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.ports import Making, Snapshots
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import Making, ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import instance_format
 from epochal.service.queries.state.lookups import KeyNotFound
-from epochal.service.queries.state.rows import Object, key_object, leading_object, value_object
-from epochal.service.queries.state.time_travel import past_table
+from epochal.service.queries.state.readers import Object, key_object, leading_object, past_table, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from epochal.wire.history import Blame, HistoryItem, KeyHistory, SourceSlice
+from epochal.wire.history import Blame, KeyChangeAnswer, KeyHistory, SourceSlice
 
 _MOST_PAGES = 25
 """So many times the epochs of one page are searched for the last change of a key."""
@@ -126,7 +123,7 @@ class Histories:
         bases = self._snapshots.reference(application, EpochKey(of_bases, at)) if of_bases else None
         return HistoryPosition(self._snapshots.reference(application, EpochKey(branch, epoch)), max(skip, 0), bases)
 
-    def _items(self, changes: Sequence[KeyChange]) -> list[HistoryItem]:
+    def _items(self, changes: Sequence[KeyChange]) -> list[KeyChangeAnswer]:
         makings = self._snapshots.makings({change.manifest.key for change in changes})
         return [_item(change, makings.get(change.manifest.key)) for change in changes]
 
@@ -148,9 +145,9 @@ class Histories:
         )
 
 
-def _item(change: KeyChange, making: Making | None) -> HistoryItem:
+def _item(change: KeyChange, making: Making | None) -> KeyChangeAnswer:
     manifest, before, after = change.manifest, change.before, change.after
-    return HistoryItem(
+    return KeyChangeAnswer(
         branch=manifest.branch,
         epoch=manifest.epoch,
         application=manifest.application if making is None else making.application,

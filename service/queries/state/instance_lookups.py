@@ -18,8 +18,8 @@ import pyarrow as pa
 from epochal.aggregates.kept_merges import merged
 from epochal.errors import InvalidInput, InvalidKey
 from epochal.service.runtime.replicas.row_format import RowFormat
-from epochal.state.codec import RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import BY_PROGRAM, GROUP, MergedColumns, StateKind, StateScope, StateTable
 
 Object = dict[str, Any]

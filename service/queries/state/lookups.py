@@ -19,12 +19,9 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput, NotFound, NotYetCommitted
-from epochal.service.domain.expiry import expiring
-from epochal.service.domain.ports import Snapshots
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import InstanceFormat, instance_format
-from epochal.service.queries.state.readers import CommittedReader, Reader, UncommittedReader
-from epochal.service.queries.state.time_travel import PastReader, past_table
+from epochal.service.queries.state.readers import CommittedReader, PastReader, Reader, UncommittedReader, past_table
 from epochal.service.queries.state.window_lookups import WindowFormat, window_format
 from epochal.service.runtime.replicas.follower import FollowedTable
 from epochal.service.runtime.replicas.row_format import RowFormat

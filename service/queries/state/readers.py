@@ -5,18 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import NotYetCommitted
+from epochal.errors import NotFound, NotYetCommitted
+from epochal.service.domain.snapshots import Snapshots, expiring
 from epochal.service.runtime.replicas.changes import manifests_between
 from epochal.service.runtime.replicas.expiring import row_times
 from epochal.service.runtime.replicas.follower import FollowedTable
 from epochal.service.runtime.replicas.overlay import Overlays, scan_of, value_of
 from epochal.service.runtime.replicas.replica import Found
 from epochal.snapshots.lineage import clock_of
+from epochal.snapshots.reader import Row, SnapshotReader
+from epochal.snapshots.scan import scan
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import gone
+from epochal.state.json_form import to_json
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
+from epochal.state.table import StateTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +173,84 @@ class UncommittedReader(Reader):
             # The replica has overtaken what was read as the latest prepared epoch: it is the newer one.
             return mark, []
         return self._latest.key if manifests else mark, self._overlays.over(self._followed.table, manifests)
+
+
+class PastReader(Reader):
+    """A snapshot's state table, with the keys and values that replicas have."""
+
+    def __init__(self, snapshot: SnapshotReader, table: StateTable, snapshots: Snapshots) -> None:
+        self._snapshot = snapshot
+        self._table = table
+        self._snapshots = snapshots
+
+    @property
+    def _at(self) -> EpochKey:
+        return self._snapshot.reference.key
+
+    def get_many(self, keys: Sequence[bytes]) -> Found:
+        decoded = _decoded(keys, self._table.address_schema)
+        with expiring(self._snapshots, self._at):
+            rows = self._snapshot.get(self._table.id, decoded)
+        values = iter(self._encoded_values([row for row in rows if row is not None]))
+        return Found(self._at, [None if row is None else next(values) for row in rows])
+
+    def scan(self, prefix: bytes) -> Scanned:
+        names = [column.name for column in self._table.key]
+        (owner,) = _decoded([prefix], self._table.owner_schema)
+        with expiring(self._snapshots, self._at):
+            (rows,) = self._snapshot.entries(self._table.id, [owner])
+        owned = dict(zip(names, owner, strict=True))
+        full = pa.Table.from_pylist([owned | row for row in rows], schema=self._table.address_schema)
+        keys = KeyCodec(self._table.address_schema).encode(full)
+        return Scanned(self._at, list(zip(keys, self._encoded_values(rows), strict=True)))
+
+    def page(self, section: Section) -> Scanned:
+        groups = None
+        if section.owner is not None:
+            owner = KeyCodec(self._table.owner_schema).decode([section.owner])
+            groups = self._table.key_groups(owner, self._snapshot.manifest.max_parallelism)
+        with expiring(self._snapshots, self._at):
+            found = scan(self._snapshot, self._table.id, section.prefix, section.after, section.limit, groups)
+        values = RowCodec(self._table.value_schema).encode(found.rows)
+        return Scanned(self._at, list(zip(found.keys, values, strict=True)))
+
+    def since(self, at: EpochKey) -> Mapping[str, int]:
+        return self._table.partial_since
+
+    def _encoded_values(self, rows: Sequence[Row]) -> list[bytes]:
+        schema = self._table.value_schema
+        return RowCodec(schema).encode(pa.Table.from_pylist(list(rows), schema=schema))
+
+
+def past_table(snapshot: SnapshotReader, application: str, table: str) -> StateTable:
+    """The table's declaration as it was then. Raises ``NotFound``, also where it was not queryable."""
+    declared = snapshot.table(table)
+    if not declared.queryable:
+        raise NotFound(f"State {table!r} of {application!r} {declared.unreadable}.")
+    return declared
+
+
+def _decoded(keys: Sequence[bytes], schema: pa.Schema) -> list[tuple[object, ...]]:
+    columns = [column.to_pylist() for column in KeyCodec(schema).decode(keys).columns]
+    return list(zip(*columns, strict=True))
+
+
+Object = dict[str, Any]
+
+
+def key_object(table: StateTable, row: Mapping[str, Any]) -> Object:
+    """The columns of the address."""
+    return {column.name: to_json(row[column.name], column.type) for column in table.address}
+
+
+def value_object(table: StateTable, row: Mapping[str, Any] | None) -> Object | None:
+    """The value columns, and those that are computed from them; ``None`` where there is no row."""
+    if row is None:
+        return None
+    values = {column.name: to_json(row[column.name], column.type) for column in table.visible}
+    return values | {column.name: to_json(value, column.type) for column, value in table.shown_of(row)}
+
+
+def leading_object(table: StateTable, key: Sequence[Any]) -> Object:
+    """An address, or only the operator's, from its values in order."""
+    return {column.name: to_json(value, column.type) for column, value in zip(table.address, key, strict=False)}

@@ -11,8 +11,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.domain.pages import PageRequest, check_cursor, decoded_key, encoded_key
-from epochal.service.domain.ports import Snapshots
-from epochal.service.domain.reading import ReadFrom
+from epochal.service.domain.snapshots import ReadFrom, Snapshots
 from epochal.service.queries.state.lookups import Lookups
 from epochal.service.queries.state.readers import Reader, Scanned, Section
 from epochal.service.queries.state.window_lookups import pane_note

@@ -16,14 +16,14 @@ import pyarrow as pa
 from epochal.aggregates.kept_merges import merged
 from epochal.contracts.conditions import BEGINNING, END, microseconds
 from epochal.declarations.intervals import fixed_interval
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START
-from epochal.declarations.windows import GridWindows, declared_windows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, GridWindows, declared_windows
 from epochal.errors import InvalidInput
 from epochal.service.runtime.replicas.row_format import RowFormat
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, to_json
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, StateTable
-from epochal.tasks.runs import Runs, reduced
+from epochal.tasks.row_runs import Runs, reduced
 from epochal.tasks.values import column_of
 from epochal.tasks.windows import assigned, closed_until, occupied, panes_of, times_of, timestamps
 

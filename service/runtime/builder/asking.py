@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.parameters import Parameters
-from epochal.engine.settings import Configuration
+from epochal.contracts.configuration import Configuration, Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import (
     Conflict,

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.inbox import GivenCalls
 from epochal.engine.class_archive import JAVA_OPTIONS
 from epochal.engine.failures import failure_of
 from epochal.engine.rekey import rekey
 from epochal.engine.session import create_session, temporary_folder
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.trial import Tried, run_trial
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import EpochalError

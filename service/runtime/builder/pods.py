@@ -14,8 +14,8 @@ from typing import Final
 from epochal.errors import EnvironmentProblem, EpochalError, LauncherUnavailable
 from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manifest
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Json, Phase, PodCondition, condition_of, refusal
-from epochal.service.domain.kubernetes.labels import BUILDER_PREFIX
-from epochal.service.domain.kubernetes.labels import BUILDERS as SELECTOR
+from epochal.service.domain.kubernetes.pod_identity import BUILDER_PREFIX
+from epochal.service.domain.kubernetes.pod_identity import BUILDERS as SELECTOR
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.parameters import Parameters
+from epochal.contracts.configuration import Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from epochal.errors import EpochalError
-from epochal.service.catalog.notifications import Notifications
+from epochal.service.catalog.engines import Notifications
+from epochal.service.domain.events import EVERYTHING, Topics
 from epochal.service.domain.identifiers import new_id
-from epochal.service.domain.topics import EVERYTHING, Topics
 
 log = logging.getLogger("epochal.events")
 

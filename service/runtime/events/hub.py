@@ -16,8 +16,7 @@ from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository
-from epochal.service.domain.ports import ControlEvent
-from epochal.service.domain.topics import Topics, topics_of
+from epochal.service.domain.events import ControlEvent, Topics, topics_of
 from epochal.service.runtime.events.bell import Bell
 from epochal.service.runtime.events.hints import Hints
 

@@ -10,7 +10,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from epochal.driver.orders import DriverOrders
-from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.isolation import ProcessUser
 from epochal.service.runtime.machine import Machine

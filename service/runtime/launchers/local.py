@@ -16,13 +16,14 @@ from typing import Self
 from uuid import uuid4
 
 from epochal import faults
+from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import SPARE, DriverOrders
 from epochal.engine import class_archive
-from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
 from epochal.secrets import VARIABLES
-from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.folders import take_folder
 from epochal.service.runtime.isolation import ProcessUser, identity_of

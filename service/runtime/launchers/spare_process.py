@@ -17,7 +17,7 @@ from pathlib import Path
 
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.faults import declare
-from epochal.service.domain.ports import DriverName
+from epochal.service.domain.executions import DriverName
 from epochal.service.runtime.launchers.processes import LocalProcess, let_others_go_first
 from epochal.service.runtime.logs.files import last_lines
 from epochal.service.runtime.machine import steady_seconds

@@ -12,15 +12,20 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from epochal.errors import EpochalError
-from epochal.service.catalog.application_figures import ApplicationFigures, Running, by_cause
+from epochal.service.catalog.checks import is_replicated_synchronously
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.driver_reports import measured
-from epochal.service.catalog.figures import CountRepository
-from epochal.service.catalog.operation_figures import EndedOperations, running_operations
-from epochal.service.catalog.replication import is_replicated_synchronously
+from epochal.service.catalog.metrics import (
+    ApplicationFigures,
+    CountRepository,
+    EndedOperations,
+    Running,
+    by_cause,
+    running_operations,
+)
 from epochal.service.catalog.types import now
 from epochal.service.catalog.webhooks import WebhookRepository
-from epochal.service.domain.causes import CAUSES
+from epochal.service.domain.failures import CAUSES
 from epochal.service.runtime.metrics.families import counter, gauge
 from epochal.service.runtime.metrics.reports import of_reports
 from epochal.wire.operations import OperationKind, OperationState

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 import epochal
 from epochal.service.catalog.database import Database
 from epochal.service.domain.ports import SpareFigures
-from epochal.service.domain.reading import ReplicaLag
+from epochal.service.domain.snapshots import ReplicaLag
 from epochal.service.runtime.metrics.catalog import CatalogCollector
 from epochal.service.runtime.metrics.families import counter, gauge
 from epochal.service.runtime.metrics.lookups import LookupLatencies

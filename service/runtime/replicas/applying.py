@@ -16,7 +16,7 @@ from epochal.service.runtime.replicas.changes import EncodedRows, RowEncoder, ma
 from epochal.service.runtime.replicas.expiring import ExpiryIndex, row_times
 from epochal.service.runtime.replicas.generations import Generations
 from epochal.service.runtime.replicas.replica import UNREADABLE, Replica
-from epochal.snapshots.base_reading import read_base
+from epochal.snapshots.base_files import read_base
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import clock_of, declares, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile

@@ -19,8 +19,9 @@ from epochal.snapshots.delta import DELETE, read_delta
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.column_bytes import as_list
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 LONGEST_WALK = 200

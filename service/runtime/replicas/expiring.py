@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from epochal.backends.lmdb_long_keys import is_long, shortened, split
 from epochal.service.runtime.replicas.replica import Replica
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.expiry import gone, microseconds
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 _AT_ONCE = 1024

@@ -11,7 +11,7 @@ from pathlib import Path
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
-from epochal.service.domain.ports import ApplicationHead
+from epochal.service.domain.snapshots import ApplicationHead
 from epochal.service.runtime.replicas.applying import catch_up
 from epochal.service.runtime.replicas.generations import Generations
 from epochal.service.runtime.replicas.index import Failed, Left, Position, QueryableTable, ReplicaIndex, Tables

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
-from epochal.service.catalog.application_figures import ApplicationFigures
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.metrics import ApplicationFigures
 from epochal.service.catalog.types import now
-from epochal.service.domain.reading import ReplicaLag
+from epochal.service.domain.snapshots import ReplicaLag
 from epochal.service.runtime.replicas.serving import ServedReplicas
 
 KEPT_SECONDS = 5.0

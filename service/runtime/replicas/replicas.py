@@ -16,8 +16,8 @@ import lmdb
 
 from epochal.background.service import BackgroundService
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.ports import ApplicationHead, Snapshots
-from epochal.service.domain.topics import COMMITTED, EXECUTION, OPERATION, Topics
+from epochal.service.domain.events import COMMITTED, EXECUTION, OPERATION, Topics
+from epochal.service.domain.snapshots import ApplicationHead, Snapshots
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.replicas.claim import ClaimedFolder, claim
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower

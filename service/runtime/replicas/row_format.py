@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from epochal.errors import InvalidKey
 from epochal.service.runtime.replicas.plain_json import array_of, plain_objects
-from epochal.state.codec import KeyCodec, RowCodec
 from epochal.state.json_form import key_from_json, key_from_path, to_json
+from epochal.state.key_codec import KeyCodec
+from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, StateTable
 from epochal.state.types import FLOATING, INTEGER_BITS, arrow_type
 from epochal.wire.state import FOUND

@@ -6,9 +6,9 @@ import logging
 import shutil
 from pathlib import Path
 
-from epochal.service.domain.ports import AttemptOver, DriverName, Executions
+from epochal.service.domain.executions import AttemptOver, DriverName, Executions
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher
 
 log = logging.getLogger("epochal.supervision")

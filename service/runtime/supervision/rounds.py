@@ -11,29 +11,28 @@ from epochal.contracts.catalog import Failure
 from epochal.driver.orders import DriverOrders
 from epochal.errors import CatalogUnavailable, Conflict, EpochalError, LauncherUnavailable, NotFound, OutcomeUnknown
 from epochal.logs import about
-from epochal.service.domain.ports import (
+from epochal.service.domain import failures
+from epochal.service.domain.executions import (
     AttemptTicket,
     DriverName,
     Executions,
     LaunchPlan,
-    Leadership,
-    Leading,
     Supervised,
     SupervisedAttempt,
     SupervisedExecution,
 )
+from epochal.service.domain.ports import Leadership, Leading
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision import failures
-from epochal.service.domain.supervision.decisions import (
+from epochal.service.domain.supervision import (
     EndExecution,
     GiveUpAttempt,
     Launch,
     Loss,
     Process,
+    SupervisionSettings,
     Wait,
     decide,
 )
-from epochal.service.domain.supervision.settings import SupervisionSettings
 from epochal.service.runtime.driver_orders import orders_of
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.logs.files import last_lines, log_path

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
-from epochal.service.domain.ports import Executions, Leadership, SpareFigures
+from epochal.service.domain.executions import Executions
+from epochal.service.domain.ports import Leadership, SpareFigures
 from epochal.service.domain.settings import Settings
-from epochal.service.domain.supervision.settings import SupervisionSettings
+from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import steady_seconds
 from epochal.service.runtime.supervision.remains import Remains

@@ -1,7 +1,7 @@
 """Epoch-based snapshots: thesis, algorithms 5 (sources), 6 (regular tasks) and 7 (loop heads), and loop expansion.
 
 Line numbers are those of the listings. Two listings do not do what their sections say, and the sections are right
-(``tests/property/test_cuts_as_printed.py`` shows it): algorithm 6 has the state recorded (8) at the first marker
+(``tests/unit/property/test_cuts_as_printed.py`` shows it): algorithm 6 has the state recorded (8) at the first marker
 instead of the last, and algorithm 7 never stops recording, nor does it tell the logs of two epochs apart.
 """
 

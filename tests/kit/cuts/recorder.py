@@ -33,7 +33,7 @@ from epochal.engine.spark_runner import SparkRunner
 from epochal.pipeline.graph import Graph, NodeId, OperatorNode, SourceNode, inputs
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.tasks.operator import Subtask, Work
-from epochal.tasks.sides import OutputBatch, SideRows
+from epochal.tasks.task_output import OutputBatch, SideRows
 from tests.kit.cuts.traces import Event, Mark, Trace, cut_violations
 from tests.kit.local_engine.engine import LocalOperator, LocalRunner
 

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from functools import partial
 
 from epochal.contracts.catalog import Catalog
+from epochal.contracts.configuration import ExecutionOrders
 from epochal.contracts.source import SliceLimits
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue, until_available
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
+from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
-from epochal.engine.settings import ExecutionOrders
 from epochal.engine.triggers import Step, decide
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from epochal.operators.distribution import Distribution
 from epochal.state.keygroups import Groups, key_groups, subtask_of
 from epochal.state.table import Column
-from epochal.tasks.calls import INPUT, KEY_GROUP, MARK, SUBTASK, TO
-from epochal.tasks.inputs import carried_name
+from epochal.tasks.subtask_rows import INPUT, KEY_GROUP, MARK, SUBTASK, TO, carried_name
 
 
 @dataclass(frozen=True)

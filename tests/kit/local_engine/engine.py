@@ -13,31 +13,30 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice, Source
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.reconcile import Reconcile
 from epochal.declarations.sides import REJECTED
 from epochal.declarations.state import declared_states
-from epochal.engine.answers import Answers, SinkAnswer, tail_owner
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimePlan
-from epochal.engine.job import EpochPlan, EpochRunner, Participants
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
+from epochal.engine.planner import PipelinePlan
 from epochal.engine.program import Program
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.operators.contract import Operator
-from epochal.operators.entries import EntrySource
-from epochal.operators.feedback import LoopHead
-from epochal.operators.process import ProcessWork
+from epochal.operators.entries.plan import EntrySource
+from epochal.operators.loops.plan import LoopHead
+from epochal.operators.process.stored_timers import timer_tables
+from epochal.operators.process.work import ProcessWork
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 from epochal.state.table import Column, StateTable
 from epochal.state.watermarks import WHOLE
 from epochal.tasks.operator import HANDLE, OperatorTask, Work
-from epochal.tasks.sides import SIDE, TaskOutput
 from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, works_of
-from epochal.tasks.stored_timers import timer_tables
+from epochal.tasks.task_output import SIDE, TaskOutput
 from tests.kit.local_engine.distribution import LocalInput, LocalShuffle
 from tests.kit.local_engine.event_time import LocalEventTime, LocalTime
 from tests.kit.local_engine.sources import LocalSource

@@ -15,7 +15,7 @@ from epochal.contracts.conditions import EARLIEST, EpochConditions
 from epochal.contracts.source import PARTITION
 from epochal.declarations.event_time import EventTime
 from epochal.declarations.sides import LATE, LATE_OF_INPUT
-from epochal.engine.answers import ObservedTime
+from epochal.engine.job import ObservedTime
 from epochal.operators.contract import Operator
 from epochal.state.expiry import microseconds
 from epochal.state.watermarks import WHOLE, latest_accepted

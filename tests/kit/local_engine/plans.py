@@ -23,19 +23,21 @@ from epochal.aggregates.mergeable import Simple
 from epochal.aggregates.plan import Aggregation, AggregationPlan, OutputColumn, Part
 from epochal.declarations.expressions import Expression
 from epochal.declarations.feedback import HOP
-from epochal.declarations.keys import key_columns
+from epochal.declarations.schemas import key_columns
 from epochal.declarations.sides import LATE_OF_INPUT
-from epochal.declarations.windowing import WINDOW_END, WINDOW_START, WINDOW_TIME
-from epochal.declarations.windows import GridWindows, SessionWindows
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, WINDOW_TIME, GridWindows, SessionWindows
 from epochal.engine.job import EpochPlan
-from epochal.operators import panes
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.interval_join import IntervalJoinPlan
-from epochal.operators.panes import WINDOW
-from epochal.operators.process import ProcessPlan
-from epochal.operators.standing_queries import StandingQueriesPlan
-from epochal.operators.window_aggregate import WindowedAggregate
-from epochal.operators.window_process import WindowProcessOperator
+from epochal.operators.joins.interval_plan import IntervalJoinPlan
+from epochal.operators.process.plan import ProcessPlan
+from epochal.operators.standing_queries.partials import PARTIALS
+from epochal.operators.standing_queries.plan import StandingQueriesPlan
+from epochal.operators.windows import panes
+from epochal.operators.windows.plan import WindowedAggregate
+from epochal.operators.windows.process_plan import WindowProcessOperator
+from epochal.operators.windows.session_rows import TIME
+from epochal.operators.windows.session_work import SESSION_END
+from epochal.operators.windows.work import WINDOW
 from epochal.pipeline.graph import (
     CloseNode,
     EventTimeNode,
@@ -51,9 +53,6 @@ from epochal.pipeline.graph import (
 )
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
-from epochal.tasks.session_aggregates import SESSION_END
-from epochal.tasks.session_rows import TIME
-from epochal.tasks.standing_partials import PARTIALS
 from epochal.tasks.windows import TIMESTAMP, Integers, pane_starts, times_of, timestamps
 from tests.kit.local_engine.distribution import LocalInput
 from tests.kit.local_engine.engine import (

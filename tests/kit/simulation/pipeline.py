@@ -29,9 +29,9 @@ from epochal.contracts.state import StateBackend, StateTransaction
 from epochal.declarations.event_time import EventTime
 from epochal.engine.event_time import TimePlan
 from epochal.errors import Fenced, FileMissing, SinkError
-from epochal.pipeline.partitions import Partitions
+from epochal.pipeline.event_time import Partitions
 from epochal.snapshots import layout
-from epochal.snapshots.internal_source import InternalSource
+from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import DeltaFile, Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable

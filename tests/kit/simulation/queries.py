@@ -9,13 +9,13 @@ from typing import Final
 from epochal.contracts.catalog import Directive, QueryCommand
 from epochal.declarations.intervals import DAY
 from epochal.engine.position import Position
-from epochal.engine.standing import StandingQueries
-from epochal.operators.standing_queries import StandingQueriesOperator
+from epochal.engine.standing_queries import StandingQueries
+from epochal.operators.standing_queries.plan import StandingQueriesOperator
 from epochal.pipeline.graph import OperatorNode
 from epochal.snapshots.manifest import Manifest
-from epochal.standing.active import decoded
-from epochal.standing.binding import bound
-from epochal.standing.limits import DEFAULT
+from epochal.standing_queries.active import decoded
+from epochal.standing_queries.binding import bound
+from epochal.standing_queries.query import DEFAULT
 from tests.kit.simulation.pipeline import World
 
 COMMANDS_PER_EPOCH: Final = 0.15
@@ -58,7 +58,7 @@ class Commands:
 
     def wrong(self, manifest: Manifest) -> list[str]:
         """What is wrong with the queries of the next epoch, and with what was told of its commands."""
-        queries = None if manifest.conditions is None else manifest.conditions.queries
+        queries = manifest.conditions.queries
         now = 0 if queries is None else queries.through
         if now < self.through:
             return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]

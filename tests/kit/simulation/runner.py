@@ -11,8 +11,7 @@ from typing import Any
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
-from epochal.engine.answers import Answers, ObservedTime, SinkAnswer
-from epochal.engine.job import EpochPlan, EpochRunner
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, ObservedTime, SinkAnswer
 from epochal.errors import EpochAborted
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import DeltaFile

@@ -16,18 +16,18 @@ from datetime import UTC, datetime, timedelta
 
 from epochal.contracts.catalog import Failure, ManifestReference
 from epochal.contracts.conditions import BEGINNING, END, NO_WATERMARKS, Trigger, Watermarks
+from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.source import SliceLimits
-from epochal.engine.bases import PendingBases
 from epochal.engine.commits import CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
-from epochal.engine.pipeline_plan import PipelinePlan
+from epochal.engine.planner import PipelinePlan
+from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
 from epochal.engine.retention import Retention
-from epochal.engine.settings import Configuration, ExecutionOrders
 from epochal.engine.triggers import Step, decide
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected

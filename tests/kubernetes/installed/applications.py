@@ -12,8 +12,8 @@ import pyarrow.dataset
 from epochal.client import Client
 from epochal.errors import NotFound
 from epochal.wire.projects import full_name
-from tests.availability.judging import TRACE, Catalog, Journal
 from tests.kubernetes.installed.installation import SCRIPTED_IMAGE, SHARED, Installation, head
+from tests.service.availability.judging import TRACE, Catalog, Journal
 
 PIPELINES = Path(__file__).with_name("pipelines")
 MASTER = "k8s://https://kubernetes.default.svc"

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from epochal.errors import NotFound, NotYetCommitted
-from tests.end_to_end.blocks import ROOT, Block, blocks_of
 from tests.kubernetes.installed.installation import CHART, NAMESPACE, RELEASE, Installation, merged
+from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
 
 PAGE, TITLE = "README.md", "## In production"
 _FIRST_COMMENT = re.compile(r"# (\S+\.(?:py|yaml))\n")

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: no wheel for this platform")
 
+from tests.kit.servers import or_skipped
 from tests.kubernetes.installed.commands import Reader, section
 from tests.kubernetes.installed.installation import Installation, installation
-from tests.servers import or_skipped
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kit.kubernetes.network import PodNetwork, pod_network
 from tests.kit.kubernetes.pods import Pod
 from tests.kit.kubernetes.services import ServiceProxy
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm" / "epochal"

@@ -1,7 +1,7 @@
 """``python -m epochal.driver`` in the image ``scripted``: a driver's pod without Spark, many of which fit on a machine.
 
-It fetches its orders as every driver in a pod does, and is then the driver of ``tests/availability``: real epochs, real
-files, and a journal.
+It fetches its orders as every driver in a pod does, and is then the driver of ``tests/service/availability``: real
+epochs, real files, and a journal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from epochal.driver.orders import DriverOrders, ExitCode
 from epochal.driver.pod import begin
 from epochal.errors import Fenced
-from tests.availability.driver import FakeDriver
+from tests.service.availability.driver import FakeDriver
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from epochal.client import Client
-from tests.availability.clients import ClientLoad
 from tests.kubernetes.installed.applications import Counted, Scripted, trace
 from tests.kubernetes.installed.installation import IMAGE, NAMESPACE, Installation
+from tests.service.availability.clients import ClientLoad
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from epochal.client import Client
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from epochal.testing.servers.control_plane import ControlPlane

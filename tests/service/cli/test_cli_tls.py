@@ -26,7 +26,7 @@ from epochal.client import Client
 from epochal.errors import CatalogUnavailable, OptionError
 from epochal.testing.servers.control_plane import COMMAND
 from epochal.wire.trust import CA_VARIABLE
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.service.cli.conftest import CommandLine

@@ -13,7 +13,7 @@ from epochal.operators.contract import Operator as Declared
 from epochal.operators.contract import OperatorPlan
 from epochal.state.keygroups import key_groups
 from epochal.state.watermarks import BEGINNING
-from epochal.tasks.inputs import carried_name
+from epochal.tasks.subtask_rows import carried_name
 from tests.unit.tasks.conftest import MakeOperator, Operator
 
 Row = Mapping[str, Any]

@@ -16,7 +16,7 @@ from epochal.aggregates.mergeable import MergeableAggregate
 from epochal.aggregates.plan import AggregationPlan, Part
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochAborted
-from epochal.operators.aggregate import AggregateWork
+from epochal.operators.aggregate.work import AggregateWork
 from epochal.state.table import Column, StateKind, StateTable
 
 KEY = (Column(name="route", type="string"),)

@@ -21,10 +21,9 @@ from epochal.aggregates.retraction import ROWS, TIMES, VALUE, LeastOrGreatest, S
 from epochal.declarations.expressions import column
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochAborted
-from epochal.operators.aggregate_changes import AggregateChangesWork
+from epochal.operators.aggregate.changes_work import AggregateChangesWork, Multiset, multiset_table
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.types import arrow_type
-from epochal.tasks.multisets import Multiset, multiset_table
 
 KEY = (Column(name="key", type="string"),)
 TYPES = {

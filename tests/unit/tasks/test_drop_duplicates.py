@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from epochal.contracts.conditions import Watermarks
-from epochal.operators.drop_duplicates import FIRST_AT, SEEN, DropDuplicatesWork
+from epochal.operators.distinct.plan import SEEN
+from epochal.operators.distinct.work import FIRST_AT, NEVER, DropDuplicatesWork, kept
 from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.tasks.first_rows import NEVER, kept
 
 KEY = (Column(name="id", type="string"), Column(name="kind", type="int"))
 START = datetime(2026, 1, 1, tzinfo=UTC)

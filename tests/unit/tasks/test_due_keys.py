@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import EpochAborted
+from epochal.operators.process.due_keys import TIMER_SCHEMA, DueKeys, due_keys
+from epochal.operators.process.timers import EVENT, PROCESSING
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column
-from epochal.tasks.chunks import Chunk, whole_keys
-from epochal.tasks.due_keys import TIMER_SCHEMA, DueKeys, due_keys
-from epochal.tasks.keys import KeyChunk
-from epochal.tasks.timers import EVENT, PROCESSING
+from epochal.tasks.keys import Chunk, KeyChunk, whole_keys
 
 KEY = (Column(name="plane", type="string"), Column(name="n", type="int"))
 KEY_SCHEMA = pa.schema([column.to_arrow() for column in KEY])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.conditions import END, microseconds
-from epochal.operators.interval_join import IntervalJoinOperator
+from epochal.operators.joins.interval_plan import IntervalJoinOperator
 from tests.unit.tasks.joined import TIMESTAMP, make_join
 
 LEFT = pa.schema([("id", pa.string()), ("a_ts", TIMESTAMP), ("a", pa.float64())])

@@ -14,11 +14,11 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, SinkError
-from epochal.tasks.given import GivenColumn
-from epochal.tasks.last import BATCH_ROWS, LastTask, Writing
+from epochal.tasks.fused_sink_task import BATCH_ROWS, FusedSink, FusedSinkTask
 from epochal.tasks.operator import CONTROL, HANDLE, SUBTASK
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.sink import SINK_RESULT, SinkTask
+from epochal.tasks.task_output import PassthroughColumn
 
 EPOCH = EpochScope("application", EpochKey("main", 7), 1, EpochKey("main", 6))
 GIVEN = pa.schema([("k", pa.string()), ("kept", pa.int64()), *CONTROL])
@@ -98,9 +98,9 @@ class Operator:
         self.end = "pre-committed"
 
 
-def task(operator: Operator, backend: Backend) -> LastTask:
-    columns = (GivenColumn("k"), GivenColumn("kept", or_zero=True))
-    return LastTask(operator, Writing(SinkTask("out", backend, EPOCH), columns, WRITTEN))  # type: ignore[arg-type]
+def task(operator: Operator, backend: Backend) -> FusedSinkTask:
+    columns = (PassthroughColumn("k"), PassthroughColumn("kept", or_zero=True))
+    return FusedSinkTask(operator, FusedSink(SinkTask("out", backend, EPOCH), columns, WRITTEN))  # type: ignore[arg-type]
 
 
 def test_the_sink_gets_the_rows_and_the_driver_both_kinds_of_handles() -> None:
@@ -147,7 +147,7 @@ def test_where_the_sink_fails_the_operator_commits_nothing() -> None:
 
 
 def test_what_nobody_reads_gives_its_handles_alone() -> None:
-    silent = LastTask(Operator([]))  # type: ignore[arg-type]
+    silent = FusedSinkTask(Operator([]))  # type: ignore[arg-type]
     assert list(silent(iter([]))) == []
     with pytest.raises(AssertionError, match="silent"):
-        list(LastTask(Operator([1]))(iter([])))  # type: ignore[arg-type]
+        list(FusedSinkTask(Operator([1]))(iter([])))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.errors import PipelineError
-from epochal.operators.latest_join import LatestJoinOperator
+from epochal.operators.joins.version_plan import LatestJoinOperator
 from tests.unit.tasks.joined import make_join, planned
 
 LEFT = pa.schema([("id", pa.string()), ("a", pa.int32())])

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="k", type="string"), Column(name="day", type="int"))

@@ -14,10 +14,11 @@ import pytest
 from epochal.backends.heap import HeapBackend
 from epochal.contracts.identity import TaskScope
 from epochal.contracts.state import StateTransaction
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.errors import HandlesIncomplete, SnapshotError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="plane", type="string"),)

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import BatchFunction, BatchState, Context
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import BatchFunction, BatchState
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, EpochalError, InvalidKey, SchemaError
-from epochal.operators.process_batch import ProcessBatchWork
+from epochal.operators.process.batch_work import ProcessBatchWork
 from epochal.state.table import Column
 
 KEY = (Column(name="route", type="string"),)

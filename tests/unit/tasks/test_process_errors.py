@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.catalog import Failure
-from epochal.declarations.keyed import Context, KeyedProcess
+from epochal.declarations.author_classes import Context
+from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ListState, MapState, ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, PipelineError, SchemaError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="plane", type="string"),)

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.conditions import BEGINNING, END, Due, microseconds
-from epochal.declarations.context import Context
+from epochal.declarations.author_classes import Context
 from epochal.declarations.keyed import KeyedProcess
 from epochal.declarations.state import ValueState, declared_states
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, PipelineError, SchemaError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.stored_timers import timer_tables
+from epochal.operators.process.timers import EVENT, PROCESSING, Timer
+from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
-from epochal.tasks.stored_timers import timer_tables
-from epochal.tasks.timers import EVENT, PROCESSING, Timer
 
 KEY = (Column(name="plane", type="string"),)
 ROW = pa.schema([("plane", pa.string()), ("at", pa.timestamp("us", "UTC")), ("asks", pa.string())])

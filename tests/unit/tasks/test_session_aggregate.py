@@ -12,12 +12,12 @@ import pytest
 
 from epochal.contracts.conditions import BEGINNING, END, Watermarks
 from epochal.declarations.intervals import HOUR, MINUTE
-from epochal.declarations.windowing import windowing
-from epochal.declarations.windows import session
-from epochal.operators.panes import WINDOW, session_tables
+from epochal.declarations.windows import session, windowing
+from epochal.operators.windows.panes import session_tables
+from epochal.operators.windows.session_work import SESSION_END, SessionAggregateWork
+from epochal.operators.windows.sessions import late_before
+from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column
-from epochal.tasks.session_aggregates import SESSION_END, SessionAggregateWork
-from epochal.tasks.sessions import late_before
 from epochal.tasks.windows import timestamps
 from tests.unit.tasks.window_events import (
     KEY,

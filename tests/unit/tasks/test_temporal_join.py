@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.contracts.conditions import END, microseconds
-from epochal.operators.temporal_join import TemporalJoinOperator
+from epochal.operators.joins.version_plan import TemporalJoinOperator
 from epochal.tasks.row_digests import row_digests
 from tests.unit.tasks.joined import TIMESTAMP, make_join
 

@@ -17,10 +17,10 @@ from epochal.connectors import generator
 from epochal.contracts.conditions import BEGINNING, microseconds
 from epochal.declarations.state import declared_states
 from epochal.errors import PipelineError
-from epochal.operators.process import ProcessWork
+from epochal.operators.process.stored_timers import timer_tables
+from epochal.operators.process.work import ProcessWork
 from epochal.pipeline.stream import Stream
 from epochal.state.table import Column
-from epochal.tasks.stored_timers import timer_tables
 
 KEY = (Column(name="plane", type="string"),)
 ROW = pa.schema(

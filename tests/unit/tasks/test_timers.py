@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from epochal.operators.process.timers import EVENT, PROCESSING, Timer, Timers
 from epochal.state.watermarks import END
-from epochal.tasks.timers import EVENT, PROCESSING, Timer, Timers
 
 
 def fired(timers: Timers, due: list[Timer], *deleted: tuple[int, int, str]) -> list[Timer]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epochal.operators.top import RANK, TopWork
+from epochal.operators.top.work import RANK, TopWork
 from epochal.state.table import Column, StateKind, StateTable
 
 KEY = (Column(name="id", type="string"),)

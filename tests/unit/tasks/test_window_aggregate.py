@@ -12,10 +12,9 @@ import pytest
 
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import DAY, HOUR, MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, cumulative, sliding, tumbling
-from epochal.operators.panes import WINDOW, pane_table
-from epochal.tasks.window_aggregates import WindowAggregateWork
+from epochal.declarations.windows import GridWindows, Windowing, cumulative, sliding, tumbling, windowing
+from epochal.operators.windows.panes import pane_table
+from epochal.operators.windows.work import WINDOW, WindowAggregateWork
 from epochal.tasks.windows import assigned, late_before, pane_starts, timestamps
 from tests.unit.tasks.window_events import (
     KEY,

@@ -13,15 +13,25 @@ import pytest
 from epochal import KeyedProcess
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, SessionWindows, Windows, cumulative, session, sliding, tumbling
-from epochal.operators import panes
-from epochal.operators.panes import WINDOW, pane_table, session_tables
-from epochal.operators.window_process import WindowProcessWork
+from epochal.declarations.windows import (
+    GridWindows,
+    SessionWindows,
+    Windowing,
+    Windows,
+    cumulative,
+    session,
+    sliding,
+    tumbling,
+    windowing,
+)
+from epochal.operators.windows import panes
+from epochal.operators.windows.grid_rows import COUNT, DIGEST, GridWindowRows, pieces
+from epochal.operators.windows.panes import pane_table, session_tables
+from epochal.operators.windows.process_work import WindowProcessWork
+from epochal.operators.windows.session_rows import ROWS, TIME, RowCounts, SessionWindowRows
+from epochal.operators.windows.session_work import SessionAggregateWork
+from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.tasks.session_aggregates import SessionAggregateWork
-from epochal.tasks.session_rows import ROWS, TIME, RowCounts, SessionWindowRows
-from epochal.tasks.window_rows import COUNT, DIGEST, GridWindowRows, pieces
 from epochal.tasks.windows import assigned, pane_starts, timestamps
 from tests.unit.tasks.window_events import KEY, Event, Window, epochs, events, micros
 

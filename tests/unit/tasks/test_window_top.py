@@ -12,14 +12,21 @@ import pytest
 
 from epochal.contracts.conditions import Watermarks
 from epochal.declarations.intervals import MINUTE
-from epochal.declarations.windowing import Windowing, windowing
-from epochal.declarations.windows import GridWindows, SessionWindows, Windows, session, sliding, tumbling
-from epochal.operators import panes
-from epochal.operators.panes import WINDOW
-from epochal.operators.top import RANK
-from epochal.operators.window_top import ROWS
+from epochal.declarations.windows import (
+    GridWindows,
+    SessionWindows,
+    Windowing,
+    Windows,
+    session,
+    sliding,
+    tumbling,
+    windowing,
+)
+from epochal.operators.top.plan import ROWS
+from epochal.operators.top.work import RANK, BestRows, WindowTopWork
+from epochal.operators.windows import panes
+from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.tasks.window_top import BestRows, WindowTopWork
 from epochal.tasks.windows import assigned, pane_starts, timestamps
 from tests.unit.tasks.window_events import KEY, START, Event, Window, epochs, events, micros
 

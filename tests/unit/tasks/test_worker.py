@@ -8,18 +8,18 @@ from types import ModuleType
 
 import pytest
 
-from epochal.tasks import worker
+from epochal.tasks import arrow_tasks
 
 
 def test_what_is_imported_later_is_moved_out_of_sight_too_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(len(sys.modules)))
-    monkeypatch.setattr(worker, "_modules", 0)
+    monkeypatch.setattr(arrow_tasks, "_modules", 0)
     for _ in range(2):
-        worker.prepare_worker()
+        arrow_tasks.prepare_worker()
     assert len(frozen) == 1
-    for number in range(worker.MANY_MODULES):
+    for number in range(arrow_tasks.MANY_MODULES):
         monkeypatch.setitem(sys.modules, f"imported_later_{number}", ModuleType(f"imported_later_{number}"))
     for _ in range(2):
-        worker.prepare_worker()
+        arrow_tasks.prepare_worker()
     assert len(frozen) == 2

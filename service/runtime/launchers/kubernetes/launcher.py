@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Self
 
 from epochal import faults
+from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import DriverOrders
-from epochal.engine.settings import Configuration
 from epochal.errors import EnvironmentProblem
 from epochal.logs import FORMAT_VARIABLE
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
-from epochal.service.domain.kubernetes.labels import ATTEMPT, EXECUTION
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
+from epochal.service.domain.kubernetes.pod_identity import ATTEMPT, EXECUTION
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference

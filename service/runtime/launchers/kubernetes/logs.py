@@ -13,7 +13,7 @@ from pathlib import Path
 
 from epochal.errors import LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import Json, Phase, condition_of
-from epochal.service.domain.kubernetes.labels import APPLICATION, ATTEMPT, DRIVER, EXECUTION
+from epochal.service.domain.kubernetes.pod_identity import APPLICATION, ATTEMPT, DRIVER, EXECUTION
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.logs.files import log_path, read_end
 

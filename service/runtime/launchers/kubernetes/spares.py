@@ -17,8 +17,10 @@ from http import HTTPStatus
 from typing import Final
 
 from epochal.errors import EpochalError, LauncherUnavailable
+from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.conditions import Json, Phase, condition_of
-from epochal.service.domain.kubernetes.labels import (
+from epochal.service.domain.kubernetes.manifest import SparePod, driver_manifest
+from epochal.service.domain.kubernetes.pod_identity import (
     APPLICATION,
     ATTEMPT,
     EXECUTION,
@@ -28,10 +30,9 @@ from epochal.service.domain.kubernetes.labels import (
     SPARE_PREFIX,
     TAKEN,
 )
-from epochal.service.domain.kubernetes.manifest import SparePod, driver_manifest
-from epochal.service.domain.kubernetes.orders import spare_orders
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.ports import DriverName, SpareFigures
+from epochal.service.domain.kubernetes.spark import spare_orders
+from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.kept_pods import KeptPods
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 from epochal.service.runtime.launchers.spare_process import CLAIMED

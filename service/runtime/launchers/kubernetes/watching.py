@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from epochal.errors import EpochalError, LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import Json
-from epochal.service.domain.kubernetes.labels import SELECTOR
+from epochal.service.domain.kubernetes.pod_identity import SELECTOR
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused
 
 log = logging.getLogger("epochal.launcher")

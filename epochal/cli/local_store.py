@@ -1,0 +1,143 @@
+"""``backup list``, ``backup verify`` and ``backup restore``: on this machine, without a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from epochal.cli.directories import writable
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.output import Output
+from epochal.cli.settings import Arguments
+from epochal.cli.store import verified_view
+from epochal.client.models import Verification as StoreVerification
+from epochal.errors import InvalidInput
+from epochal.service.commands.restore import Restore, RestoreReport
+from epochal.service.domain.store_answers import verification_answer
+from epochal.snapshots.backup_format import Backups, Index
+from epochal.snapshots.backup_maintenance import BackupReport, verify_backup
+from epochal.snapshots.discovery import discover
+from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.verification import Verification
+from epochal.wire.bodies import read
+
+
+def show_all(place: str, output: Output) -> None:
+    """Raises ``NewerFormat``, ``FileCorrupt``, ``SnapshotError``."""
+    with output.busy("Reading"):
+        backups = Backups(place)
+        found = sorted(map(backups.index, backups.ids()), key=lambda index: (index.created_at, index.id), reverse=True)
+    if not found:
+        output.result([], Text(f"{backups.place.url} holds no backup."))
+        return
+    table = Listing(
+        Column("backup"),
+        Column("of"),
+        Column("applications", numeric=True, optional=True),
+        Column("files", numeric=True),
+        Column("MB", numeric=True),
+        Column("version", optional=True),
+        Column("not backed up", numeric=True),
+    )
+    for index in found:
+        moment, size = f"{index.created_at:%Y-%m-%d %H:%M:%S} UTC", f"{index.stored_bytes / 1e6:.1f}"
+        numbers = str(len(index.applications)), str(index.stored_files), size
+        table.add(index.id, moment, *numbers, index.version, str(len(index.problems)))
+    output.result([index.model_dump(mode="json", exclude={"tables", "files"}) for index in found], table)
+
+
+def verify(place: str, id: str | None, output: Output, *, quick: bool) -> bool:
+    """Whether the backup is whole. Raises ``NotFound``, ``NewerFormat``, ``SnapshotError``."""
+    with output.busy("Verifying"):
+        backups = Backups(place)
+        index = backups.index(id)
+        report = verify_backup(backups, index, quick=quick)
+    about = {"backup": index.id, "created_at": index.created_at, "sound": report.is_sound}
+    output.result({**about, **vars(report)}, _verified(index, report))
+    return report.is_sound
+
+
+def restore(
+    place: str,
+    id: str | None,
+    output: Output,
+    *,
+    settings: Mapping[str, Any],
+    start: bool,
+    quick: bool,
+) -> None:
+    """Raises what ``Restore.run`` raises. ``settings``: options, by name of the setting; ``None``: not given."""
+    options = {name: value for name, value in settings.items() if value is not None}
+    found = Arguments(options, None).load().settings
+    writable(found.data, "--home", 0o700)
+    with output.busy("Restoring"):
+        report = Restore(found, Backups(place), id, start=start, quick=quick).run()
+    output.result(report, _restored(report, found.admin_token_file))
+    for problem in report.problems:
+        output.warn(f"Not in the backup: {problem}")
+    for branch, application in report.unknown_branches:
+        output.warn(
+            f"The store holds branch {branch} of {application}, which was made after the backup and is not known any "
+            "more. If that was a rollback, its sinks' output is not that of the restored branch: see docs/backup.md."
+        )
+
+
+def _verified(index: Index, report: BackupReport) -> RenderableType:
+    said = f"{report.snapshots} snapshots, {report.files} files, {report.bytes / 1e6:.1f} MB"
+    if report.is_sound:
+        return Text(f"Backup {index.id} of {index.created_at:%Y-%m-%d %H:%M:%S} UTC is whole: {said}.")
+    table = Listing(Column("file", flexible=True), Column("trouble", flexible=True, folds=True))
+    for damage in report.damages:
+        table.add(damage.path, damage.detail)
+    remedy = "Delete the damaged files, and make another backup: it copies them again, as long as the store has them."
+    lines = [Text(f"Not backed up: {problem}", style="yellow") for problem in report.problems]
+    head = Text(f"Backup {index.id} is not whole: {len(report.damages)} files ({said}).", style="bold red")
+    return Group(head, table, Text(remedy), *lines) if report.damages else Group(head, *lines)
+
+
+def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
+    if report.resumed:
+        return Text(f"The restore of backup {report.backup} was all but done, and is done now.")
+    table = Listing(
+        Column("application"),
+        Column("branch", flexible=True),
+        Column("epoch", numeric=True),
+        Column("now", flexible=True, folds=True),
+    )
+    for row in report.applications:
+        parts = ["starts" if row.started else "stopped"]
+        if row.newer:
+            parts.append(f"{row.newer} epochs are newer than the backup: the store had them")
+        if row.unknown_code:
+            parts.append(
+                f"these were made by code that is lost ({row.unknown_code[0][:12]}..): upgrade to it, then start"
+            )
+        table.add(row.name, row.branch, "-" if row.epoch is None else str(row.epoch), "; ".join(parts))
+    lines = [
+        f"Backup {report.backup} is restored: {report.copied_files} files ({report.copied_bytes / 1e6:.1f} MB) copied.",
+        f"All tokens are revoked; the new admin token is in {token_file}.",
+        "Next: `epochal up`, then `epochal start APP`. Where sinks show later epochs, it does not run, and says why.",
+    ]
+    return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))
+
+
+def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:
+    """Whether it is sound. Raises ``InvalidInput`` where there is no store, ``SnapshotError``, ``StorageFull``."""
+    store = SnapshotStore(url)
+    with output.busy("Verifying"):
+        discovered = discover(store)
+        if not discovered.roots and not discovered.unreadable:
+            raise InvalidInput(f"{url} holds no snapshots. Give the root of a snapshot store.")
+        report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
+    answer = verification_answer(report).model_dump(mode="json")
+    document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
+    output.result(document, verified_view(read(StoreVerification, answer)))
+    for path in discovered.unreadable:
+        output.warn(f"{path} is no manifest that this version can read; what it named is not checked.")
+    if discovered.cut_off:
+        output.note(f"{discovered.cut_off} manifests are remains of what was collected, or of attempts that lost.")
+    return report.is_sound and not discovered.unreadable

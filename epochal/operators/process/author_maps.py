@@ -1,0 +1,77 @@
+"""The tasks of ``map_arrow`` and ``map_pandas``: an author's function over the rows of one partition, without state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from epochal.errors import SchemaError
+from epochal.operators.process.output_rows import fitted, schema_text, shortened
+from epochal.state.types import with_spark_types
+from epochal.tasks.arrow_tasks import prepare_worker
+from epochal.tasks.reporting import AuthorCall, Reporting
+
+
+@dataclass(frozen=True)
+class AuthorMap:
+    """The function of ``mapInArrow``. ``verb``: ``map_arrow(enrich)``, as messages name it.
+
+    Raises ``AuthorError`` for what the function raises, ``SchemaError`` for what does not fit ``schema``.
+    """
+
+    verb: str
+    function: Callable[[Iterator[Any]], Any]
+    schema: pa.Schema
+    pandas: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        with Reporting(self.verb, step="T2"), AuthorCall(lambda: self.verb):
+            output = self.function(map(_frame, batches) if self.pandas else iter(batches))
+            if not isinstance(output, (Iterator, list)):
+                raise SchemaError(f"its function must yield {self._what}, any number; it returned {shortened(output)}.")
+            for part in output:
+                yield from self._fitted(part).to_batches()
+
+    @property
+    def _what(self) -> str:
+        return "pandas.DataFrame" if self.pandas else "pyarrow.RecordBatch"
+
+    def _fitted(self, part: Any) -> pa.Table:
+        who, declared = "its function", f"Its schema is declared as: {schema_text(self.schema)}."
+        if self.pandas and _is_frame(part):
+            return fitted(who, self._from_pandas(part), self.schema, declared)
+        if isinstance(part, (pa.RecordBatch, pa.Table)) and not self.pandas:
+            table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+            return fitted(who, table, self.schema, declared)
+        raise SchemaError(f"{who} gave {shortened(part)}, which is no {self._what}. {declared}")
+
+    def _from_pandas(self, frame: Any) -> pa.Table:
+        """Columns that the schema does not have go as they are: they are complained of with all others."""
+        arrays, names = [], [str(name) for name in frame.columns]
+        for position, name in enumerate(names):
+            type = self.schema.field(name).type if name in self.schema.names else None
+            if not len(frame):  # pandas does not know the type of nothing
+                arrays.append(pa.array([], type or pa.null()))
+                continue
+            try:
+                arrays.append(pa.Array.from_pandas(frame.iloc[:, position], type=type))
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise SchemaError(
+                    f"its function gave column {name!r} as {frame.dtypes.iloc[position]}: {with_spark_types(error)}. "
+                    f"Its schema is declared as: {schema_text(self.schema)}."
+                ) from None
+        return pa.Table.from_arrays(arrays, names=names)
+
+
+def _frame(batch: pa.RecordBatch) -> Any:
+    return batch.to_pandas(maps_as_pydicts="strict")
+
+
+def _is_frame(value: Any) -> bool:
+    import pandas
+
+    return isinstance(value, pandas.DataFrame)

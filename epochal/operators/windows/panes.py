@@ -1,0 +1,165 @@
+"""What operators over windows of either sort share: how rows lie in panes, in state, and which work merges them.
+
+Windows other than sessions are runs of panes; of sessions every row begins as one by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from epochal.declarations import event_time
+from epochal.declarations.expressions import Expression
+from epochal.declarations.windows import WINDOW_END, WINDOW_START, FixedGrid, GridWindows, SessionWindows, Windowing
+from epochal.errors import PipelineError
+from epochal.operators.windows import sessions
+from epochal.operators.windows.session_work import SESSION_END, SessionAggregateWork
+from epochal.operators.windows.work import WINDOW, Merging, WindowAggregateWork
+from epochal.state.expiry import Expiry
+from epochal.state.table import Column, StateKind, StateTable
+from epochal.state.type_names import quoted
+from epochal.tasks import windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SESSION: Final = "_session_window"
+_PANE_START, _LAST_WINDOW_END = "pane_start", "last_window_end"
+
+
+def late_before(windowing: Windowing, late: int) -> int:
+    """The time before which a row is late under the watermark ``late``, microseconds."""
+    match windowing.windows:
+        case SessionWindows(gap):
+            return sessions.late_before(gap, late, windowing.allowed_lateness)
+        case GridWindows() as grid:
+            return windows.late_before(grid, late, windowing.allowed_lateness)
+
+
+def pane_column(windowing: Windowing) -> str:
+    """The name that :func:`pane` gives."""
+    return WINDOW_START if isinstance(windowing.windows, SessionWindows) else pane_name(windowing.windows)
+
+
+def pane(windowing: Windowing, time: str) -> Expression:
+    """The start of the pane of a row, under its name in state and in tasks. ``time``: the event-time column."""
+    match windowing.windows:
+        case SessionWindows() as session:
+            # Rows of one time are one row; which sessions they are part of, the task knows.
+            start, _ = event_time.session_bounds(session, time)
+            return start.alias(WINDOW_START)
+        case GridWindows() as grid:
+            return event_time.pane_start(grid, time).alias(pane_name(grid))
+
+
+def aggregated_by(windowing: Windowing, time: str) -> Expression:
+    """By what Spark aggregates the rows of an epoch, beside their key: their panes, or the sessions they come to."""
+    if isinstance(windowing.windows, SessionWindows):
+        return event_time.sessions(windowing.windows, time).alias(SESSION)
+    return pane(windowing, time)
+
+
+def with_bounds(windowing: Windowing, aggregated: DataFrame) -> DataFrame:
+    """What Spark has aggregated, with the columns that tasks know of :func:`aggregated_by`."""
+    if not isinstance(windowing.windows, SessionWindows):
+        return aggregated
+    bounds = {WINDOW_START: f"{SESSION}.start", SESSION_END: f"{SESSION}.end"}
+    columns = (quoted(name) for name in aggregated.columns if name != SESSION)
+    return aggregated.selectExpr(*columns, *(f"{bound} AS {name}" for name, bound in bounds.items()))
+
+
+def tables(windowing: Windowing, partials: StateTable) -> tuple[StateTable, ...]:
+    """The state tables of what is kept of each pane, as ``partials`` declares it."""
+    match windowing.windows:
+        case SessionWindows():
+            return session_tables(partials, windowing)
+        case GridWindows() as grid:
+            return (pane_table(partials, grid, windowing),)
+
+
+def merging_work(
+    windowing: Windowing, merging: Merging, kept: tuple[StateTable, ...]
+) -> WindowAggregateWork | SessionAggregateWork:
+    """What becomes of it in a task. ``kept``: its :func:`tables`."""
+    lateness = windowing.allowed_lateness
+    match windowing.windows:
+        case SessionWindows(gap):
+            of_sessions, entries = kept
+            return SessionAggregateWork(merging, of_sessions, entries, gap, lateness)
+        case GridWindows() as grid:
+            return WindowAggregateWork(merging, kept[0], grid, lateness, windowing.emit)
+
+
+def window_key(windowing: Windowing) -> tuple[str, ...]:
+    """The columns that tell the windows of a key apart."""
+    cumulative = isinstance(windowing.windows, GridWindows) and windowing.windows.cumulative
+    return (WINDOW_START, WINDOW_END) if cumulative else (WINDOW_START,)
+
+
+def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) -> StateTable:
+    """The state table of an operator whose rows are kept by key and pane. ``table``: what it keeps of each.
+
+    A pane that is a window, as those of tumbling windows are, is known by the window's start; where rows are kept that
+    have the columns of other windows, these keep their names.
+    """
+    value, lateness = table.value, windowing.allowed_lateness
+    taken = {column.name.casefold() for column in value}
+    time = Column(name=pane_name(windows, taken), type="timestamp")
+    if isinstance(windows.grid, FixedGrid):
+        # Panes of windows that do not begin with each of them stay a little longer than they must.
+        expires = Expiry(clock="event", column=time.name, after=windows.panes * windows.grid.pane + lateness)
+    else:
+        is_window = windows.one_per_row and WINDOW_END not in taken
+        ends = Column(name=WINDOW_END if is_window else _LAST_WINDOW_END, type="timestamp")
+        value = (*value, ends)
+        expires = Expiry(clock="event", column=ends.name, after=lateness)
+    return table.model_copy(
+        update={
+            "time": time,
+            "value": value,
+            "expires": expires,
+            "windows": windowing.state_details(),
+            "merges": None if windows.one_per_row else table.merges,
+        }
+    )
+
+
+def session_tables(partials: StateTable, windowing: Windowing) -> tuple[StateTable, StateTable]:
+    """Open sessions, with ``partials`` of each, and entries: the times at which a key is to be looked at."""
+    sessions = partials.model_copy(
+        update={
+            "sub_key": (WINDOW[0],),
+            "value": (WINDOW[1], *partials.value),
+            "expires": Expiry(clock="event", column=WINDOW_END, after=windowing.allowed_lateness + 1),
+            "windows": windowing.state_details(),
+            "merges": None,
+        }
+    )
+    entries = StateTable(
+        id=f"{partials.id}.entries",
+        operator=partials.operator,
+        kind=StateKind.VALUE,
+        key=partials.key,
+        time=Column(name="_at", type="timestamp"),
+        value=(Column(name="_called", type="boolean"),),
+        queryable=False,
+        expires=Expiry(clock="event", column="_at", after=0),
+    )
+    return sessions, entries
+
+
+def pane_name(windows: GridWindows, taken: Collection[str] = ()) -> str:
+    """The column with the start of a pane. ``taken``: the other columns, in lower case."""
+    return WINDOW_START if windows.one_per_row and WINDOW_START not in taken else _PANE_START
+
+
+def check_names(operator: str, table: StateTable) -> None:
+    """Are the state's columns named apart? Raises ``PipelineError`` with the fix."""
+    seen: set[str] = set()
+    for column in (*table.full_key, *table.value):
+        if column.name.casefold() in seen:
+            raise PipelineError(
+                f"Operator {operator!r}: two columns of its state would be named {column.name!r}. Rename the key "
+                "column or the aggregate of this name."
+            )
+        seen.add(column.name.casefold())

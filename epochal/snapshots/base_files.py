@@ -1,0 +1,278 @@
+"""Bases as files: what :mod:`base_reading` reads, group by group.
+
+A row group has rows of one key group only; a large key group has several, one after another. The file's metadata
+``epochal`` (JSON) says, beside what the file is of, where each key group lies and the CRC-32 of its bytes:
+``key_groups``, in order, the first at byte 4, each right after the one before. Before the Parquet footer lies the
+*index*: the same footer, compressed. The manifest has the index's place and checksum, so that a subtask which needs
+some key groups reads the index and those groups.
+
+Where key groups are small, row groups span them, as in format 1, and there is no index: such a file is small, too, and
+read whole. A row group costs time of its own, which should be little beside that for its rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import FileCorrupt
+from epochal.snapshots.delta import ROW_GROUP, decode_parquet, described, encode_parquet, integer_encodings
+from epochal.snapshots.layout import FORMAT, check_format
+from epochal.snapshots.manifest import BaseFile, FilePart
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.declared_rows import as_declared
+from epochal.state.keygroups import Groups
+from epochal.state.table import StateTable
+
+LEAST_CHUNK_BYTES = 64 << 10
+"""Of a column of a key group, on average, in memory: with less, row groups span key groups."""
+INDEX_CODEC, INDEX_LEVEL = "zstd", 3
+MAGIC = b"PAR1"
+END_BYTES = 8
+"""Of a Parquet file: the footer's length and the magic number."""
+
+
+@dataclass(frozen=True)
+class EncodedBase:
+    """``index``: ``None`` where the file is to be read whole."""
+
+    data: memoryview
+    index: FilePart | None
+
+
+def base_schema(table: StateTable) -> pa.Schema:
+    """``_kg`` int32, the full key, the value columns."""
+    return pa.schema([field for field in table.delta_schema if field.name != "_op"])
+
+
+def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
+    """The columns of a base in which no key is null; the Parquet columns say so, and take less time and space."""
+    keys = set(table.key_schema.names)
+    return pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in schema])
+
+
+def encoded_base(
+    table: StateTable,
+    at: EpochKey,
+    first_group: int,
+    last_group: int,
+    rows: pa.Table,
+) -> EncodedBase:
+    """Rows, sorted by (key group, key), as a file. The same rows give the same bytes, as long as the same libraries
+    write them."""
+    about: dict[str, object] = {
+        "format": FORMAT,
+        "table": table.id,
+        "branch": at.branch,
+        "epoch": at.epoch,
+        "first_group": first_group,
+        "last_group": last_group,
+    }
+    rows = rows.select(base_schema(table).names)
+    if not any(rows.column(name).null_count for name in table.key_schema.names):
+        rows = rows.cast(required_keys(table, rows.schema))
+    groups = _key_groups(rows, first_group, last_group)
+    if groups and rows.nbytes >= LEAST_CHUNK_BYTES * rows.num_columns * len(groups):
+        return _by_key_group(table, rows, groups, about)
+    return EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
+
+
+def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
+    """Those that have rows, and the places of the first one and after the last one of each."""
+    bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
+    return [(group, first, end) for group, (first, end) in enumerate(pairwise(bounds), first_group) if first < end]
+
+
+def _by_key_group(
+    table: StateTable,
+    rows: pa.Table,
+    groups: list[tuple[int, int, int]],
+    about: dict[str, object],
+) -> EncodedBase:
+    target = io.BytesIO()
+    described: list[dict[str, Any]] = []
+    options = _options(table, rows.schema)
+    with pq.ParquetWriter(target, rows.schema.remove_metadata(), **options) as writer:
+        for group, first, end in groups:
+            begin = target.tell()
+            writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
+            described.append(_described(target, begin, group, -(-(end - first) // ROW_GROUP)))
+        writer.add_key_value_metadata({"epochal": json.dumps({**about, "key_groups": described}, sort_keys=True)})
+    return _with_index(target)
+
+
+def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
+    """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
+    others = [name for name in schema.names if name != "_kg"]
+    return {
+        "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
+        "compression_level": dict.fromkeys(others, 1),
+        "use_dictionary": ["_kg"],
+        "column_encoding": integer_encodings(schema),
+        "write_statistics": ["_kg", *table.time_schema.names],
+        "write_page_checksum": True,
+    }
+
+
+def _described(target: io.BytesIO, begin: int, group: int, row_groups: int) -> dict[str, Any]:
+    with target.getbuffer() as written:
+        content = written[begin:]
+        crc32, size = zlib.crc32(content), len(content)
+        content.release()
+    return {"group": group, "bytes": size, "row_groups": row_groups, "crc32": crc32}
+
+
+def _with_index(target: io.BytesIO) -> EncodedBase:
+    size = target.seek(0, io.SEEK_END)
+    target.seek(size - END_BYTES)
+    footer_bytes = int.from_bytes(target.read(4), "little")
+    offset = size - END_BYTES - footer_bytes
+    target.seek(offset)
+    footer = target.read()
+    index = pa.Codec(INDEX_CODEC, INDEX_LEVEL).compress(footer, asbytes=True)
+    target.seek(offset)
+    target.write(index)
+    target.write(footer)
+    return EncodedBase(
+        target.getbuffer(), FilePart(offset=offset, bytes=len(index), sha256=hashlib.sha256(index).hexdigest())
+    )
+
+
+@dataclass(frozen=True)
+class _KeyGroup:
+    """Where a key group lies in a file, which row groups are its, and its checksum."""
+
+    group: int
+    offset: int
+    bytes: int
+    row_groups: range
+    crc32: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+    def is_damaged(self, file: memoryview) -> bool:
+        """Whether ``file``, the whole of it, does not have the key group's bytes in their place."""
+        return zlib.crc32(file[self.offset : self.end]) != self.crc32
+
+
+@dataclass(frozen=True)
+class _Index:
+    metadata: pq.FileMetaData
+    key_groups: tuple[_KeyGroup, ...]
+
+
+def read_base(store: SnapshotStore, table: StateTable, base: BaseFile) -> pa.Table:
+    """All rows of a base, with the columns that ``table`` declares. Raises ``FileMissing``, ``FileCorrupt``."""
+    of = f"state {table.id!r} at {base.at}"
+    return decode_parquet(store, table, store.read_file(base.file, of), base.file, base_schema(table))
+
+
+def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups: Groups) -> pa.Table:
+    """The rows of some key groups, with the columns that ``table`` declares, sorted by (key group, key).
+
+    ``groups``: ascending. Raises ``FileMissing``; ``FileCorrupt``, naming file, state table and key group.
+    """
+    requested = groups[(groups >= base.first_group) & (groups <= base.last_group)]
+    if len(requested) > base.last_group - base.first_group:
+        return read_base(store, table, base)
+    if base.index is None:
+        rows = read_base(store, table, base)
+        return rows.filter(pa.array(np.isin(rows.column("_kg").to_numpy(), requested)))
+    of = f"state {table.id!r} at {base.at}"
+    index = _read_index(store, base, base.index, of)
+    needed = set(requested.tolist())
+    found = [each for each in index.key_groups if each.group in needed]
+    if not found:
+        return base_schema(table).empty_table()
+    numbers = [number for each in found for number in each.row_groups]
+    source = pa.BufferReader(pa.py_buffer(_sparse(store, base, found, of)))
+    try:
+        rows = pq.ParquetFile(source, metadata=index.metadata).read_row_groups(numbers)
+        return as_declared(rows, base_schema(table), table)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise FileCorrupt(
+            f"{store.location(base.file.path)} has the right checksums, but is no Parquet of {of}: {error}."
+        ) from error
+
+
+def damaged_groups(data: bytes, base: BaseFile) -> list[int] | None:
+    """The key groups whose bytes are not those that were written; ``None`` where that cannot be found out."""
+    content = memoryview(data)
+    if base.index is None or _differs(base.index, content[base.index.offset :]):
+        return None
+    index = _decoded(data[base.index.offset : base.index.offset + base.index.bytes])
+    return [each.group for each in index.key_groups if each.is_damaged(content)]
+
+
+def _read_index(store: SnapshotStore, base: BaseFile, part: FilePart, of: str) -> _Index:
+    (data,) = store.read_ranges(base.file, [(part.offset, part.bytes)], of)
+    location = store.location(base.file.path)
+    if _differs(part, data):
+        raise FileCorrupt(_damage(location, of, "its index"))
+    index = _decoded(data)
+    check_format(f"State file {location}", described(index.metadata))
+    return index
+
+
+def _decoded(data: bytes) -> _Index:
+    footer = pa.CompressedInputStream(pa.BufferReader(data), INDEX_CODEC).read()
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
+    about = described(metadata)["key_groups"]
+    offsets = accumulate((each["bytes"] for each in about), initial=len(MAGIC))
+    firsts = accumulate((each["row_groups"] for each in about), initial=0)
+    return _Index(
+        metadata,
+        tuple(
+            _KeyGroup(
+                each["group"],
+                offset,
+                each["bytes"],
+                range(first, first + each["row_groups"]),
+                each["crc32"],
+            )
+            for each, offset, first in zip(about, offsets, firsts, strict=False)
+        ),
+    )
+
+
+def _sparse(store: SnapshotStore, base: BaseFile, found: Sequence[_KeyGroup], of: str) -> npt.NDArray[np.uint8]:
+    """As large as the file, with the bytes of these key groups in their places; the rest takes no memory."""
+    runs: list[list[_KeyGroup]] = []
+    for each in found:
+        if runs and runs[-1][-1].end == each.offset:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    ranges = [(run[0].offset, run[-1].end - run[0].offset) for run in runs]
+    file = np.empty(base.file.bytes, np.uint8)
+    for (offset, size), data in zip(ranges, store.read_ranges(base.file, ranges, of), strict=True):
+        file[offset : offset + size] = np.frombuffer(data, np.uint8)
+    for each in found:
+        if each.is_damaged(file.data):
+            raise FileCorrupt(_damage(store.location(base.file.path), of, f"key group {each.group}"))
+    return file
+
+
+def _differs(part: FilePart, data: bytes | memoryview) -> bool:
+    return hashlib.sha256(data[: part.bytes]).hexdigest() != part.sha256
+
+
+def _damage(location: str, of: str, what: str) -> str:
+    return (
+        f"{location}, of {of}, is damaged: {what} does not have the checksum recorded for it. "
+        "Restore the file from a copy, or start from a snapshot that does not need it."
+    )

@@ -1,0 +1,112 @@
+"""``/v1/applications/{name}/entries``: an application is called, and answers when an epoch has committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from epochal.errors import InboxFull, InvalidArguments, OutcomeUnknown, RequestIdReused
+from epochal.service.api.access import by_request_id, requires, unmetered
+from epochal.service.api.context import Control
+from epochal.service.api.openapi import answers
+from epochal.service.api.parameters import Paging
+from epochal.service.domain.entry_calls import TakenCalls
+from epochal.service.domain.pages import cut
+from epochal.service.queries.calls import FoundAnswers
+from epochal.wire.bodies import Page
+from epochal.wire.calls import (
+    DEFAULT_WAIT_SECONDS,
+    AnswerSeconds,
+    CallAnswer,
+    CallAnswers,
+    CallRequest,
+    EntryDescription,
+    RequestId,
+)
+from epochal.wire.projects import FullName, application_path
+from epochal.wire.tokens import Role
+
+router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
+
+_WAITING: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "Not all calls are answered yet; they are taken, and go on. Of one call, `Location` has its "
+        "answer. Several are asked for by the same request again.",
+        "headers": {"Location": {"schema": {"type": "string"}, "description": "Where the answer of one call will be."}},
+    }
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": CallRequest.model_json_schema()}},
+    }
+}
+Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
+
+
+@router.get("")
+@requires(Role.VIEWER)
+def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDescription]:
+    """Of the version that runs, or that a start would run, by name."""
+    after = page.after(str)
+    found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]
+    part = cut(found[: page.limit + 1], page, lambda entry: [entry.name])
+    return Page(items=part.rows, next_cursor=part.next_cursor)
+
+
+@router.post("/{entry}", response_model=CallAnswer | CallAnswers, responses=_WAITING, openapi_extra=_BODY)
+@requires(Role.OPERATOR)
+@by_request_id
+@answers(InvalidArguments, RequestIdReused, InboxFull, OutcomeUnknown)
+async def call_entry(
+    request: Request, name: FullName, entry: str, control: Control, seconds: Seconds = DEFAULT_WAIT_SECONDS
+) -> Response:
+    """One call, or up to 1,000 in `calls`, of which all are taken or none. They are durable before anything is
+    answered, numbered in the order in which they come, and carried out exactly once. The answer comes when the epoch
+    that has it is committed.
+
+    A call is repeated with its `request_id`: the same id with the same arguments is the same call, whatever has become
+    of it; with others it is refused (409 `request-id-reused`). There is no `Idempotency-Key`."""
+    # A thousand calls take milliseconds to parse and to check: not here, where other requests would wait for it.
+    taken, single = await asyncio.to_thread(_take, control, name, entry, await request.body())
+    found = await control.answers.wait(taken, seconds)
+    if single:
+        return _one(taken, found)
+    return _answer(f'{{"calls":[{",".join(found.texts)}]}}', 200 if found.settled else 202)
+
+
+@router.get("/{entry}/calls/{request_id}", response_model=CallAnswer, responses=_WAITING)
+@requires(Role.VIEWER)
+@unmetered
+async def read_call(
+    name: FullName, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
+) -> Response:
+    """What has become of a call: on the branch that the application is on now, as a rollback has calls carried out
+    again. 404 when there never was one, or so long ago that it is forgotten."""
+    taken = await asyncio.to_thread(control.entries.call, name, entry, request_id)
+    return _one(taken, await control.answers.wait(taken, seconds))
+
+
+def _take(control: Control, name: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
+    try:
+        return control.calls.take(name, entry, body)
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
+
+
+def _one(taken: TakenCalls, found: FoundAnswers) -> Response:
+    (text,) = found.texts
+    if found.settled:
+        return _answer(text, 200)
+    (request_id,) = taken.calls
+    place = f"{application_path(taken.application)}/entries/{taken.entry.name}/calls/{request_id}"
+    return _answer(text, 202, {"Location": place})
+
+
+def _answer(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status, headers, "application/json")

@@ -1,0 +1,94 @@
+"""Where all applications stand: as many statements for a thousand of them as for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import CTE, ColumnElement, Row, SQLColumnExpression, func, select
+from sqlalchemy.orm import Session, aliased
+
+from epochal.contracts.catalog import ManifestReference
+from epochal.engine.epoch import State
+from epochal.service.catalog.models import Application, Branch, Epoch
+from epochal.service.domain.snapshots import ApplicationHead
+
+
+def heads(session: Session, application: str | None = None) -> Sequence[ApplicationHead]:
+    """Of all applications that are not deleted, by name; of the one with this name, if it is there."""
+    branches = select(Application.name, Application.branch).where(Application.deleted_at.is_(None))
+    if application is not None:
+        branches = branches.where(Application.name == application)
+    found = session.execute(branches.order_by(Application.name)).all()
+    committed, prepared = _committed(session, application), _prepared(session, application)
+    return [ApplicationHead(name, branch, committed.get(name), tuple(prepared.get(name, ()))) for name, branch in found]
+
+
+def _committed(session: Session, application: str | None) -> Mapping[str, ManifestReference]:
+    """The latest committed epoch of each lineage."""
+    lines = _lines(application)
+    query = (
+        select(lines.c.name, Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
+        .select_from(lines)
+        .join(Epoch, (Epoch.branch == lines.c.branch) & (Epoch.epoch == lines.c.committed))
+    )
+    return {row.name: _reference(row) for row in session.execute(query)}
+
+
+def _lines(application: str | None) -> CTE:
+    """Each application's branch and, where nothing is committed on it, the one that it came from, up to there."""
+    own = (
+        select(
+            Application.name,
+            Branch.id.label("branch"),
+            Branch.parent_branch,
+            Branch.parent_epoch,
+            _latest(Branch.id).label("committed"),
+        )
+        .join(Branch, Branch.id == Application.branch)
+        .where(Application.deleted_at.is_(None))
+    )
+    if application is not None:
+        own = own.where(Application.name == application)
+    lines = own.cte("lines", recursive=True)
+    before = aliased(Branch)
+    return lines.union_all(
+        select(
+            lines.c.name,
+            before.id,
+            before.parent_branch,
+            before.parent_epoch,
+            _latest(before.id, lines.c.parent_epoch),
+        )
+        .select_from(lines)
+        .join(before, before.id == lines.c.parent_branch)
+        .where(lines.c.committed.is_(None))
+    )
+
+
+def _latest(
+    branch: SQLColumnExpression[str], last: SQLColumnExpression[int | None] | None = None
+) -> ColumnElement[int | None]:
+    epoch = aliased(Epoch)
+    query = select(func.max(epoch.epoch)).where(epoch.branch == branch, epoch.state == State.COMMITTED.value)
+    return (query if last is None else query.where(epoch.epoch <= last)).correlate_except(epoch).scalar_subquery()
+
+
+def _prepared(session: Session, application: str | None) -> Mapping[str, list[ManifestReference]]:
+    """Epochs of the branches that are prepared and not committed, oldest first."""
+    query = (
+        select(Application.name, Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
+        .join(Epoch, Epoch.branch == Application.branch)
+        .where(Application.deleted_at.is_(None), Epoch.state == State.PREPARED.value)
+    )
+    if application is not None:
+        query = query.where(Application.name == application)
+    found: dict[str, list[ManifestReference]] = {}
+    for row in session.execute(query.order_by(Application.name, Epoch.epoch)):
+        found.setdefault(row.name, []).append(_reference(row))
+    return found
+
+
+def _reference(row: Row[str, str, int, str | None, str | None]) -> ManifestReference:
+    """A prepared or committed epoch has both, as the table's constraint says; the model refuses what is empty."""
+    _, branch, epoch, path, sha256 = row
+    return ManifestReference(branch=branch, epoch=epoch, path=path or "", sha256=sha256 or "")

@@ -1,1 +1,0 @@
-"""When a driver is started again, given up or let go: pure."""

@@ -1,0 +1,212 @@
+"""Entries, and the answers of their calls: waited for by the commit of the epoch that has them, read all at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from epochal.declarations.entry import REQUEST_ID, SEQUENCE
+from epochal.errors import EpochalError
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.database import Database
+from epochal.service.catalog.declared_entries import entries_of, entry_of
+from epochal.service.catalog.inboxes import InboxRepository, taken_by_committed
+from epochal.service.domain.entry_calls import TakenCalls
+from epochal.service.domain.events import TakenCall
+from epochal.service.domain.snapshots import ReadFrom
+from epochal.service.queries.state.lookups import FoundColumns, Lookups
+from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
+from epochal.wire.calls import CallAnswer, EntryDescription
+
+_AT_ONCE = 10_000
+"""Keys of one look-up."""
+
+
+class EntryQueries:
+    """Each raises ``NotFound`` for what is not there."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entries(self, application: str) -> list[EntryDescription]:
+        """By name."""
+        with self._database.reading() as session:
+            found = entries_of(session, ApplicationRepository(session).named(application))
+        return [found[name].answer for name in sorted(found)]
+
+    def call(self, application: str, entry: str, request_id: str) -> TakenCalls:
+        with self._database.reading() as session:
+            id, declared = entry_of(session, application, entry)
+            return TakenCalls(application, declared, {request_id: InboxRepository(session, id).find(entry, request_id)})
+
+
+@dataclass(frozen=True)
+class FoundAnswers:
+    """Of each call the text of a ``CallAnswer``, in the order of the calls. ``settled``: none of them waits."""
+
+    texts: Sequence[str]
+    settled: bool
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Whoever waits for the answers of some calls. ``settled``: the text of those that are there, by request id."""
+
+    calls: Mapping[str, TakenCall]
+    all_settled: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: dict[str, str] = field(default_factory=dict)
+
+    def left(self, through: int) -> list[tuple[str, int]]:
+        """Request ids and numbers, up to this one, of those that are not there."""
+        return [
+            (request_id, call.number)
+            for request_id, call in self.calls.items()
+            if call.number <= through and request_id not in self.settled
+        ]
+
+    def settle(self, answers: Mapping[str, str]) -> None:
+        self.settled.update(answers)
+        if len(self.settled) == len(self.calls):
+            self.all_settled.set()
+
+    @property
+    def found(self) -> FoundAnswers:
+        texts = [self.settled.get(request_id) or _waits(request_id) for request_id in self.calls]
+        return FoundAnswers(texts, len(self.settled) == len(self.calls))
+
+
+class Answers:
+    """However many wait, each epoch that is committed costs one look-up in each state table of answers, of the calls
+    that were taken up to it. Of one event loop."""
+
+    def __init__(self, database: Database, replicas: ServedReplicas, lookups: Lookups) -> None:
+        self._database = database
+        self._replicas = replicas
+        self._lookups = lookups
+        self._waiting: dict[tuple[str, str], set[_Waiting]] = defaultdict(set)
+        self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def wait(self, taken: TakenCalls, seconds: float) -> FoundAnswers:
+        """Those that are not answered when the time is over are ``waiting``."""
+        waiting = _Waiting(taken.calls)
+        place = taken.application, taken.entry.table
+        if not all(call.new for call in taken.calls.values()):
+            await self._look(place, [waiting])
+            await self._find_expired(taken, waiting)
+        if len(waiting.settled) < len(waiting.calls) and seconds > 0:
+            self._waiting[place].add(waiting)
+            if place not in self._looking or self._looking[place].done():
+                self._looking[place] = asyncio.create_task(self._look_on(place))
+            try:
+                await asyncio.wait_for(waiting.all_settled.wait(), seconds)
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting[place].discard(waiting)
+        return waiting.found
+
+    async def _look_on(self, place: tuple[str, str]) -> None:
+        """As long as anybody waits: when a replica has moved, and now and then."""
+        with self._replicas.moved.listener() as listener:
+            while self._waiting[place]:
+                listener.forget()
+                await self._look(place, list(self._waiting[place]))
+                await listener.wait(FALLBACK_SECONDS)
+        del self._waiting[place], self._looking[place]
+
+    async def _look(self, place: tuple[str, str], waiting: Sequence[_Waiting]) -> None:
+        application, table = place
+        try:
+            through = await asyncio.to_thread(self._taken_through, application)
+            for some in _together(waiting, through):
+                asked = [each for _, left in some for each in left]
+                found = await self._found(application, table, asked, ReadFrom(wait_seconds=0.0))
+                texts = await asyncio.to_thread(_texts, found, asked)
+                for one, left in some:
+                    one.settle({request_id: texts[request_id] for request_id, _ in left if request_id in texts})
+        except EpochalError:
+            return  # nothing was committed yet, or no replica is there yet: it is looked again
+
+    async def _found(
+        self, application: str, table: str, asked: Sequence[tuple[str, int]], read: ReadFrom
+    ) -> FoundColumns:
+        request_ids = pa.array([request_id for request_id, _ in asked], pa.string())
+        return await self._lookups.columns(application, table, pa.table({REQUEST_ID.name: request_ids}), read)
+
+    async def _find_expired(self, taken: TakenCalls, waiting: _Waiting) -> None:
+        """Calls of earlier that a committed epoch has taken, and that its state does not have any more."""
+        try:
+            epoch, through = await asyncio.to_thread(self._committed, taken.application)
+            old = [each for each in waiting.left(through) if not taken.calls[each[0]].new]
+            if not old:
+                return
+            read = ReadFrom(min_epoch=epoch, wait_seconds=FALLBACK_SECONDS)
+            found = await self._found(taken.application, taken.entry.table, old, read)
+        except EpochalError:
+            return
+        there = set(found.rows.column(SEQUENCE.name).to_pylist())
+        gone = [request_id for request_id, number in old if number not in there]
+        answer = CallAnswer(request_id="", state="expired", branch=found.at.branch, epoch=found.at.epoch)
+        waiting.settle({id: answer.model_copy(update={"request_id": id}).model_dump_json() for id in gone})
+
+    def _taken_through(self, application: str) -> int:
+        """Calls above it are in no epoch."""
+        with self._database.reading() as session:
+            return InboxRepository(session, ApplicationRepository(session).named(application).id).taken_through()
+
+    def _committed(self, application: str) -> tuple[int, int]:
+        with self._database.reading() as session:
+            return taken_by_committed(session, ApplicationRepository(session).named(application))
+
+
+def _together(waiting: Sequence[_Waiting], through: int) -> Iterator[list[tuple[_Waiting, list[tuple[str, int]]]]]:
+    """With what each of them lacks, so many at once that it is a look-up."""
+    some, calls = list[tuple[_Waiting, list[tuple[str, int]]]](), 0
+    for one in waiting:
+        left = one.left(through)
+        if left:
+            some.append((one, left))
+            calls += len(left)
+        if calls >= _AT_ONCE:
+            yield some
+            some, calls = [], 0
+    if some:
+        yield some
+
+
+def _texts(found: FoundColumns, asked: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """By request id those that are answered. A row with another number is of the application that this one was forked
+    from."""
+    there, rows = np.flatnonzero(found.there), found.rows
+    expected = np.fromiter((number for _, number in asked), np.int64, len(asked))[there]
+    mine = np.asarray(rows.column("answered")) & (np.asarray(rows.column(SEQUENCE.name)) == expected)
+    answered = rows.filter(pa.array(mine))
+    request_ids = [asked[place][0] for place in there[mine].tolist()]
+    values, errors = answered.column("value").to_pylist(), answered.column("error").to_pylist()
+    end = f',"branch":"{found.at.branch}","epoch":{found.at.epoch}}}'
+    return {
+        id: f'{{"request_id":"{id}","state":"answered",{_said(value, error)}{end}'
+        for id, value, error in zip(request_ids, values, errors, strict=True)
+    }
+
+
+def _said(value: str | None, error: str | None) -> str:
+    """``value`` is what the author's code has given, which should be JSON."""
+    if value is None:
+        value = "null"
+    else:
+        try:
+            orjson.loads(value)
+        except orjson.JSONDecodeError:
+            value, error = "null", error or "The application has answered with a value that is not JSON."
+    return f'"value":{value},"error":{"null" if error is None else orjson.dumps(error).decode()}'
+
+
+def _waits(request_id: str) -> str:
+    return CallAnswer(request_id=request_id, state="waiting").model_dump_json()

@@ -1,0 +1,136 @@
+"""What every launcher does, whatever its drivers are: a suite, which the tests of each launcher take over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from epochal.contracts.configuration import Configuration
+from epochal.driver.orders import ArtifactOrder, DriverOrders
+from epochal.service.domain.executions import DriverName
+from epochal.service.runtime.launchers.base import Launcher, ProcessReference
+from epochal.service.runtime.logs.files import last_lines, log_path
+from tests.kit.waiting import eventually
+
+EXECUTION = "e" * 32
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+POLITE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+print('up', flush=True)
+time.sleep(600)
+"""
+
+
+def orders_of(folder: Path, attempt: int, spark: dict[str, str] | None = None) -> DriverOrders:
+    return DriverOrders(
+        control_planes=("http://127.0.0.1:1",),
+        token="secret-token",
+        execution=EXECUTION,
+        attempt=attempt,
+        application="flights",
+        artifact=ArtifactOrder(sha256="0" * 64, filename="pipeline.py"),
+        configuration=Configuration(spark=spark or {}),
+        store=str(folder / "store"),
+        work_directory=folder / "work",
+    )
+
+
+@dataclass
+class Launching:
+    """Drivers of one test are Python programs. ``make``: a launcher whose drivers run this one, open; each call makes
+    another one, as a later control plane does."""
+
+    make: Callable[[str], Launcher]
+    orders: Callable[[int, str], DriverOrders]
+    """Of an attempt, whose driver runs this program."""
+    logs: Path
+    seconds: float = 60
+
+    def log(self, attempt: int = 1) -> str:
+        return last_lines(log_path(self.logs, "flights", EXECUTION, attempt), 100)
+
+    def launch(self, program: str, attempt: int = 1) -> tuple[Launcher, ProcessReference]:
+        """It has begun when it says so."""
+        launcher = self.make(program)
+        return launcher, launcher.launch(self.orders(attempt, program))
+
+    def up(self, launcher: Launcher, reference: ProcessReference, attempt: int = 1) -> None:
+        def is_up() -> bool:
+            launcher.bring_log(reference)
+            return launcher.alive(reference) and "up" in self.log(attempt)
+
+        eventually(is_up, self.seconds)
+
+    def ended(self, launcher: Launcher, reference: ProcessReference) -> int | None:
+        eventually(lambda: not launcher.alive(reference), self.seconds)
+        launcher.bring_log(reference)
+        return launcher.exit_code(reference)
+
+
+class LauncherContract:
+    """A subclass has a fixture ``launching``."""
+
+    def test_a_driver_ends_with_its_exit_code_and_its_log_is_there(self, launching: Launching) -> None:
+        launcher, reference = launching.launch("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+        assert launching.ended(launcher, reference) == 3
+        launcher.explain(reference)  # waits for the log's end
+        assert sorted(launching.log().split()) == ["err", "out"]
+
+    def test_a_driver_is_launched_once_and_found_by_its_name(self, launching: Launching) -> None:
+        launcher, reference = launching.launch(SLEEP)
+        launching.up(launcher, reference)
+        assert launcher.launch(launching.orders(1, SLEEP)) == reference
+        successor = launching.make(SLEEP)
+        assert successor.drivers()[DriverName(EXECUTION, 1)] == reference
+        assert successor.launch(launching.orders(1, SLEEP)) == reference
+        assert successor.alive(ProcessReference.parse(str(reference)))
+        successor.terminate(reference, kill=True)
+        eventually(lambda: not launcher.alive(reference), launching.seconds)
+
+    def test_a_driver_is_asked_to_end(self, launching: Launching) -> None:
+        launcher, reference = launching.launch(POLITE)
+        launching.up(launcher, reference)
+        launcher.terminate(reference, kill=False)
+        assert launching.ended(launcher, reference) == 7
+
+    def test_a_driver_that_is_killed_leaves_nothing(self, launching: Launching) -> None:
+        launcher, reference = launching.launch("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
+        launching.up(launcher, reference)
+        launcher.terminate(reference, kill=True)
+        assert launching.ended(launcher, reference) == -9
+
+        def is_gone() -> bool:
+            launcher.terminate(reference, kill=True)  # as supervision does now and then
+            return DriverName(EXECUTION, 1) not in launcher.drivers()
+
+        eventually(is_gone, launching.seconds)
+        launcher.terminate(reference, kill=True)
+        assert not launcher.alive(reference)
+
+    def test_another_driver_is_another_one(self, launching: Launching) -> None:
+        launcher, first = launching.launch(SLEEP)
+        launching.up(launcher, first)
+        second = launcher.launch(launching.orders(2, SLEEP))
+        launching.up(launcher, second, 2)
+        assert first != second
+        launcher.terminate(first, kill=True)
+        eventually(lambda: not launcher.alive(first), launching.seconds)
+        assert launcher.alive(second)
+        launcher.terminate(second, kill=True)
+        eventually(lambda: not launcher.alive(second), launching.seconds)
+
+    def test_the_end_of_a_driver_is_told_also_to_who_adopted_it(self, launching: Launching) -> None:
+        launcher, reference = launching.launch(SLEEP)
+        launching.up(launcher, reference)
+        each = [launcher, launching.make(SLEEP)]
+        told = [threading.Event() for _ in each]
+        for one, event in zip(each, told, strict=True):
+            one.tell_of_ends(event.set)
+            assert one.alive(reference)
+        launcher.terminate(reference, kill=True)
+        for one, event in zip(each, told, strict=True):
+            assert event.wait(launching.seconds)
+            eventually(lambda one=one: not one.alive(reference), launching.seconds)  # type: ignore[misc]

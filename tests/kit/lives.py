@@ -1,0 +1,292 @@
+"""Applications without Spark through what a property test does to them: epochs, aborts, restarts, other parallelism."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from uuid import uuid4
+
+import hypothesis.strategies as st
+import pyarrow as pa
+from fsspec.core import url_to_fs
+from hypothesis import Phase, settings
+from pyspark.sql.types import StructType
+
+from epochal.backends import heap
+from epochal.contracts.backend import SinkBackend
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.contracts.registry import STATE_BACKENDS, find
+from epochal.contracts.source import PARTITION
+from epochal.engine.assembly import heads_of, tails_of
+from epochal.engine.coordinator import Coordinator
+from epochal.engine.job import Participants
+from epochal.errors import EpochAborted, Fenced
+from epochal.faults import FaultPoint, injected
+from epochal.pipeline.pipeline import Pipeline
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.reader import SnapshotReader
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.cuts.recorder import Recorder
+from tests.kit.local_engine.attempt import LocalAttempt
+from tests.kit.local_engine.engine import local_program
+from tests.kit.local_engine.plans import local_pipeline
+from tests.kit.local_engine.sources import HandleSink, LocalRows, LocalSource, rows_of
+
+Row = dict[str, Any]
+Happening = Literal["nothing", "abort", "die", "die decided", "restart"]
+MAX_PARALLELISM = 8
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+TIMESTAMP = pa.timestamp("us", "UTC")
+_ABORTED_AT, _DIES_AT, _DIES_DECIDED_AT = "E3.collected", "E4.manifest-written", "E4.prepared"
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An epoch over the next rows: what happens in it, the parallelism from there on, and the clock, in seconds:
+    ``None`` where it stands still. It may go back."""
+
+    happening: Happening = "nothing"
+    parallelism: int = 2
+    clock: float | None = None
+
+
+HAPPENINGS: st.SearchStrategy[Happening] = st.sampled_from(
+    ("nothing", "nothing", "abort", "die", "die decided", "restart")
+)
+PARALLELISM = st.sampled_from((1, 2, 3))
+
+
+def steps(least: int = 1, most: int = 6) -> st.SearchStrategy[list[Step]]:
+    """So many epochs; the clock does not move."""
+    return st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=least, max_size=most)
+
+
+@dataclass
+class Life:
+    """``columns``: of each source. ``partitions``: of sources that have some."""
+
+    pipeline: Pipeline
+    columns: Mapping[str, pa.Schema]
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    state_backend: str = "heap"
+    clock: datetime = BEGIN
+    parallelism: int = 2
+    recorder: Recorder | None = None
+    """Notes what tasks do."""
+    make_sink: Callable[[str], SinkBackend] = HandleSink
+    keeps_caches: bool = False
+    """All attempts have the same folder for their caches."""
+    most: int | None = None
+    """So many records of a loop are in a slice, at most."""
+
+    def __post_init__(self) -> None:
+        self._graph = self.pipeline.graph()
+        self.rows = {name: LocalRows(schema, self.partitions.get(name, ())) for name, schema in self.columns.items()}
+        self._local = local_pipeline(self._graph, self.columns)
+        self._store = SnapshotStore(f"memory://lives-{uuid4().hex}")
+        self._caches = TemporaryDirectory(prefix="epochal-lives-")
+        self._catalog = MemoryCatalogState()
+        self._attempt: LocalAttempt | None = None
+
+    def __enter__(self) -> Life:
+        logging.disable(logging.CRITICAL)  # of what a test does to it
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        logging.disable(logging.NOTSET)
+        self._caches.cleanup()
+        filesystem, root = url_to_fs(self._store.url)
+        if filesystem.exists(root):
+            filesystem.rm(root, recursive=True)
+
+    def live(self, epochs: Sequence[Mapping[str, Sequence[Row]]], steps: Sequence[Step]) -> None:
+        """An epoch for each element of ``epochs``, with its rows by source; ``steps`` come round."""
+        for number, rows in enumerate(epochs):
+            self.epoch(steps[number % len(steps)], **rows)
+        self.settle(50 if self.most is None else 500)
+
+    def epoch(self, step: Step = Step(), **rows: Sequence[Row]) -> None:
+        """An epoch over these rows by source, whatever happens to it at first; none without rows or what is due."""
+        for name, given in rows.items():
+            if given:
+                self.rows[name].give(given)
+        self.clock = self.clock if step.clock is None else at(step.clock)
+        match step.happening:
+            case "restart":
+                self.restart(step.parallelism)
+            case "abort":
+                self._failing(_ABORTED_AT, OSError("the disk is gone"))
+            case "die" | "die decided":
+                decided = step.happening == "die decided"
+                self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver is gone"))
+                self.restart(step.parallelism)
+                if decided:
+                    return
+        self._running.epoch(self.most)
+
+    def settle(self, most: int = 50) -> None:
+        """Epochs until nothing is due, at this time."""
+        for _ in range(most):
+            if self._running.epoch(self.most) is None:
+                return
+        raise AssertionError(f"something is due after {most} epochs")
+
+    def finish(self) -> None:
+        """Everything that was decided is committed; the attempt ends."""
+        self._running.finish()
+        self._attempt = None
+
+    def restart(self, parallelism: int | None = None) -> None:
+        """Another attempt, which knows no more than what is stored."""
+        self.parallelism = parallelism or self.parallelism
+        heap.forget()
+        number = self._catalog.attempt + 1
+        orders = ExecutionOrders(
+            application="lives",
+            execution="one",
+            attempt=number,
+            artifact="none",
+            configuration=Configuration(
+                parallelism=self.parallelism, max_parallelism=MAX_PARALLELISM, state_backend=self.state_backend
+            ),
+            store=self._store.url,
+            cache_directory=str(self.caches if self.keeps_caches else self.caches / f"{self._catalog.branch}-{number}"),
+        )
+        make_state = find(STATE_BACKENDS, self.state_backend)
+        participants = Participants(
+            sources={
+                **{name: LocalSource(rows) for name, rows in self.rows.items()},
+                **heads_of(self._graph, self._store),
+            },
+            operators={
+                operator.name: make_state(operator.name, self._store, orders.cache_directory)
+                for operator in self._local.operators
+            },
+            sinks={name: self.make_sink(name) for name in self._local.sinks},
+            tables=self._local.tables,
+            loops=tails_of(self._graph, self._store),
+        )
+        program = local_program(orders, self._local, participants)
+        if self.recorder is not None:
+            program = self.recorder.recorded(program)
+        self.program = program
+        self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
+
+    def upgrade(self, pipeline: Pipeline) -> None:
+        """Another attempt, with another version. Raises ``IncompatibleState``."""
+        self._graph = pipeline.graph()
+        self._local = local_pipeline(self._graph, self.columns)
+        self.restart()
+
+    def go_on_from(self, epoch: int, branch: str) -> None:
+        """On a branch of its own from an older snapshot, as a fork and a rollback do. What came after is read again."""
+        self._catalog = MemoryCatalogState(branch=branch, forked_from=self._catalog.epochs[epoch].manifest)
+        self.restart()
+
+    @property
+    def _running(self) -> LocalAttempt:
+        if self._attempt is None:
+            self.restart()
+        assert self._attempt is not None
+        return self._attempt
+
+    def _failing(self, point: str, error: Exception) -> None:
+        with failing_at(point, error) as fired:
+            try:
+                self._running.epoch(self.most)
+            except (EpochAborted, Fenced):
+                assert fired
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Of all epochs that were decided."""
+        return [self._store.read_manifest(reference) for reference in self.decided]
+
+    @property
+    def caches(self) -> Path:
+        return Path(self._caches.name)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self._running.coordinator
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    @property
+    def decided(self) -> list[ManifestReference]:
+        """All epochs that were decided."""
+        return [record.manifest for record in self._catalog.decided if record.manifest]
+
+    def shown(self, sink: str) -> list[list[Row]]:
+        """By epoch what the sink shows; of versions without it nothing."""
+        written = [manifest.sinks.get(sink) for manifest in self.manifests]
+        return [rows_of(sink.handles if sink is not None else ()) for sink in written]
+
+    def all_of(self, sink: str) -> list[Row]:
+        return [row for rows in self.shown(sink) for row in rows]
+
+    @property
+    def late(self) -> Counter[str]:
+        """By operator the rows that came too late."""
+        return sum((Counter(manifest.counts.late_rows) for manifest in self.manifests), Counter())
+
+    def state(self, table: str) -> list[Row]:
+        """The state table after the last epoch."""
+        assert self._catalog.head is not None
+        found: list[Row] = SnapshotReader(self._store, self._catalog.head).read(table).to_pylist()
+        return found
+
+
+@contextmanager
+def failing_at(name: str, error: Exception) -> Iterator[list[str]]:
+    fired: list[str] = []
+
+    def fault(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == name and not fired:
+            fired.append(name)
+            raise error
+
+    with injected(fault):
+        yield fired
+
+
+def of_partition(partition: str, rows: Sequence[Row]) -> list[Row]:
+    return [{**row, PARTITION: partition} for row in rows]
+
+
+def cut(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
+    """``rows`` in their order, cut at these places (of 100)."""
+    bounds = [0, *sorted(len(rows) * place // 100 for place in cuts), len(rows)]
+    return [list(rows[first:end]) for first, end in pairwise(bounds)]
+
+
+def examples(usual: int) -> settings:
+    """So many in a profile of 25 examples, and in others in proportion."""
+    count = max(usual * settings().max_examples // 25, 1)
+    # An explanation costs more runs than all the rest.
+    phases = [phase for phase in settings().phases if phase is not Phase.explain]
+    return settings(max_examples=count, deadline=None, phases=phases)
+
+
+def struct(**columns: str) -> StructType:
+    """What an author's class gives, without Spark: it reads text with a JVM."""
+    found = StructType()
+    for name, type in columns.items():
+        found = found.add(name, type)
+    return found

@@ -1,0 +1,44 @@
+"""Programs of no pipeline: for tests of the parts of the engine that only ask which version is in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
+from epochal.engine.planner import PipelinePlan
+from epochal.engine.program import CurrentProgram, Program
+from epochal.pipeline.graph import Graph
+from epochal.snapshots.manifest import DeltaFile
+
+DEFAULTS, NOBODY = Configuration(), Participants()
+
+
+class EmptyEpochs(EpochRunner):
+    """Runs epochs of a pipeline in which nothing is."""
+
+    def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
+        return Answers(operators={}, sinks=[], drained_partitions=frozenset(), partitions=())
+
+    def deltas(self, handle: object) -> tuple[DeltaFile, ...]:
+        return ()
+
+
+def program_of(
+    configuration: Configuration = DEFAULTS,
+    participants: Participants = NOBODY,
+    runner: EpochRunner | None = None,
+    **orders: Any,
+) -> Program:
+    """``orders``: fields of ``ExecutionOrders`` that are to differ from those of a first attempt."""
+    first = {"application": "flights", "execution": "one", "attempt": 1, "artifact": "a" * 64}
+    where = {"store": "", "cache_directory": ""}
+    all_orders = ExecutionOrders.model_validate({**first, **where, **orders, "configuration": configuration})
+    empty = Graph(all_orders.application, ()), PipelinePlan({}, {})
+    return Program(all_orders, *empty, participants, runner or EmptyEpochs())
+
+
+def current_program(
+    configuration: Configuration = DEFAULTS, participants: Participants = NOBODY, **orders: Any
+) -> CurrentProgram:
+    return CurrentProgram(program_of(configuration, participants, **orders))

@@ -1,0 +1,122 @@
+"""A pytest plugin: the seed of a run, tests that take turns, and samples of tests that fit into a number of seconds.
+
+What is marked ``by_turns(n)`` is a usual test in one of ``n`` runs, as the seed says, and ``long`` in all others: so
+samples and ``make test-all`` have it too.
+
+``--seed`` decides what a run chooses at random: the sample, Hypothesis's examples, what ``run_seed`` gives. Without
+it the commit decides, so that the same commit is tested in the same way wherever it is.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.kit.lengths import Lengths
+from tests.kit.workers import cores
+
+Item = TypeVar("Item")
+
+SEED = pytest.StashKey[int]()
+END = pytest.StashKey[float]()
+"""When the last test of a sample has to be over, in seconds since the epoch."""
+STARTING_SECONDS = 40.0
+"""Of the workers, and of the servers and sessions that many tests share."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("epochal")
+    group.addoption("--seed", type=int, help="what the run chooses at random; without it the commit says")
+    group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its seed
+def pytest_configure(config: pytest.Config) -> None:
+    above: dict[str, Any] = getattr(config, "workerinput", {})
+    seed = config.getoption("seed")
+    config.stash[SEED] = above["seed"] if above else _seed_of_the_commit() if seed is None else seed
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = config.stash[SEED]
+    seconds = config.getoption("sample_seconds")
+    if seconds is not None:
+        config.stash[END] = above["end"] if above else time.time() + seconds
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist begins a worker: it has the same seed, and the same end."""
+    node.workerinput["seed"] = node.config.stash[SEED]
+    node.workerinput["end"] = node.config.stash.get(END, 0.0)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.stash[SEED]} (--seed repeats it)"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("by_turns")
+    if marker is not None and not is_its_turn(item.nodeid, item.config.stash[SEED], *marker.args):
+        item.add_marker(pytest.mark.long)
+
+
+def is_its_turn(test: str, seed: int, turns: int) -> bool:
+    """Whether the test with this id is a usual one in the run of this seed: in one of so many, one after the other."""
+    return (zlib.crc32(test.encode()) + seed) % turns == 0
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seconds = config.getoption("sample_seconds")
+    if seconds is None:
+        return
+    # Lengths are those of tests that have a core to themselves, as long ones nearly need.
+    side_by_side = min(_workers(config), cores())
+    chosen = set(sample(items, config.stash[SEED], (seconds - STARTING_SECONDS) * side_by_side, Lengths.read().of))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def sample(items: Sequence[Item], seed: int, seconds: float, length: Callable[[Item], float]) -> list[Item]:
+    """Those that fit, of a sequence in the order that the seed says."""
+    chosen = []
+    for item in random.Random(seed).sample(items, len(items)):
+        if length(item) <= seconds:
+            seconds -= length(item)
+            chosen.append(item)
+    return chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    end = item.config.stash.get(END, None)
+    if end is None:
+        return
+    slower = max(1.0, _workers(item.config) / cores())
+    if time.time() + slower * Lengths.read().of(item) > end:
+        pytest.skip("this sample's time is over")
+
+
+def _workers(config: pytest.Config) -> int:
+    return int(getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+@pytest.fixture(scope="session")
+def run_seed(request: pytest.FixtureRequest) -> int:
+    """What a test that chooses at random begins with; the run's header says it."""
+    return request.config.stash[SEED]
+
+
+def _seed_of_the_commit() -> int:
+    asked = ["git", "rev-parse", "--short=7", "HEAD"]
+    try:
+        answer = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(answer.stdout.strip()[:7], 16)

@@ -1,0 +1,15 @@
+"""Spark's worker daemon in tests: workers are forked with what test modules import, too.
+
+A task finds the functions and classes of a test by the name of its module, which each worker therefore imports.
+"""
+
+from __future__ import annotations
+
+from epochal.engine import worker_daemon
+
+MODULE = "tests.kit.spark_workers"
+IMPORTED = (*worker_daemon.IMPORTED, "hypothesis", "pytest", "epochal.testing")
+
+
+if __name__ == "__main__":
+    worker_daemon.main(IMPORTED)

@@ -1,0 +1,56 @@
+"""Parts of the documentation that are made of what they show; ``python -m tests.kit.written`` writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.service.end_to_end.blocks import ROOT
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """What stands in a page between the marks of a name."""
+
+    page: Path
+    name: str
+
+    def read(self) -> str:
+        """The part as it stands."""
+        return self._split()[1]
+
+    def write(self, text: str) -> None:
+        """Put ``text`` in its place."""
+        head, _, tail = self._split()
+        self.page.write_text(head + text + tail)
+
+    def _split(self) -> tuple[str, str, str]:
+        begin = f"<!-- {self.name}: written by `python -m tests.kit.written` -->\n"
+        end = f"<!-- end of {self.name} -->"
+        head, _, rest = self.page.read_text().partition(begin)
+        part, found, tail = rest.partition(end)
+        assert found, f"{self.page} lacks the marks of {self.name!r}"
+        return head + begin, part, end + tail
+
+
+OF_PROGRAMS = WrittenPart(ROOT / "docs/programs.md", "refusals")
+FED_WRONGLY = WrittenPart(ROOT / "docs/programs.md", "fed wrongly")
+OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/standing-queries.md", "refusals")
+
+
+def main() -> None:
+    """Write all of them."""
+    from epochal.cli.local_spark import local_spark
+    from epochal.contracts.configuration import Configuration
+    from epochal.programs import rules as of_programs
+    from epochal.standing_queries import refusals as of_standing_queries
+    from tests.kit import fed_wrongly
+
+    OF_PROGRAMS.write(of_programs.page())
+    OF_STANDING_QUERIES.write(of_standing_queries.page())
+    with local_spark("fed-wrongly", Configuration(master="local[1]")) as spark:
+        FED_WRONGLY.write(fed_wrongly.page(fed_wrongly.refusals(spark)))
+
+
+if __name__ == "__main__":
+    main()

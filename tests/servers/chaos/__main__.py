@@ -1,0 +1,45 @@
+"""``python -m tests.servers.chaos --seeds 30 --lives 10``; one seed: ``.. --seed 17``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.servers.chaos.history import Report, all_points
+from tests.servers.chaos.servers import DISTURBANCES
+from tests.servers.chaos.side_by_side import live, live_side_by_side
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tests.servers.chaos", description=__doc__)
+    options.add_argument("--seeds", type=int, default=30, help="how many histories")
+    options.add_argument("--first", type=int, default=0, help="the first seed")
+    options.add_argument("--lives", type=int, default=10, help="disturbed lives in each")
+    options.add_argument("--seed", type=int, help="only this one; its folder is kept")
+    options.add_argument("--workers", type=int, default=2, help="histories side by side, each with servers of its own")
+    chosen = options.parse_args()
+    started = time.monotonic()
+    if chosen.seed is not None:
+        reports = live([chosen.seed], chosen.lives, keep=True)
+    else:
+        reports = live_side_by_side(range(chosen.first, chosen.first + chosen.seeds), chosen.lives, chosen.workers)
+    summarise(reports, time.monotonic() - started)
+    return 1 if any(report.violations for report in reports) else 0
+
+
+def summarise(reports: Sequence[Report], seconds: float) -> None:
+    fired = sum((report.fired for report in reports), Counter[str]())
+    runs, wrong = sum(report.lives for report in reports), sum(bool(report.violations) for report in reports)
+    never = sorted({*all_points(), *DISTURBANCES} - fired.keys())
+    print(f"\n{runs} runs of {len(reports)} histories in {seconds:.0f} s, {fired.total()} faults fired:")
+    for name, times in sorted(fired.items()):
+        print(f"  {times:4} {name}")
+    print(f"Never fired: {', '.join(never) or 'none'}.")
+    print(f"{wrong} histories with violations.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

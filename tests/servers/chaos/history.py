@@ -1,0 +1,288 @@
+"""One history: an application that lives through one disturbance after the other, all of them drawn from a seed."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+from hdfs import InsecureClient
+from sqlalchemy import make_url
+
+import epochal.backends
+import epochal.engine
+from epochal.contracts.catalog import EpochRecord
+from epochal.faults import Fault, declared
+from epochal.service.catalog.standalone import standalone_epochs
+from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.drivers import DriverPlan, DriverProcess
+from epochal.testing.invariants import History as Kept
+from epochal.testing.invariants import (
+    broken_lineage,
+    orphans,
+    unfinished_epochs,
+    visible_rows,
+    wrong_state,
+    wrongly_visible,
+)
+from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
+from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
+from tests.servers.chaos.servers import DISTURBANCES, Servers
+from tests.service.fault.faulty_application import ORACLES
+from tests.service.fault.points import where
+
+PIPELINE = Path(__file__).with_name("application.py")
+NAME = "chaos"
+SENSORS = 9
+EPOCHS_A_LIFE = 3
+ROWS_AN_EPOCH = 10
+PARTITIONS = 2
+PATIENCE_SECONDS = 600
+"""For whatever has to happen at last: histories side by side, or a busy machine, are slow, and not wrong."""
+NOT_MET = ("E5.postgresql", "R1.postgresql", "T1.postgresql", "T3.postgresql", "E7.base", "catalog.complete", "G", "V")
+CONFIGURATION: dict[str, Any] = {
+    "parallelism": 2,
+    "max_parallelism": 8,
+    "epoch_interval_seconds": 0,
+    "compact_after_epochs": 1000,
+    "max_records_per_epoch": ROWS_AN_EPOCH,
+    "max_uncommitted_epochs": 2,
+    "master": "local[2]",
+}
+
+
+def all_points() -> list[str]:
+    """Every declared point that this application can come to."""
+    for package in (epochal.engine, epochal.backends):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    here = [name for name in declared() if where(name) is None or name.startswith("catalog.")]
+    return [name for name in here if not name.startswith(NOT_MET)]
+
+
+@dataclass
+class Report:
+    """What happened in one history."""
+
+    lives: int = 0
+    fired: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+
+class History:
+    """The application of one seed, in a folder of its own, with topics, a database and an HDFS folder of its own."""
+
+    def __init__(self, seed: int, folder: Path, servers: Servers) -> None:
+        self.chance = random.Random(seed)
+        self.folder, self.servers, self.report = folder, servers, Report()
+        self.configuration = dict(CONFIGURATION)
+        for name in ("run", "flags"):
+            (folder / name).mkdir(parents=True)
+        self.input = servers.kafka.create_topic(partitions=PARTITIONS, prefix="events")
+        self.topic = servers.kafka.create_topic(prefix="totals")
+        url = make_url(servers.postgresql.create_database())
+        self.password = folder / "password"
+        self.password.write_text(url.password or "")
+        self.password.chmod(0o600)
+        self.database = url._replace(password=None, port=servers.before_postgresql.port).render_as_string()
+        self.conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self.hdfs = f"{servers.hdfs.create_folder()}/streaks"
+        self.log: dict[int, list[Row]] = {partition: [] for partition in range(PARTITIONS)}
+        self.watcher = Watcher(servers.kafka.bootstrap, self.topic)
+
+    def live(self, lives: int) -> Report:
+        """So many disturbed lives, then one without, then everything is compared with the oracle."""
+        try:
+            for _ in range(lives):
+                self.feed(EPOCHS_A_LIFE * ROWS_AN_EPOCH)
+                self._life()
+            self.feed(ROWS_AN_EPOCH)
+            self.rest()
+            self.report.violations += self.violations()
+        finally:
+            self.watcher.stop()
+        return self.report
+
+    def _life(self) -> None:
+        kind = self.chance.choice(["point", "point", "point", "task", "moment", "server", "server"])
+        if kind == "server":
+            self._with_server_trouble(self.chance.choice(DISTURBANCES))
+        elif kind == "moment":
+            driver = self.start()
+            driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
+            time.sleep(self.chance.uniform(0, 6))
+            driver.kill()
+            self.report.fired["driver killed at some moment"] += 1
+        else:
+            tasks = [point for point in all_points() if point.startswith("T")]
+            others = [point for point in all_points() if not point.startswith("T")]
+            point = self.chance.choice(tasks if kind == "task" else others)
+            fault = self.fault(point)
+            driver = self.start(task_faults=[fault]) if kind == "task" else self.start(faults=[fault])
+            if driver.wait(PATIENCE_SECONDS) not in (0, -signal.SIGKILL):
+                self.report.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
+            self.report.fired[point] += fault.once is not None and Path(fault.once).exists()
+
+    def _with_server_trouble(self, what: str) -> None:
+        driver = self.start()
+        time.sleep(self.chance.uniform(2, 6))
+        self.servers.disturb(what)
+        self.report.fired[what] += 1
+        driver.wait(PATIENCE_SECONDS)
+
+    def rest(self) -> None:
+        """A life to the end of the input, ended in order."""
+        driver = self.start(epochs=0)
+        try:
+            driver.wait_until(self._at_the_end, PATIENCE_SECONDS)
+            driver.send(signal.SIGINT)
+            if driver.wait(PATIENCE_SECONDS) != 0:
+                self.report.violations.append(f"it does not end in order: {driver.log_end()}")
+        except AssertionError as error:
+            driver.kill()
+            self.report.violations.append(f"it does not come to rest: {error}")
+
+    def _at_the_end(self) -> bool:
+        kept = self._kept
+        if not kept.snapshots or kept.decided[-1].state != "committed":
+            return False
+        end = kept.snapshots[-1][1].slices["events"].end["offsets"][self.input]
+        return all(end.get(str(partition), 0) == len(log) for partition, log in self.log.items())
+
+    def start(
+        self, faults: Sequence[Fault] = (), task_faults: Sequence[Fault] = (), epochs: int = EPOCHS_A_LIFE
+    ) -> DriverProcess:
+        self.servers.jvm.end_context()
+        self.report.lives += 1
+        plan = DriverPlan(
+            pipeline=PIPELINE,
+            directory=self.folder / "run",
+            parameters={
+                "servers": self.servers.kafka.bootstrap_through_proxy,
+                "input": self.input,
+                "topic": self.topic,
+                "database": self.database,
+                "password": self.password,
+                "name_node": self.servers.name_node,
+                "user": self.servers.hdfs.user,
+                "hdfs": self.hdfs,
+                "folder": self.folder / "streaks",
+            },
+            configuration=self.configuration,
+            epochs=epochs or None,
+            faults=faults,
+            task_faults=task_faults,
+        )
+        return DriverProcess(
+            plan, self.folder / f"driver-{self.report.lives}.log", self.servers.jvm, self.servers.drivers
+        )
+
+    def fault(self, point: str) -> Fault:
+        return Fault(point, "kill", once=str(self.folder / "flags" / f"{self.report.lives}-{point}"))
+
+    def feed(self, rows: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers.kafka.bootstrap, "enable.idempotence": True})
+        for _ in range(rows):
+            partition = self.chance.randrange(PARTITIONS)
+            event = sum(map(len, self.log.values()))
+            row = {
+                "event": event,
+                "sensor": f"s{self.chance.randrange(SENSORS)}",
+                "value": self.chance.randrange(100),
+            }
+            producer.produce(self.input, json.dumps(row).encode(), partition=partition)
+            self.log[partition].append(row)
+        if producer.flush(60):
+            raise AssertionError("the input could not be produced")
+
+    @property
+    def _kept(self) -> Kept:
+        store = SnapshotStore(str(self.folder / "run" / "store"))
+        url = f"sqlite:///{self.folder / 'run' / 'catalog.sqlite'}"
+        epochs: list[EpochRecord] = standalone_epochs(url, NAME)
+        return Kept(store, epochs, {"streaks": self.folder / "streaks"})
+
+    def _slices(self, manifest: Manifest) -> dict[str, list[Row]]:
+        """The rows of an epoch's slice: this history's producer was the only one, so offsets count its records."""
+        slice = manifest.slices["events"]
+        before = slice.start["offsets"].get(self.input, {})
+        after = slice.end["offsets"][self.input]
+        rows = [
+            row
+            for partition, log in self.log.items()
+            for row in log[before.get(str(partition), 0) : after.get(str(partition), 0)]
+        ]
+        return {"events": rows}
+
+    def violations(self) -> list[str]:
+        kept = self._kept
+        found = [*unfinished_epochs(kept), *broken_lineage(kept), *wrongly_visible(kept), *orphans(kept)]
+        read = 0
+        topic: Rows = Counter()
+        table: dict[str, Row] = {}
+        wanted_by_epoch = expectations(ORACLES, (self._slices(manifest) for _, manifest in kept.snapshots))
+        for (reference, manifest), wanted in zip(kept.snapshots, wanted_by_epoch, strict=True):
+            read += len(self._slices(manifest)["events"])
+            found += wrong_state(kept.store, reference, wanted)
+            found += self._wrong_folders(reference.epoch, wanted)
+            topic += wanted.output["totals"]
+            table.update({str(dict(row)["sensor"]): dict(row) for row in wanted.output["totals"]})
+        if read != sum(map(len, self.log.values())):
+            found.append(f"{read} of {sum(map(len, self.log.values()))} records were taken")
+        return [*found, *self._wrong_topic(topic), *self._wrong_table(table), *self._left_behind()]
+
+    def _wrong_folders(self, epoch: int, wanted: Expectation) -> list[str]:
+        found = []
+        if visible_rows(self.folder / "streaks", epoch) != wanted.output["streaks"]:
+            found.append(f"files, epoch {epoch}: not the oracle's rows")
+        if self._hdfs_rows(epoch) != wanted.output["streaks"]:
+            found.append(f"hdfs, epoch {epoch}: not the oracle's rows")
+        return found
+
+    def _hdfs_rows(self, epoch: int) -> Rows:
+        client = InsecureClient(self.servers.hdfs.url, user=self.servers.hdfs.user)
+        folder = f"{self.hdfs}/epoch={epoch:010}"
+        rows: list[Row] = []
+        if client.status(folder, strict=False) is not None:
+            for name in client.list(folder):
+                with client.read(f"{folder}/{name}") as file:
+                    rows += [json.loads(line) for line in file.read().splitlines()]
+        return multiset(rows)
+
+    def _wrong_topic(self, wanted: Rows) -> list[str]:
+        there = [message.value() or b"" for message in read_topic(self.servers.kafka.bootstrap, self.topic)]
+        found = []
+        if multiset(json.loads(value) for value in there) != wanted:
+            found.append(f"topic: {len(there)} records, {wanted.total()} wanted, not the same")
+        seen = [value for _, _, value in self.watcher.seen]
+        if seen != there[: len(seen)]:
+            found.append("topic: a read_committed reader saw what is not there, or in another order")
+        return found
+
+    def _wrong_table(self, wanted: dict[str, Row]) -> list[str]:
+        with psycopg.connect(self.conninfo) as connection:
+            cursor = connection.execute("SELECT sensor, events, total, highest FROM totals")
+            there = {row[0]: dict(zip(("sensor", "events", "total", "highest"), row, strict=True)) for row in cursor}
+        return [] if there == wanted else [f"table: {len(there)} rows, {len(wanted)} wanted, not the same"]
+
+    def _left_behind(self) -> list[str]:
+        client = InsecureClient(self.servers.hdfs.url, user=self.servers.hdfs.user)
+        staging = f"{self.hdfs}/_staging"
+        files: list[str] = []
+        if client.status(staging, strict=False) is not None:
+            files = [f"{folder}/{name}" for folder, _, names in client.walk(staging) for name in names]
+        found = [f"hdfs: {path} was left behind" for path in files]
+        if open_transactions(self.servers.kafka.bootstrap, self.topic):
+            found.append("topic: a transaction is open")
+        return found

@@ -1,0 +1,44 @@
+"""Histories one after the other, and several such rows of them side by side, each in a process with its own servers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.servers.chaos.history import History, Report
+from tests.servers.chaos.servers import running_servers
+
+
+def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
+    """Each worker is a process that takes every so manyth seed. Raises what a worker has failed with."""
+    shares = [share for first in range(workers) if (share := seeds[first::workers])]
+    with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
+        futures = [processes.submit(live, share, lives) for share in shares]
+        return [report for future in as_completed(futures) for report in future.result()]
+
+
+def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
+    """One history after the other, on servers that are started for them. ``keep``: also the folders of good ones."""
+    # As in the other tests: Spark contexts that come and go gain nothing by a second compiler and parallel collectors.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    reports = []
+    with running_servers() as servers:
+        for seed in seeds:
+            folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
+            report = History(seed, folder, servers).live(lives)
+            reports.append(report)
+            lines = [
+                f"seed {seed}: {report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations",
+                *(f"  {violation}" for violation in report.violations),
+            ]
+            if report.violations or keep:
+                lines.append(f"  logs and store: {folder}; again: python -m tests.servers.chaos --seed {seed}")
+            else:
+                shutil.rmtree(folder)
+            print("\n".join(lines), flush=True)
+    return reports

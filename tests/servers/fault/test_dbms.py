@@ -1,0 +1,262 @@
+"""PostgreSQL as a sink under fault: drivers and tasks killed at every step, zombies, a server that dies.
+
+One application writes in each epoch to three tables: rows and totals by ``dbms.sink``, rows again by
+``dbms.two_phase_sink``. A reader watches all the time: it must never see half an epoch of the first two. In every run a
+driver is killed at a step of each kind; the sinks by themselves crash at each (test_sinks_crash.py).
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+import epochal.backends.dbms
+import epochal.backends.postgresql_two_phase
+from epochal.testing.drivers import SparkJvm
+from epochal.testing.invariants import broken_lineage, orphans, unfinished_epochs
+from epochal.testing.oracle import slices
+from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from tests.kit.servers import or_skipped
+from tests.kit.waiting import eventually
+from tests.service.fault.faulty_application import (
+    ROWS_PER_FILE,
+    Drivers,
+    FaultyApplication,
+    check_that_a_zombie_changes_nothing,
+)
+from tests.service.fault.points import OF_THE_LOG, in_every_run, points_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+
+PIPELINE = Path(__file__).with_name("dbms_application.py")
+FILES_AHEAD = 3
+PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+ROWS, CHECKED, TOTALS = "rows_of_epochs", "checked_rows", "totals"
+
+
+POINTS = sorted([*points_of(epochal.backends.dbms, epochal.backends.postgresql_two_phase), *OF_THE_LOG])
+DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
+TASK_POINTS = [point for point in POINTS if point.startswith("T")]
+OF_EACH_CLASS = ("E5.dbms.applied", "R1.dbms.taken-over", "E5.dbms.committed", "E5.postgresql.committed-one")
+"""Rows are written and not committed; the one before is fenced; they are, and nobody knows it; half of them are."""
+
+
+class DatabaseApplication(FaultyApplication):
+    """The application, its database, and what must be there in the end."""
+
+    kind = "dbms"
+    pipeline = PIPELINE
+
+    def __init__(self, folder: Path, drivers: Drivers, server: PostgresqlServer) -> None:
+        super().__init__(folder, drivers, {"parallelism": 2})
+        self.outputs = {}
+        self.server = server
+        self.url = sa.make_url(server.create_database())
+        self.password = folder / "password"
+        self.password.write_text(self.url.password or "")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        url = self.url._replace(password=None).render_as_string()
+        return {"input": self.input, "url": url, "password": self.password}
+
+    def connect(self) -> psycopg.Connection[Any]:
+        url = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        return psycopg.connect(url, autocommit=True)
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return connection.execute(text.encode()).fetchall()
+
+    def violations(self) -> list[str]:
+        """Everything that is wrong, once it has come to rest."""
+        history = self.history
+        found = [*unfinished_epochs(history), *broken_lineage(history), *orphans(history)]
+        events = [row for _, manifest in history.snapshots for row in slices(manifest)["events"]]
+        wanted = Counter((row["event"], row["sensor"], row["value"]) for row in events)
+        for table in (ROWS, CHECKED):
+            there = Counter(self.query(f"SELECT event, sensor, value FROM {table}"))
+            if there != wanted:
+                found.append(f"{table}: {len(wanted - there)} rows missing, {len(there - wanted)} too many")
+        totals = {
+            sensor: (count, sum(row["value"] for row in events if row["sensor"] == sensor))
+            for sensor, count in Counter(row["sensor"] for row in events).items()
+        }
+        shown = {sensor: (count, total) for sensor, count, total in self.query(f"SELECT * FROM {TOTALS}")}
+        if shown != totals:
+            found.append(f"{TOTALS}: {shown} instead of {totals}")
+        found += [f"{gid} is still prepared" for (gid,) in self.query(PREPARED)]
+        last = history.snapshots[-1][0].epoch
+        for sink, epoch in self.query("SELECT sink, epoch FROM _epochal_fence"):
+            if epoch != last:
+                found.append(f"the fence of {sink} is at {epoch}, not at {last}")
+        return found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresqlServer]:
+    """A server that may be stopped: not the one of the other tests."""
+    yield from or_skipped(postgresql())
+
+
+@dataclass
+class Reader:
+    """Reads, again and again, and remembers whatever nobody should ever see."""
+
+    application: DatabaseApplication
+    halves: list[str] = field(default_factory=list)
+    reads: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self._ended.wait(0.02):
+            try:
+                with self.application.connect() as connection:
+                    while not self._ended.wait(0.02):
+                        self._look(connection)
+            except psycopg.Error:
+                continue  # the tables are not there yet, or the server is down
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        (rows,) = connection.execute(f"SELECT count(*) FROM {ROWS}".encode()).fetchone() or (0,)
+        (events,) = connection.execute(f"SELECT sum(events) FROM {TOTALS}".encode()).fetchone() or (0,)
+        self.reads += 1
+        if rows % ROWS_PER_FILE or (events or 0) % ROWS_PER_FILE:
+            self.halves.append(f"{rows} rows, totals of {events}")
+
+
+@pytest.fixture
+def application(either: Drivers, server: PostgresqlServer, tmp_path: Path) -> DatabaseApplication:
+    """After an epoch, with input for more."""
+    application = DatabaseApplication(tmp_path / "application", either, server)
+    application.feed(1 + FILES_AHEAD)
+    driver = application.start(epochs=1)
+    assert driver.wait() == 0, driver.log_end()
+    return application
+
+
+@pytest.fixture(autouse=True)
+def reader(request: pytest.FixtureRequest) -> Iterator[Reader | None]:
+    """Reads while the test runs: it must never have seen half an epoch."""
+    if "application" not in request.fixturenames:
+        yield None
+        return
+    reader = Reader(request.getfixturevalue("application"))
+    thread = threading.Thread(target=reader.run, daemon=True)
+    thread.start()
+    yield reader
+    reader.stop()
+    thread.join()
+    assert reader.halves == []
+
+
+def dies_at(application: DatabaseApplication, point: str) -> None:
+    application.dies_at(application.fault(point), epochs=FILES_AHEAD)
+
+
+def goes_on(application: DatabaseApplication) -> None:
+    application.finish()
+    assert application.files_left == 0
+    assert application.violations() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> None:
+    dies_at(application, point)
+    goes_on(application)
+
+
+@pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
+@pytest.mark.parametrize(
+    "point",
+    in_every_run(
+        ["R1.postgresql.swept"], ["R1.dbms.taken-over", "E5.dbms.applied", "E5.dbms.committed", "R1.postgresql.swept"]
+    ),
+)
+def test_it_is_killed_again_while_it_recovers(application: DatabaseApplication, point: str) -> None:
+    """Killed until its tables are half committed, then again in recovery, where these commits are redone."""
+    for place in (*OF_EACH_CLASS, point):
+        dies_at(application, place)
+    goes_on(application)
+
+
+def test_tasks_are_killed_at_every_step(application: DatabaseApplication) -> None:
+    """One life, whose epochs lose a task each; it is run again."""
+    application.feed(len(TASK_POINTS))
+    first = application.next_epoch + 1
+    faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
+    driver = application.start(task_faults=faults, epochs=application.files_left, master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert [fault.point for fault in faults if not application.fired(fault)] == []
+    assert application.violations() == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    in_every_run(["E5.dbms.applied"], ["E5.dbms.applied", "E5.postgresql.before-commit", "E5.dbms.committed"]),
+)
+def test_the_server_dies_during_a_commit(application: DatabaseApplication, point: str) -> None:
+    """Stopped in PostgreSQL's immediate mode as one sink is in the middle of an epoch, and started again."""
+    stop = application.fault(point, "stop", application.next_epoch + 1)
+    driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
+    driver.wait_until(lambda: application.fired(stop))
+    driver.wait_until_stopped()
+    application.server.stop_immediately()
+    driver.send(signal.SIGCONT)
+    application.server.start_again()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.violations() == []
+
+
+def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplication) -> None:
+    """The epoch is decided while no database is there; what was prepared outlives the server."""
+    stop = application.fault("E4.before-manifest", "stop", application.next_epoch + 1)
+    driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
+    driver.wait_until(lambda: application.fired(stop))
+    driver.wait_until_stopped()
+    application.server.stop_immediately()
+    try:
+        driver.send(signal.SIGCONT)
+        driver.wait_until(lambda: "cannot commit yet" in driver.log_end(100_000))
+    finally:
+        application.server.start_again()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.violations() == []
+
+
+@pytest.mark.parametrize("point", in_every_run(["E5.dbms.applied"], ["E5.dbms.applied", "E5.postgresql.before-commit"]))
+def test_a_zombie_is_fenced(application: DatabaseApplication, own_jvm: SparkJvm | None, point: str) -> None:
+    """Stopped within its transaction, which it would hold open for ever, and continued past its successor's end."""
+    check_that_a_zombie_changes_nothing(
+        application, own_jvm, point, lambda: application.query(f"SELECT * FROM {ROWS}"), application.violations
+    )
+
+
+def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader: Reader) -> None:
+    for _ in range(3):
+        application.finish()
+        application.feed(3)
+    eventually(lambda: reader.reads > 20)
+
+
+@pytest.mark.long
+def test_with_spark_it_is_killed_with_its_tables_half_committed(
+    drivers: Drivers, server: PostgresqlServer, tmp_path: Path
+) -> None:
+    application = DatabaseApplication(tmp_path / "application", drivers, server)
+    application.feed(2)
+    dies_at(application, "E5.postgresql.committed-one")
+    goes_on(application)

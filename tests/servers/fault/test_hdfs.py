@@ -1,0 +1,223 @@
+"""HDFS as source and sink under fault: drivers and tasks killed at every step, zombies, a NameNode that dies.
+
+In every run a driver is killed at a step of each kind; the sink by itself crashes at each (test_hdfs_trouble.py).
+Each test has an application of its own: without Spark in every run, with it (then HDFS is its source as well) in the
+run of all tests. After each life no folder shows an epoch that was not decided; in the end both folders and the state
+equal the oracle's at every epoch, and nothing is left staged.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdfs import InsecureClient
+
+import epochal.backends.hdfs
+from epochal.testing.drivers import SparkJvm
+from epochal.testing.invariants import History, violations, visible_rows
+from epochal.testing.oracle import Row, multiset, slices
+from epochal.testing.servers.hdfs import HdfsServer
+from tests.service.fault.faulty_application import (
+    ORACLES,
+    Drivers,
+    FaultyApplication,
+    check_that_a_zombie_changes_nothing,
+)
+from tests.service.fault.points import in_every_run, points_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
+
+PIPELINE = Path(__file__).with_name("hdfs_application.py")
+AHEAD = 3
+
+
+POINTS = points_of(epochal.backends.hdfs)
+DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
+TASK_POINTS = [point for point in POINTS if point.startswith("T")]
+OF_EACH_CLASS = ("E5.hdfs.gathered-one", "R1.hdfs.claimed", "E5.hdfs.gathered-one", "E5.hdfs.renamed")
+"""Half of the files are gathered; the one before is fenced; again; the epoch is visible, and nobody knows it."""
+
+
+class HdfsApplication(FaultyApplication):
+    """The application, its folders of HDFS, and what must be in them in the end.
+
+    Its input has the same paths in HDFS as on this machine, where the oracle reads it.
+    """
+
+    kind = "hdfs"
+    pipeline = PIPELINE
+    oracles = ORACLES[:1]
+
+    def __init__(self, folder: Path, drivers: Drivers, server: HdfsServer) -> None:
+        super().__init__(folder, drivers, {"parallelism": 2, "compact_after_epochs": 1000})
+        self.server = server
+        self.client = InsecureClient(server.url, user=server.user)
+        self.client.makedirs(str(self.input))
+        self.output = server.create_folder()
+
+    def feed_rows(self, rows: Sequence[Row]) -> None:
+        name = f"events-{self._files:05}.json"
+        super().feed_rows(rows)
+        if not self.drivers.spark:  # it reads what lies on this machine
+            return
+        data = "".join(json.dumps(row) + "\n" for row in rows)
+        self.client.write(f"{self.input}/_{name}", data=data, encoding="utf-8")
+        self.client.rename(f"{self.input}/_{name}", f"{self.input}/{name}")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        where = {"url": self.server.url, "user": self.server.user}
+        return {**where, "input": self.input, "output": self.output}
+
+    def looked_at(self) -> History:
+        """With a copy of what HDFS holds now, hidden files too."""
+        outputs = {}
+        with ThreadPoolExecutor(8) as threads:
+            for name in ("totals", "late"):
+                copy = outputs[name] = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+                for at, folders, files in self.client.walk(f"{self.output}/{name}"):
+                    place = copy / at.removeprefix(f"{self.output}/{name}").lstrip("/")
+                    for folder in folders:
+                        (place / folder).mkdir()
+                    list(threads.map(self._copy, [f"{at}/{file}" for file in files], [place / file for file in files]))
+        return History(self.store, self.epochs, outputs)
+
+    def _copy(self, path: str, copy: Path) -> None:
+        with self.client.read(path) as file:
+            copy.write_bytes(file.read())
+
+    def shown(self) -> dict[str, list[str]]:
+        """The epochs that readers see."""
+        names = {name: self.client.list(f"{self.output}/{name}") for name in ("totals", "late")}
+        return {name: sorted(item for item in found if item.startswith("epoch=")) for name, found in names.items()}
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, once it has come to rest."""
+        history = self.looked_at()
+        found = violations(history, self.oracles)
+        for _, manifest in history.snapshots:
+            late = multiset(row for row in slices(manifest)["events"] if row["value"] > 50)
+            if visible_rows(history.outputs["late"], manifest.epoch) != late:
+                found.append(f"late, epoch {manifest.epoch}: not the rows that its slice has")
+        return found
+
+
+@pytest.fixture
+def application(either: Drivers, hdfs_server: HdfsServer, tmp_path: Path) -> HdfsApplication:
+    """After an epoch, with input for more."""
+    application = HdfsApplication(tmp_path / "application", either, hdfs_server)
+    application.feed(1 + AHEAD)
+    driver = application.start(epochs=1)
+    assert driver.wait() == 0, driver.log_end()
+    return application
+
+
+def undecided(application: HdfsApplication) -> list[str]:
+    """Epochs that are visible, and were never decided."""
+    decided = {f"epoch={record.epoch:010}" for record in application.history.decided}
+    shown = application.shown()
+    return [f"{name}: {epoch}" for name, epochs in shown.items() for epoch in epochs if epoch not in decided]
+
+
+def dies_at(application: HdfsApplication, point: str) -> None:
+    application.dies_at(application.fault(point), epochs=AHEAD)
+    assert undecided(application) == []
+
+
+def goes_on(application: HdfsApplication) -> None:
+    application.finish()
+    assert application.files_left == 0
+    assert application.problems() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_the_driver_is_killed(application: HdfsApplication, point: str) -> None:
+    dies_at(application, point)
+    goes_on(application)
+
+
+@pytest.mark.by_turns(2)
+def test_it_is_killed_again_while_it_recovers(application: HdfsApplication) -> None:
+    """Killed half-way through a commit, then again and again in recovery, where the commit is redone."""
+    for point in OF_EACH_CLASS:
+        dies_at(application, point)
+    goes_on(application)
+
+
+def test_tasks_are_killed(application: HdfsApplication) -> None:
+    """A task dies with its file uploaded and its handle on no way; it is run again."""
+    first = application.next_epoch
+    application.feed(len(TASK_POINTS))
+    faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
+    driver = application.start(task_faults=faults, epochs=application.files_left, master="local[2,4]")
+    assert driver.wait() == 0, driver.log_end()
+    assert [application.fired(fault) for fault in faults] == [True] * len(TASK_POINTS)
+    assert application.problems() == []
+
+
+@pytest.mark.long  # of the sink by itself: contract/test_hdfs_trouble.py
+def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application: HdfsApplication) -> None:
+    """Killed with an epoch half gathered, and started again; then in safe mode. The driver waits, and goes on."""
+    dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)
+    refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch)
+    driver = application.start(faults=[dies, refuses], epochs=application.files_left, tolerable_failed_epochs=1000)
+    driver.wait_until(lambda: application.fired(dies))
+    driver.wait_until_stopped()
+    application.server.stop_name_node(kill=True)
+    driver.send(signal.SIGCONT)
+    driver.wait_until(lambda: "cannot commit yet" in driver.log_end(1_000_000))
+    application.server.start_name_node()
+
+    driver.wait_until(lambda: application.fired(refuses))
+    driver.wait_until_stopped()
+    application.server.enter_safe_mode()
+    try:
+        driver.send(signal.SIGCONT)
+        driver.wait_until(lambda: "the NameNode is in safe mode" in driver.log_end(1_000_000))
+        assert undecided(application) == []
+    finally:
+        application.server.leave_safe_mode()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.problems() == []
+
+
+@pytest.mark.by_turns(2)
+def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
+    """It finds a decided epoch, and cannot commit it yet."""
+    dies_at(application, "E5.hdfs.gathering")
+    application.server.enter_safe_mode()
+    try:
+        driver = application.start(epochs=AHEAD - 1)
+        driver.wait_until(lambda: "the NameNode is in safe mode" in driver.log_end(1_000_000))
+        if application.drivers.spark:
+            driver.wait_until(lambda: application.status.phase == "waiting")
+            assert "the NameNode is in safe mode" in (application.status.detail or "")
+        assert undecided(application) == []
+    finally:
+        application.server.leave_safe_mode()
+    assert driver.wait() == 0, driver.log_end()
+    assert application.problems() == []
+
+
+@pytest.mark.parametrize("point", in_every_run(["E5.hdfs.gathered"], ["E5.hdfs.gathered-one", "E5.hdfs.gathered"]))
+def test_a_zombie_changes_nothing(application: HdfsApplication, own_jvm: SparkJvm | None, point: str) -> None:
+    """Stopped within its commit, and continued past its successor's end."""
+    check_that_a_zombie_changes_nothing(application, own_jvm, point, application.shown, application.problems)
+
+
+@pytest.mark.long
+def test_with_spark_it_is_killed_half_way_through_a_commit(
+    drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path
+) -> None:
+    application = HdfsApplication(tmp_path / "application", drivers, hdfs_server)
+    application.feed(2)
+    dies_at(application, "E5.hdfs.gathered-one")
+    goes_on(application)

@@ -1,0 +1,210 @@
+"""The pages under docs/: their Python runs, their tables are complete, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import epochal.testing
+from epochal import Pipeline
+from epochal.connectors import generator
+from epochal.contracts.configuration import Autoscaling, Configuration
+from epochal.contracts.source import SliceLimits
+from epochal.errors import EpochalError
+from epochal.pipeline.kinds import check_kinds, misfits
+from epochal.service.api.openapi import WITHOUT_AN_ERROR
+from epochal.testing.servers.control_plane import COMMAND
+from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
+EXAMPLES = ["examples/README.md", "examples/nexmark/README.md"]
+EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *EXAMPLES, "helm/README.md"]
+
+
+def execute(blocks: list[Block], names: dict[str, Any]) -> dict[str, Any]:
+    """A page's blocks one after the other, as a reader would type them."""
+    for block in blocks:
+        exec(block.code, names)  # type: ignore[call-overload]
+    return names
+
+
+@pytest.fixture
+def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
+    """Ends with a harness that runs the page's own function, and its assertions."""
+    names = execute(blocks_of("docs/authoring.md", "python"), {"__name__": "authoring"})
+    graph = names["pipeline"].graph()
+    assert [node.name for node in graph.operators] == ["delays", "streaks", "totals"]
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_operators(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs both of the page's functions, with its assertions."""
+    names = execute(blocks_of("docs/operators.md", "python"), {"__name__": "operators"})
+    assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs all of the page's Python, with its assertions."""
+    execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_time_in_readme(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs README's windows, join and timers over a few rows, with its assertions."""
+    blocks = blocks_of("README.md", "python")
+    begin = next(number for number, block in enumerate(blocks) if block.text.startswith("# shop.py"))
+    names = execute(blocks[begin : begin + 2], {"__name__": "shop"})
+    assert names["counted"]
+
+
+def test_sources_and_sinks(reader_folder: Path) -> None:
+    names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
+    assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
+
+
+def test_streams(reader_folder: Path) -> None:
+    """All that the page writes fits; what it says is refused is."""
+    names = execute(blocks_of("docs/streams.md", "python"), {})
+    check_kinds(names["pipeline"].graph())
+    refused = Pipeline("refused")
+    flights = refused.read("flights", generator.source({"origin": "''"}))
+    delays = flights.key_by("origin").aggregate("delays", flights="count(*)")
+    delays.key_by("flights").aggregate("histogram", airports="count(*)")
+    assert "Operator 'histogram' takes append" in misfits(refused.graph())[0]
+
+
+def test_loops(reader_folder: Path) -> None:
+    """The page's loop is closed, read, bounded, and what exceeds its bound is written."""
+    names = execute(blocks_of("docs/loops.md", "python"), {"__name__": "loops"})
+    graph = names["pipeline"].graph()
+    check_kinds(graph)
+    assert [(node.name, node.feedback.max_hops) for node in graph.loops] == [("messages", 50)]
+    assert {node.name for node in graph.sinks} == {"labels", "dead"}
+
+
+def test_programs(reader_folder: Path) -> None:
+    """Runs all of the page's Python, with its assertions."""
+    names = execute(blocks_of("docs/programs.md", "python"), {"__name__": "programs"})
+    assert [stage.element for stage in names["running"].dataflow.stages] == ["user_item", "co_occurrence", None]
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_testing(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs all of the page's Python, and its tests as pytest would."""
+    names = execute(blocks_of("docs/testing.md", "python"), {"__name__": "testing"})
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 4
+    for name in tests:
+        names[name]()
+    assert "E4.manifest-written" in names["environment"]["EPOCHAL_FAULTS"]
+    assert not names["plane"].process.running
+
+
+@pytest.mark.slow
+@pytest.mark.by_turns(2)
+def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
+    """docs/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the same."""
+    (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))
+    orders: dict[str, Any] = {}
+    exec(pipeline.replace("rate=2000", "bound=30_000"), orders)
+    compacting = {"compact_after_epochs": 2, "epoch_interval_seconds": 0, "max_records_per_epoch": 5000}
+    orders["pipeline"].run(directory="run", configuration=compacting)
+
+    names = execute(blocks_of("docs/state.md", "python"), {"spark": spark})
+    expected = _spent(spark, 30_000)
+    assert sorted(tuple(row) for row in names["state"].collect()) == expected
+    assert sorted(names["rows"]) == expected
+    rows_now = names["rows_now"].select("customer", "orders", "total").collect()
+    assert sorted(tuple(row) for row in rows_now) == expected
+
+
+def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
+    """README's aggregate in plain Spark, over the same rows: customer, orders, total."""
+    columns = {"customer": "noise % 1000", "amount": "noise % 90 + 10"}
+    source = generator.source(columns, bound=bound).make()
+    source.restore(None, [])
+    slice = source.plan(SliceLimits(bound))
+    assert slice is not None
+    counted = source.read(spark, slice).where("amount >= 20").groupBy("customer")
+    return sorted(tuple(row) for row in counted.agg(F.count("*"), F.sum("amount")).collect())
+
+
+def test_every_error_is_documented() -> None:
+    """docs/errors.md names every slug that there is, and none that there is not."""
+    # Their classes register themselves with their base when they are imported.
+    for module in pkgutil.walk_packages(epochal.__path__, "epochal."):
+        if ".migrations" not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    def slugs(kind: type[EpochalError]) -> set[str]:
+        own = {kind.slug} if kind.__module__.startswith("epochal.") else set()
+        return own.union(*map(slugs, kind.__subclasses__()))
+
+    documented = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
+    assert documented == slugs(EpochalError) | WITHOUT_AN_ERROR | {"method-not-allowed"}
+
+
+def test_every_module_that_helps_tests_is_documented() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    modules = {module.name for module in pkgutil.iter_modules(epochal.testing.__path__)}
+    assert {name for name in modules if not re.search(rf"[`.]{name}[`.(]", page)} == set()
+
+
+def test_every_setting_of_an_application_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
+    defaults = Configuration().model_dump()
+    for name, default in defaults.items():
+        if name == "restart":
+            for inner, value in default.items():
+                assert f"`restart.{inner}` {value}" in page
+        else:
+            shown = "none" if default in (None, {}, ()) else str(default)
+            assert rows[name] == shown, name
+    assert set(rows) == set(defaults)
+    for inner, field in Autoscaling.model_fields.items():
+        assert f"| `autoscaling.{inner}` | {'to be set' if field.is_required() else field.default} |" in page
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_links_lead_somewhere(page: str) -> None:
+    here = (ROOT / page).parent
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    assert [link for link in links if not (here / link).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def known() -> str:
+    """What ``epochal --help`` prints."""
+    return subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_pages_name_only_commands_that_there_are(page: str, known: str) -> None:
+    for block in blocks_of(page, "console"):
+        for command in block.commands:
+            program, verb, *_ = command.split()
+            if program == "epochal":
+                assert re.search(rf"\b{verb}\b", known), f"{block}: {command}"

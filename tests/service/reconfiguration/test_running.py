@@ -1,0 +1,191 @@
+"""Other versions of a running application: through HTTP, with a real driver, state and output against plain Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
+from tests.service.reconfiguration.conftest import PIPELINE, RAISING, SENSORS, WITH_COUNT, WITHOUT_LONGEST, Sensors
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.long  # the whole story; killed in it: simulation, unit/test_rekey_in_flight.py
+@pytest.mark.claim("Thesis, 4.5.5")
+def test_a_running_application_changes_in_every_way_without_a_restart(sensors: Sensors) -> None:
+    """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again.
+
+    What would lose state is asked in a test of its own: each question analyses a pipeline in a JVM.
+    """
+    sensors.feed()
+    the_parallelism_changes_up_and_down(sensors)
+    a_first_epoch_that_fails_brings_the_version_before_back(sensors)
+    an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors)
+    assert sensors.attempts() == 1
+
+
+def the_parallelism_changes_up_and_down(sensors: Sensors) -> None:
+    """3 does not divide the maximum, so that an aggregate needs another plan."""
+    epochs = []
+    for parallelism in (3, 1):
+        operation = sensors.done(sensors.handle.versions.rescale(parallelism, message="more work"))
+        epochs.append(operation.result["epoch"])
+        sensors.feed()
+        sensors.check()
+    assert sensors.attempts() == 1
+    assert sensors.changes(epochs[0])["rescale"]["parallelism"] == [2, 3]
+    assert sensors.changes(epochs[0])["rescale"]["message"] == "more work"
+    assert sensors.changes(epochs[1])["rescale"]["parallelism"] == [3, 1]
+    manifest = sensors.handle.snapshots.get(epochs[0])
+    assert manifest.parallelism == 3
+
+
+def a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) -> None:
+    (before, *_) = sensors.handle.versions.list()
+    version = sensors.handle.versions.create(sensors.artifact(RAISING))
+    with pytest.raises(EpochalError, match="this version is wrong"):
+        sensors.done(version.operation)
+    given_up = sensors.handle.versions.list()[0]
+    assert given_up.number == before.number + 1 and given_up.failure is not None
+    assert sensors.client.applications.get(sensors.name).version == before.number
+    sensors.until(lambda: sensors.events_in_state() == len(sensors.rows))
+    sensors.feed()
+    sensors.check()
+
+
+def an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sensors) -> None:
+    version = sensors.handle.versions.create(sensors.artifact(WITH_COUNT), message="count what was seen")
+    assert version.operation is not None
+    upgraded = sensors.done(version.operation).result["epoch"]
+    before = {sensor: row["longest"] for sensor, row in sensors.state("longest.state").items()}
+    assert {row["seen"] for row in sensors.state("longest.state").values()} == {0}
+    sensors.feed(10 * SENSORS)
+    sensors.check()
+    assert {row["seen"] for row in sensors.state("longest.state").values()} == {10}
+    assert all(row["longest"] >= before[sensor] for sensor, row in sensors.state("longest.state").items())
+    change = sensors.changes(upgraded)["upgrade"]
+    assert (change["message"], change["version"], change["tables"]) == (
+        "count what was seen",
+        version.number,
+        {"longest.state": "evolved"},
+    )
+    assert sensors.client.applications.get(sensors.name).version == version.number
+
+
+@pytest.mark.long  # compared: tests/unit/test_state_evolution.py, test_preflight_comparison.py; refused: tests/service
+def test_what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) -> None:
+    sensors.feed()
+    versions = [version.number for version in sensors.handle.versions.list()]
+    artifact = sensors.artifact(WITHOUT_LONGEST)
+    report = sensors.handle.versions.preflight(artifact)
+    assert not report.ok and "--allow-dropped-state longest.state" in report.comparison.problems[0]
+    with pytest.raises(IncompatibleState, match=r"longest\.state"):
+        sensors.handle.versions.create(artifact)
+    with pytest.raises(OptionError, match="max_parallelism"):
+        sensors.handle.versions.rescale(9)
+    now = sensors.client.applications.get(sensors.name)
+    with pytest.raises(OptionError, match="epochal rekey"):
+        sensors.handle.versions.create(configuration={**now.configuration, "max_parallelism": 16})
+    assert [version.number for version in sensors.handle.versions.list()] == versions
+    consenting = {**now.configuration, "allow_dropped_state": ["longest.state"]}
+    version = sensors.handle.versions.create(artifact, configuration=consenting)
+    sensors.done(version.operation)
+    sensors.feed()
+    tables = [table.table for table in sensors.handle.state_tables()]
+    assert tables == ["kept.events", "steered.last", "steered.rows", "totals"]
+    assert sensors.attempts() == 1
+
+
+@pytest.mark.long
+def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
+    sensors.feed(10)
+    narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
+    with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
+        sensors.handle.versions.create(sensors.artifact(narrowed))
+    rescoped = PIPELINE.replace('scope="operator"', 'scope="union"')
+    with pytest.raises(IncompatibleState, match=r"'kept\.events': operator state cannot become union state"):
+        sensors.handle.versions.create(sensors.artifact(rescoped))
+    assert [version.number for version in sensors.handle.versions.list()] == [1]
+
+
+@pytest.mark.long
+def test_parameters_and_settings_change_at_a_boundary_too(sensors: Sensors) -> None:
+    sensors.feed(46)
+    now = sensors.client.applications.get(sensors.name)
+    version = sensors.handle.versions.create(
+        parameters={**now.parameters, "factor": 3}, configuration={**now.configuration, "epoch_interval_seconds": 0.2}
+    )
+    epoch = sensors.done(version.operation).result["epoch"]
+    changes = sensors.changes(epoch)
+    assert changes["parameters"]["changed"] == {"factor": [None, 3]}
+    assert changes["configuration"]["changed"] == {"epoch_interval_seconds": [0.1, 0.2]}
+    sensors.feed(46)
+    rows = sensors.rows
+    wanted = sum(row["value"] for row in rows[:46]) + 3 * sum(row["value"] for row in rows[46:])
+    assert sum(row["total"] for row in sensors.state("totals").values()) == wanted
+    assert sensors.attempts() == 1
+
+
+@pytest.mark.long
+def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
+    for _ in range(3):
+        sensors.feed(69)
+    same = sensors.trial()
+    assert same.same and same.epochs == 2
+    assert {table.table: table.rows for table in same.tables} == {
+        "totals": 23,
+        "longest.state": 23,
+        "kept.events": 21,
+        "steered.last": 7,
+        "steered.rows": 23,
+    }
+    assert all(sink.committed == sink.before == sink.after > 0 for sink in same.sinks)
+    now = sensors.client.applications.get(sensors.name)
+    other = sensors.trial(parameters={**now.parameters, "factor": 2})
+    assert not other.same
+    totals = next(table for table in other.tables if table.table == "totals")
+    assert totals.different > 20 and totals.examples[0]["before"]["events"] == totals.examples[0]["after"]["events"]
+    out = next(sink for sink in other.sinks if sink.sink == "out")
+    assert out.committed == out.before == out.after > 20
+    assert out.only_before == out.only_after > 20
+    assert {example["version"] for example in out.examples} <= {"before", "after"}
+    assert {"sensor", "events", "total"} == set(out.examples[0]["row"])
+    sensors.check()
+    assert len(sensors.handle.versions.list()) == 1
+
+
+@pytest.mark.long
+def test_spark_resources_change_by_a_restart(sensors: Sensors) -> None:
+    sensors.feed(46)
+    now = sensors.client.applications.get(sensors.name)
+    changed = {**now.configuration, "spark": {"spark.sql.session.timeZone": "UTC"}}
+    assert sensors.handle.versions.preflight(configuration=changed).restarts
+    version = sensors.handle.versions.create(configuration=changed)
+    sensors.done(version.operation)
+    sensors.feed(46)
+    sensors.check()
+    assert sensors.client.applications.get(sensors.name).execution != now.execution
+
+
+@pytest.mark.long
+def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> None:
+    sensors.feed()
+    with pytest.raises(Conflict, match="only one that is stopped can be re-keyed"):
+        sensors.handle.versions.rekey(32)
+    sensors.done(sensors.client.applications.stop(sensors.name))
+    before = sensors.head()
+    rekeying = sensors.handle.versions.rekey(32, parallelism=3, message="room to grow")
+    with pytest.raises(Conflict, match=f"rekey {rekeying.id}"):
+        sensors.client.applications.start(sensors.name)
+    result = sensors.done(rekeying).result
+    assert (result["version"], result["epoch"]) == (2, before + 1)
+    assert sensors.handle.versions.list()[0].configuration["max_parallelism"] == 32
+    assert sensors.head() == before + 1
+    sensors.check()
+    sensors.done(sensors.client.applications.start(sensors.name))
+    sensors.feed()
+    sensors.check()
+    manifest = sensors.handle.snapshots.get(sensors.head()).manifest
+    assert (manifest["max_parallelism"], manifest["parallelism"]) == (32, 3)
+    assert sensors.changes(before + 1)["rekey"]["max_parallelism"] == [8, 32]
+    assert sensors.changes(before + 2) == {}

@@ -1,0 +1,5 @@
+"""Fixtures of the unit tests that tests with a Spark session use too."""
+
+from tests.unit.conftest import nothing_kept, store
+
+__all__ = ["nothing_kept", "store"]

@@ -1,0 +1,89 @@
+"""What sinks with a server do when their process dies at any step of a recovery or a commit: all or nothing is visible,
+and the next attempt makes it all. (Files and HDFS: tests/spark/test_backends_files.py and test_hdfs_trouble.py.)
+
+Processes are killed there by tests/fault, too: at a step of each kind in every run, at all in the run of all tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import epochal.backends.dbms
+import epochal.backends.kafka
+import epochal.backends.postgresql_two_phase
+from epochal.faults import FaultPoint, injected
+from epochal.testing.contract import SinkHarness
+from epochal.testing.sink_contract import SCHEMA, epoch, pre_commit, rows, same
+from tests.kit.databases import DbmsDatabase
+from tests.servers.contract.test_kafka_sink import Topic
+from tests.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
+from tests.service.fault.points import OF_THE_LOG, points_of
+
+pytestmark = pytest.mark.server
+
+SINKS = {
+    "kafka": [*points_of(epochal.backends.kafka), *OF_THE_LOG],
+    "postgresql": [*points_of(epochal.backends.dbms), *OF_THE_LOG],
+    "two-phase": points_of(epochal.backends.postgresql_two_phase),
+}
+STEPS = [(sink, point) for sink, points in SINKS.items() for point in points if not point.startswith("T")]
+PARTLY = ("E5.kafka.chunk-committed", "E5.postgresql.committed-one")
+"""Where an epoch has several transactions (docs/sinks.md): they become visible one after the other."""
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def harness(
+    request: pytest.FixtureRequest, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SinkHarness]:
+    if request.param == "kafka":
+        settings = {"transaction_records": 1} if step in PARTLY else {}
+        yield Topic(request.getfixturevalue("kafka_server"), tmp_path, **settings)
+        return
+    kind = DbmsDatabase if request.param == "postgresql" else TwoPhaseDatabase
+    database = kind(request.getfixturevalue("postgresql_url"), tmp_path, monkeypatch)
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
+@pytest.mark.by_turns(2)
+def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str) -> None:
+    first = harness.make()
+    first.check(SCHEMA)
+    first.recover(epoch(0, parent=0))
+    first.commit(epoch(1), [pre_commit(first, epoch(1), rows(1))])
+    handles = [pre_commit(first, epoch(2), rows(subtask + 2), subtask) for subtask in range(2)]
+    harness.end(first)
+    crashed = False
+
+    def crash(point: FaultPoint, _epoch: int | None) -> None:
+        nonlocal crashed
+        if point.name == step and not crashed:
+            crashed = True
+            raise Crash
+
+    dying = harness.make()
+    with injected(crash), suppress(Crash):
+        dying.recover(epoch(2, attempt=2))
+        dying.commit(epoch(2, attempt=2), handles)
+    harness.end(dying)
+    assert crashed
+    if step not in PARTLY:
+        assert any(same(harness.visible(), rows(*ids)) for ids in ((1,), (1, 2, 3)))
+
+    successor = harness.make()
+    successor.recover(epoch(2, attempt=3))
+    successor.commit(epoch(2, attempt=3), handles)
+    successor.sweep(epoch(2, attempt=3), handles)
+    assert same(harness.visible(), rows(1, 2, 3))
+    successor.commit(epoch(3, attempt=3), [pre_commit(successor, epoch(3, attempt=3), rows(4))])
+    assert same(harness.visible(), rows(1, 2, 3, 4))
+    assert harness.leftovers() == []

@@ -1,0 +1,450 @@
+"""Heap's local store is a cache: shared by processes, and whatever becomes of its files, the rows are right."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from epochal.backends import boot_folders, heap, recent
+from epochal.backends.heap import HeapBackend
+from epochal.backends.runs import lists as runs_lists
+from epochal.backends.runs.levels import FAN_IN
+from epochal.backends.runs.lists import Lists
+from epochal.backends.runs.shelf import Shelf, name_of
+from epochal.contracts.state import StateTaskScope
+from epochal.errors import SnapshotError, StorageFull
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.state_world import (
+    COUNTS,
+    OWNER,
+    Change,
+    World,
+    changes_of,
+    check_view,
+    counted,
+    seen,
+    uncounted,
+    unseen,
+)
+from tests.spark.contract.local_stores import (
+    Counts,
+    LocalStoreHarness,
+    counts_expected,
+    counts_seen,
+    filled,
+    kill_a_task,
+    overwrite,
+    small_disk,
+)
+
+
+class Harness(LocalStoreHarness):
+    backend = HeapBackend
+
+    def forget(self) -> None:
+        settled()
+        heap.forget()
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(self.cache.rglob("*.run"))
+
+    def files(self) -> list[str]:
+        """Of the store."""
+        return list(self.store.list(""))
+
+    @property
+    def listed(self) -> set[str]:
+        """The runs that some epoch shows."""
+        return {name for path in self.cache.rglob("at/*.json") for name in json.loads(path.read_bytes())}
+
+
+def settled() -> None:
+    for each in heap.lists().values():
+        each.wait()
+
+
+@pytest.fixture
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    monkeypatch.setattr(runs_lists, "FILE_ROWS", 1)
+    heap.forget()
+    yield Harness(tmp_path)
+    settled()
+
+
+@pytest.fixture
+def world(harness: Harness) -> World:
+    return filled(harness)
+
+
+def change_one_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def swap(path: Path) -> None:
+    path.write_bytes(b"not Arrow" * 100)
+
+
+# Files that are mapped are replaced, as a file system that loses bytes does not: to cut one would end the process.
+@pytest.mark.parametrize("damage", [overwrite, change_one_byte, halve, empty, swap, Path.unlink])
+def test_damaged_files_are_thrown_away_and_rebuilt(
+    world: World, harness: Harness, damage: Callable[[Path], None]
+) -> None:
+    world.run(counts=counted(*range(100, 400), count=2) + uncounted(*range(20)))
+    world.check()
+    files = harness.runs
+    assert files
+    harness.new_worker()
+    for path in files:
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+        damage(path)
+    world.check()
+    world.run(counts=counted(*range(5), count=9))
+    world.check()
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[]", b"[1, null]", b'"x"'])
+def test_a_damaged_list_is_not_believed(world: World, harness: Harness, content: bytes) -> None:
+    harness.new_worker()
+    found = list(harness.cache.rglob("at/*.json"))
+    assert found
+    for path in found:
+        path.write_bytes(content)
+    world.check()
+
+
+def test_a_cache_removed_below_a_view_is_missed_by_nobody(world: World, harness: Harness) -> None:
+    view = world.start()
+    old = world.fork(world.branch)
+    shutil.rmtree(harness.cache)
+    check_view(old, view, 0)
+    for count in range(6):
+        world.run(counts=counted(*range(30), count=count))
+        world.check()
+        check_view(old, view, 0)
+    view.discard()
+    settled()
+    assert harness.listed <= {path.name for path in harness.runs}
+    assert harness.listed
+
+
+def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = harness.runs
+    harness.new_worker()
+    monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
+    world.check()
+    assert harness.runs
+    assert not set(harness.runs) & set(before)
+
+
+def test_the_cache_of_another_user_is_refused(world: World, harness: Harness) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    (folder,) = (harness.cache / "heap").iterdir()
+    os.chown(folder, 12345, -1)
+    with pytest.raises(SnapshotError, match=f"{folder} is that of user 12345"):
+        world.start()
+
+
+def test_what_others_could_have_written_is_thrown_away(world: World, harness: Harness) -> None:
+    (folder,) = (harness.cache / "heap").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in harness.runs} == {0o600}
+    folder.chmod(0o777)
+    (folder / "planted").touch()
+    harness.new_worker()
+    world.check()
+    assert not list(harness.cache.rglob("planted"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_subtasks_of_another_parallelism_had_goes_when_nobody_looks_at_it(world: World, harness: Harness) -> None:
+    before = {path.parent for path in harness.runs if path.parent.name.endswith("-2")}
+    assert before
+    world.parallelism = 1
+    world.run(counts=counted(1, count=2))
+    world.check()
+    assert before <= {path.parent for path in harness.runs}
+    for folder in before:
+        os.utime(folder / "at", (0, 0))
+    world.run(counts=counted(2, count=2))
+    world.check()
+    assert not before & {path.parent for path in harness.runs}
+    assert not list(harness.cache.rglob("*.discarded"))
+    world.parallelism = 2
+    world.check()
+
+
+def test_a_rescale_goes_on_with_what_the_subtasks_before_had(world: World, harness: Harness) -> None:
+    for parallelism in (4, 3, 5, 2):
+        for number in range(2):
+            left = range(number * parallelism, 40)
+            gone = range(40, 40 + parallelism) if number else range(0)
+            world.run(
+                counts=counted(*left, count=parallelism) + uncounted(*gone),
+                seen=[entry for one in left for entry in seen(one, b"b", times=parallelism)]
+                + [entry for one in gone for entry in unseen(one - 40, b"b")],
+            )
+        world.check()
+        settled()
+        for path in harness.files():
+            harness.store.delete(path)
+        harness.new_worker()
+        world.parallelism = parallelism
+        world.check()
+        harness.new_worker()
+        world.check()
+
+
+def test_a_rescale_does_without_what_a_subtask_before_has_not_kept(world: World, harness: Harness) -> None:
+    world.run(counts=counted(*range(100), count=2) + uncounted(*range(100, 200)))
+    world.check()
+    settled()
+    lists = {path.parent for path in harness.cache.rglob("1-16-2/at/*.json")}
+    assert lists
+    for folder in lists:
+        shutil.rmtree(folder)
+    world.parallelism = 3
+    world.check()
+
+
+def test_a_rescale_back_sees_what_was_between(world: World, harness: Harness) -> None:
+    for parallelism in (3, 2):
+        world.parallelism = parallelism
+        for number in range(3):
+            world.run(counts=counted(*range(number + 1, 60), count=10 * parallelism + number) + uncounted(number))
+            world.check()
+    settled()
+    for path in harness.files():
+        harness.store.delete(path)
+    world.parallelism = 3
+    world.check()
+
+
+def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Harness) -> None:
+    for chain in world.chains.values():
+        for link in chain.links:
+            for delta in link.deltas:
+                harness.store.delete(delta.file.path)
+    harness.new_worker()
+    world.check()
+
+
+def test_a_new_worker_finds_small_runs_beside_large_ones(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_lists, "FILE_ROWS", 50)
+    for count in range(10):
+        world.run(counts=counted(count, count + 100, count=count))
+        world.check()
+    for link in world.chains[COUNTS.id].links[:8]:
+        for delta in link.deltas:
+            harness.store.delete(delta.file.path)
+    harness.new_worker()
+    world.check()
+
+
+def test_what_was_aborted_or_lost_to_another_copy_is_in_no_list(world: World, harness: Harness) -> None:
+    aborted = world.pre_commit({COUNTS.id: counted(*range(10), count=66)})
+    harness.make().abort(world.scope(0).epoch, aborted)
+    attempts = [world.start(0) for _ in range(2)]
+    for attempt, count in zip(attempts, (77, 5), strict=True):
+        world.stage(attempt, {COUNTS.id: counted(*range(10), count=count)}, 0)
+    loser, winner = (attempt.pre_commit() for attempt in attempts)
+    in_a_process = multiprocessing.get_context("spawn").Pool(1)
+    with in_a_process as pool:
+        other = pool.apply(_attempt, (harness.store.url, str(harness.cache), world.scope(0), 88))
+    rest = [each for each in world.pre_commit({COUNTS.id: counted(*range(10), count=5)}) if each.subtask == 1]
+    backend = harness.make()
+    backend.sweep(world.scope(0).epoch, [winner, *rest])
+    world.publish([winner, *rest], {COUNTS.id: counted(*range(10), count=5)})
+    for _ in range(2):
+        world.check()
+        settled()
+        undecided = {
+            name_of(delta.file.path) for handle in (*aborted, loser, other) for delta in backend.deltas(handle)
+        }
+        assert len(undecided) == 4
+        assert not undecided & harness.listed
+        assert name_of(backend.deltas(winner)[0].file.path) in harness.listed
+        harness.new_worker()
+
+
+def _attempt(store: str, cache: str, scope: StateTaskScope, count: int) -> object:
+    """Another copy of a task, in a process of its own, which sees what the first one has not given back."""
+    runs_lists.FILE_ROWS = 1
+    transaction = HeapBackend(OWNER, SnapshotStore(store), cache).start(scope)
+    rows = changes_of(COUNTS, counted(*range(10), count=count))
+    transaction.stage(COUNTS.id, rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask))
+    return transaction.pre_commit()
+
+
+def test_branches_that_went_on_from_one_epoch_see_their_own(world: World, harness: Harness) -> None:
+    other = world.fork("fork")
+    for count in (2, 3):
+        world.run(counts=counted(*range(300), count=count))
+        other.run(counts=counted(*range(300), count=10 * count))
+        for each in (world, other, world):
+            each.check()
+            harness.new_worker()
+
+
+def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harness) -> None:
+    for number in range(FAN_IN + 2):
+        world.run_elsewhere(counts=counted(*range(number * 40, number * 40 + 100), count=number))
+    old = world.fork(world.branch)
+    world.run_elsewhere(counts=counted(*range(100), count=77))
+    harness.new_worker()
+    scopes = [old.scope(0), world.scope(0), world.scope(1), old.scope(1)] * 2
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.starmap(_counts, [(harness.store.url, str(harness.cache), scope) for scope in scopes])
+    for scope, each, counts in zip(scopes, (old, world, world, old) * 2, found, strict=True):
+        assert counts == counts_expected(each, scope.subtask)
+    world.check()
+
+
+def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
+    """What a task in a process of its own sees of ``counts``, before it has merged anything and afterwards."""
+    runs_lists.FILE_ROWS = 1
+    found = []
+    for _ in range(2):
+        found.append(counts_seen(HeapBackend(OWNER, SnapshotStore(store), cache), scope))
+        settled()
+    assert found[0] == found[1]
+    return found[0]
+
+
+def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
+    """How many runs a task's view of ``counts`` has, and where they are kept."""
+    alone = replace(world.scope(subtask), tables=(COUNTS,), chains={COUNTS.id: world.chains[COUNTS.id]})
+    view = world.copied().open_views(alone)[COUNTS.id]  # type: ignore[attr-defined]
+    return len(view._runs), view._lists
+
+
+def test_the_run_of_a_delta_is_there_before_the_next_epoch_asks(world: World, harness: Harness) -> None:
+    handles = world.pre_commit({COUNTS.id: counted(*range(10), count=2)})
+    settled()
+    deltas = [delta for handle in handles for delta in harness.make().deltas(handle)]
+    made = {name_of(delta.file.path) for delta in deltas}
+    assert len(made) == 2
+    assert made <= {path.name for path in harness.runs} - harness.listed
+    world.publish(handles, {COUNTS.id: counted(*range(10), count=2)})
+    for delta in deltas:
+        harness.store.delete(delta.file.path)
+    recent.forget()
+    world.check()
+    assert made <= harness.listed
+
+
+def test_whoever_finds_another_process_merging_leaves_it_alone(world: World, harness: Harness) -> None:
+    _, lists = runs_of(world)
+    with Shelf(lists.shelf.folder).merging() as alone:
+        assert alone
+        for number in range(FAN_IN + 1):
+            world.run(counts=counted(*range(100), count=number))
+            world.check()
+            settled()
+        assert runs_of(world)[0] == FAN_IN + 2
+    world.check()
+    settled()
+    world.check()
+    assert runs_of(world)[0] == 1
+
+
+def test_too_many_runs_are_not_put_off(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_lists, "MOST", 6)
+    with Shelf(runs_of(world)[1].shelf.folder).merging():
+        for number in range(20):
+            world.run(counts=counted(*range(100), count=number))
+            world.check()
+            assert runs_of(world)[0] <= 7
+
+
+@pytest.fixture
+def small_cache(harness: Harness) -> Iterator[Path]:
+    with small_disk(192, harness.cache) as folder:
+        yield folder
+        settled()
+
+
+def test_a_full_disk_under_a_run_is_said_so(small_cache: Path, harness: Harness) -> None:
+    world = World(harness)
+    world.run_elsewhere(counts=_wide(range(400)))
+    with pytest.raises(StorageFull, match=str(small_cache)):
+        world.start(0)
+    assert not harness.runs
+    assert not list(small_cache.rglob("*.part"))
+    world.run_elsewhere(counts=uncounted(*range(400)))
+    world.compact()
+    world.check()
+
+
+def test_a_full_disk_under_a_merge_keeps_nobody_from_running(
+    small_cache: Path, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(harness, 1)
+    for number in range(FAN_IN):
+        world.run(counts=_wide(range(number * 20, number * 20 + 20)))
+        world.check()
+    settled()
+    assert "were not merged" in caplog.text
+    assert "no space left" in caplog.text
+    assert runs_of(world)[0] == FAN_IN
+    assert not list(small_cache.rglob("*.part"))
+    world.check()
+
+
+def _wide(numbers: range) -> list[Change]:
+    return [{**row, "last": f"{row['word']}{'x' * 1500}"} for row in counted(*numbers)]
+
+
+def test_a_killed_writer_leaves_nothing_that_is_believed(world: World, harness: Harness, tmp_path: Path) -> None:
+    world.run_elsewhere(counts=counted(*range(300), count=2))
+    harness.new_worker()
+    before = harness.listed
+    kill_a_task(_KILLED, world, harness, tmp_path)
+    assert list(harness.cache.rglob("*.part"))
+    assert harness.listed == before
+    world.check()
+
+
+_KILLED = """
+import os, pickle, sys
+from epochal.backends.heap import HeapBackend
+from epochal.backends.runs import lists, run_file
+from epochal.snapshots.store import SnapshotStore
+
+lists.FILE_ROWS = 1
+write = run_file._Checked.write
+
+def killed_in_between(self, data):
+    write(self, data)
+    if self.length > 1000:
+        self.flush()
+        os.kill(os.getpid(), 9)
+
+run_file._Checked.write = killed_in_between
+store, cache, scope = sys.argv[1:]
+HeapBackend("counts", SnapshotStore(store), cache).start(pickle.load(open(scope, "rb")))
+"""

@@ -1,0 +1,204 @@
+"""Whatever happens to a state table, backends, bases and readers all hold what a plain dictionary holds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from epochal.backends import heap, lmdb, pruning, recent
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
+from epochal.backends.runs import lists
+from epochal.contracts.state import StateBackend
+from epochal.snapshots import base_files
+from epochal.snapshots.merging import merged
+from epochal.snapshots.store import SnapshotStore
+from epochal.testing.state_world import (
+    COUNTS,
+    GROUPS,
+    OWNER,
+    TABLES,
+    VISITS,
+    WINDOWS,
+    Change,
+    StateHarness,
+    World,
+    counted,
+    seen,
+    uncounted,
+    unseen,
+    unvisited,
+    unwindowed,
+    visits,
+    windows,
+)
+
+STEPS = st.sampled_from([0, 0, 1, 9])
+"""By which a clock moves on."""
+EVERY_TABLE = (*TABLES, WINDOWS, VISITS)
+OWNERS = [0, 1, 2, 3, 13, 17]
+PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
+
+
+@st.composite
+def epochs(draw: st.DrawFn) -> dict[str, list[Change]]:
+    """The changes of one epoch, at most one per key."""
+    counts = draw(st.dictionaries(st.integers(0, 25), st.integers(0, 3), max_size=12))
+    entries = draw(
+        st.dictionaries(
+            st.tuples(st.sampled_from(OWNERS), st.sampled_from(PLACES)),
+            st.integers(0, 2),
+            max_size=6,
+        )
+    )
+    timed = draw(
+        st.dictionaries(st.tuples(st.sampled_from(OWNERS), st.integers(-2, 30)), st.integers(0, 2), max_size=6)
+    )
+    touched = draw(
+        st.dictionaries(
+            st.tuples(st.sampled_from(OWNERS), st.sampled_from(PLACES)),
+            st.one_of(st.none(), st.integers(-1, 25)),
+            max_size=6,
+        )
+    )
+    return {
+        "windows": [row for at, c in timed.items() for row in (windows(at, count=c) if c else unwindowed(at))],
+        "visits": [
+            row for (n, p), at in touched.items() for row in (unvisited(n, p) if at == -1 else visits(n, p, touched=at))
+        ],
+        "counts": [row for n, c in counts.items() for row in (counted(n, count=c) if c else uncounted(n))],
+        "seen": [row for (n, p), t in entries.items() for row in (seen(n, p, times=t) if t else unseen(n, p))],
+    }
+
+
+class Harness(StateHarness):
+    def __init__(self, backend: type[HeapBackend | LmdbBackend], folder: Path) -> None:
+        self._backend, self._folder = backend, folder
+        self._store = SnapshotStore(str(folder / "store"))
+
+    @property
+    def store(self) -> SnapshotStore:
+        return self._store
+
+    def make(self) -> StateBackend:
+        return self._backend(OWNER, self._store, str(self._folder / "cache"))
+
+    def new_worker(self) -> None:
+        for module in (heap, lmdb, recent):
+            module.forget()
+
+    def new_machine(self) -> None:
+        self.new_worker()
+        shutil.rmtree(self._folder / "cache", ignore_errors=True)
+
+
+class Lives(RuleBasedStateMachine):
+    """Branches of one application, run, forked, compacted, rescaled and restored in any order, while clocks move on."""
+
+    @initialize(
+        backend=st.sampled_from([HeapBackend, LmdbBackend]),
+        parallelism=st.integers(1, 3),
+        by_key_group=st.booleans(),
+        in_files=st.booleans(),
+    )
+    def begin(
+        self, backend: type[HeapBackend | LmdbBackend], parallelism: int, by_key_group: bool, in_files: bool
+    ) -> None:
+        self.least_chunk = base_files.LEAST_CHUNK_BYTES
+        base_files.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
+        self.folder = Path(tempfile.mkdtemp())
+        self.harness = Harness(backend, self.folder)
+        self.fewest_rows, pruning.FEWEST_ROWS = pruning.FEWEST_ROWS, 2
+        self.file_rows, lists.FILE_ROWS = lists.FILE_ROWS, 1 if in_files else lists.FILE_ROWS
+        self.worlds = [World(self.harness, parallelism, EVERY_TABLE)]
+        self.past: list[World] = []
+
+    @rule(
+        changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(*[st.sampled_from([0, 0, 1, 9])] * 2), data=st.data()
+    )
+    def run_epoch(
+        self, changes: dict[str, list[Change]], elsewhere: bool, steps: tuple[int, int], data: st.DataObject
+    ) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        self.past = [*self.past[-3:], world.fork(world.branch)]
+        event, processing = max(world.clock.event, 0) + steps[0], world.clock.processing + steps[1]
+        world.advance(event=event, processing=processing)
+        (world.run_elsewhere if elsewhere else world.run)(**changes)
+
+    @rule(changes=epochs(), data=st.data())
+    def abort_epoch(self, changes: dict[str, list[Change]], data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        named = {table.id: changes[table.id.removeprefix("counts.")] for table in EVERY_TABLE}
+        handles = world.pre_commit(named)
+        self.harness.make().sweep(world.scope(0).epoch, handles[:1])
+        self.harness.make().abort(world.scope(0).epoch, handles)
+        world.epoch += 1
+
+    @precondition(lambda self: len(self.worlds) < 3)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        self.worlds.append(world.fork(f"fork-{len(self.worlds)}"))
+
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        world = data.draw(st.sampled_from(self.worlds))
+        if world.chains[COUNTS.id].at is not None:
+            world.compact()
+
+    @rule(parallelism=st.integers(1, 4), data=st.data())
+    def rescale(self, parallelism: int, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.worlds)).parallelism = parallelism
+
+    @rule(machine=st.booleans())
+    def restart(self, machine: bool) -> None:
+        (self.harness.new_machine if machine else self.harness.new_worker)()
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data())
+    def look_back(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.past)).check()
+
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.worlds)).check()
+
+    @invariant()
+    def files_hold_the_rows(self) -> None:
+        for world in getattr(self, "worlds", []):
+            for table in EVERY_TABLE:
+                rows = merged(self.harness.store, table, world.chains[table.id], 0, GROUPS - 1)
+                assert _by_key(rows, table.key_schema.names) == world.visible(table)
+                groups = rows.column("_kg").to_pylist()
+                assert groups == sorted(groups)
+
+    def teardown(self) -> None:
+        base_files.LEAST_CHUNK_BYTES = self.least_chunk
+        pruning.FEWEST_ROWS, lists.FILE_ROWS = self.fewest_rows, self.file_rows
+        for each in heap.lists().values():
+            each.wait()
+        self.harness.new_worker()
+        shutil.rmtree(self.folder)
+
+
+def _by_key(rows: pa.Table, key: list[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    listed = rows.drop_columns(["_kg"]).to_pylist()
+    found = {tuple(row[name] for name in key): row for row in listed}
+    assert len(found) == len(listed)
+    return found
+
+
+Lives.TestCase.settings = settings(
+    max_examples=settings.default.max_examples * 2 // 5,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestLives = Lives.TestCase

@@ -1,0 +1,5 @@
+"""The operator under test, shared with the tests of tasks that need no Spark session."""
+
+from tests.unit.tasks.conftest import make_operator
+
+__all__ = ["make_operator"]

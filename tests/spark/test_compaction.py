@@ -1,0 +1,402 @@
+"""Compaction: when it is due, what it writes and keeps, and that nobody waits for it or is harmed by its failure."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal.background.worker import BackgroundWorker
+from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.configuration import Configuration
+from epochal.contracts.identity import EpochKey
+from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
+from epochal.engine.compaction_job import SparkRangeWriter
+from epochal.engine.compaction_process import ProcessRangeWriter
+from epochal.engine.position import PendingBases, Position
+from epochal.engine.session import limited
+from epochal.errors import EpochTimeout, SnapshotError, StorageFull
+from epochal.faults import FaultPoint, injected
+from epochal.service.runtime.launchers.processes import LocalProcess
+from epochal.snapshots import compaction as compaction_module
+from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.compaction import CompactionPolicy, compact, jobs_of, ranges_of
+from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.lineage import EMPTY
+from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merging import merged
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column, StateTable
+from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+from tests.kit.manifests import plain_manifest
+from tests.kit.programs import current_program
+from tests.kit.waiting import eventually
+
+AFTER_TWO = Configuration(compact_after_epochs=2)
+
+
+class Line:
+    """Epochs of one branch with the real manifests, and the position that a driver would have."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self.store = store
+        self.position = Position("main", 1, None, {COUNTS.id: EMPTY})
+        self.bases = PendingBases()
+
+    @property
+    def chain(self) -> Chain:
+        return self.position.chains[COUNTS.id]
+
+    def epoch(self, changes: list[Change]) -> Manifest:
+        key = EpochKey("main", self.position.next_epoch)
+        rows = sort_changes(COUNTS, changes_of(COUNTS, changes))
+        bases = self.bases.take()
+        manifest = plain_manifest(
+            key.epoch,
+            application="test",
+            parent=self.position.head,
+            max_parallelism=GROUPS,
+            tables=(COUNTS,),
+            deltas=(write_delta(self.store, rows, key, 0, 1),) if changes else (),
+            bases=bases,
+            source_checkpoints={"in": {}} if bases or self.bases.checkpoint_requested else {},
+        )
+        reference: ManifestReference = self.store.write_manifest(manifest)
+        self.position.advance(manifest, reference)
+        self.position.next_epoch += 1
+        self.bases.published(manifest)
+        return manifest
+
+    def rows(self) -> list[Change]:
+        return merged(self.store, COUNTS, self.chain, 0, GROUPS - 1).drop_columns(["_kg"]).to_pylist()
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(SnapshotStore(str(tmp_path / "store")))
+
+
+def a_chain(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
+    def file(number: int, size: int) -> FileReference:
+        return FileReference(path=str(number), sha256="0", bytes=size, rows=size)
+
+    at = EpochKey("main", 0)
+    base = BaseFile(table="t", at=at, first_group=0, last_group=15, file=file(0, base_bytes))
+    links = tuple(
+        Link(EpochKey("main", n + 1), (DeltaFile(table="t", subtask=0, parallelism=1, file=file(n + 1, size)),))
+        for n, size in enumerate(delta_bytes)
+    )
+    return {"t": Chain(at, (base,), links)}
+
+
+@pytest.mark.parametrize(
+    ("base", "deltas", "due"),
+    [
+        (1000, [300, 300], True),  # by size
+        (1000, [200, 200], False),
+        (100, [40, 40], False),  # by size, but not worth it
+        (1000, [600], False),  # nothing to fold
+        (1000, [10] * 9, False),
+        (1000, [10] * 10, True),  # by length
+        (100_000, [10] * 10, False),  # by length, of a large state of which little changes
+        (100_000, [10] * 99, False),
+        (100_000, [10] * 100, True),
+        (0, [1] * 10, True),
+    ],
+)
+def test_when_a_compaction_is_due(base: int, deltas: list[int], due: bool) -> None:
+    policy = CompactionPolicy(epochs=10, share=0.5, least_bytes=100)
+    assert policy.is_due(a_chain(base, deltas)) is due
+
+
+def test_without_state_nothing_is_due() -> None:
+    assert not CompactionPolicy(epochs=2).is_due({})
+    assert not CompactionPolicy(epochs=2).is_due({"t": EMPTY})
+
+
+def test_ranges_cover_all_key_groups_once_and_grow_by_doubling() -> None:
+    for size in (0, 10, 5 << 20, 100 << 20):
+        chain = a_chain(size, [])["t"]
+        ranges = ranges_of(chain, 128)
+        assert [group for part in ranges for group in range(part.first, part.last + 1)] == list(range(128))
+        assert len(ranges) in (4, 8, 16, 32, 64, 128)
+    assert len(ranges_of(a_chain(100 << 20, [])["t"], 128)) == 128
+    assert len(ranges_of(a_chain(0, [])["t"], 3)) == 3
+
+
+def test_a_range_that_nothing_changed_keeps_its_file(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    line.bases.offer(first)
+    line.epoch([])
+    line.epoch(counted(1, count=9))
+    second = compact(line.store, COUNTS, line.chain, GROUPS)
+    assert len(first) == len(second) == 4
+    assert {base.at.epoch for base in second} == {3}
+    assert len({base.file.path for base in first} & {base.file.path for base in second}) == 3
+    expected = line.rows()
+    line.bases.offer(second)
+    line.epoch([])
+    assert line.chain.base_at == EpochKey("main", 3)
+    assert line.rows() == expected
+
+
+def test_a_range_is_written_anew_when_the_tables_columns_have_changed(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    evolved = StateTable(**{**COUNTS.model_dump(), "value": (*COUNTS.value, Column(name="more", type="int"))})
+    again = compact(line.store, evolved, Chain(EpochKey("main", 1), first, ()), GROUPS)
+    assert not {base.file.path for base in first} & {base.file.path for base in again}
+
+
+@pytest.mark.parametrize("folded_rows", [0, 1 << 20])
+def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPatch, folded_rows: int) -> None:
+    monkeypatch.setattr(compaction_module, "FOLDED_ROWS", folded_rows)
+    for number in range(1, 7):
+        line.epoch(counted(*range(0, 100, number), count=number) + uncounted(101, 200 + number))
+        line.epoch(uncounted(*range(0, 20, number)))
+        expected = line.rows()
+        line.bases.offer(compact(line.store, COUNTS, line.chain, GROUPS))
+        line.epoch([])
+        assert line.rows() == expected
+
+
+def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
+    background = BackgroundWorker("compaction")
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold_up(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E7.base-written":
+            begun.set()
+            go_on.wait(20)
+
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(10), count=2))
+    with injected(hold_up):
+        compaction.consider(2)
+        assert begun.wait(20)
+        line.epoch(counted(60))
+        compaction.consider(3)  # returns at once: one is under way
+        go_on.set()
+        assert background.wait(20)
+    expected = line.rows()
+    assert {base.at.epoch for base in line.bases.take()} == {2}
+    line.epoch([])
+    assert line.bases.take() == ()
+    assert (line.chain.base_at, len(line.chain.links)) == (EpochKey("main", 2), 2)
+    assert line.rows() == expected
+    compaction.finish()
+
+
+def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
+    background = BackgroundWorker("compaction")
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
+    stopping = threading.Thread(target=compaction.finish)
+
+    def end_now(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "E7.base-written" and not stopping.is_alive():
+            stopping.start()
+            while not background.stopping:
+                pass
+
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    before = line.store.list("")
+    with injected(end_now):
+        compaction.consider(2)
+        assert background.wait(20)
+    stopping.join(20)
+    assert (line.store.list(""), line.bases.take()) == (before, ())
+
+
+def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named_before(line: Line) -> None:
+    compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO))
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(1))
+    compaction.consider(2)
+    line.epoch(counted(1))
+    line.epoch(counted(1))
+    named = set(line.store.list("main/bases"))
+    compaction.consider(4)
+    assert len(line.bases.take()) == 4 and len(line.store.list("main/bases")) == 5  # three are only named again
+    compaction.finish()
+    assert set(line.store.list("main/bases")) == named
+
+
+def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = 0.0
+    current = current_program(AFTER_TWO)
+    compaction = Compaction(line.store, line.position, line.bases, current, clock=lambda: moment)
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    before, real, writes = line.store.list(""), SnapshotStore.write, 0
+
+    def full_after_two(store: SnapshotStore, path: str, data: bytes) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > 2:
+            raise StorageFull(f"There is no space left for {path}.")
+        real(store, path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SnapshotStore, "write", full_after_two)
+        with pytest.raises(StorageFull):
+            compaction.consider(2)
+        compaction.consider(2)  # not yet
+        assert writes == 3
+    assert line.store.list("") == before
+    moment = FIRST_PAUSE_SECONDS
+    compaction.consider(2)
+    assert len(line.bases.take()) == 4
+    assert line.epoch(counted(3)).bases
+
+
+def test_an_application_without_state_asks_for_checkpoints(line: Line) -> None:
+    line.position.chains.clear()
+    current = current_program(Configuration(compact_after_epochs=3))
+    compaction = Compaction(line.store, line.position, line.bases, current)
+    asked = []
+    for number in range(1, 8):
+        compaction.consider(number)
+        asked.append(bool(line.epoch([]).source_checkpoints))
+    assert asked == [True, False, False, True, False, False, True]
+
+
+@pytest.mark.timeout(300)
+def test_ranges_are_written_by_spark_as_in_the_driver(line: Line, spark: SparkSession) -> None:
+    line.epoch(counted(*range(200)))
+    line.epoch(uncounted(*range(50)))
+    here = compact(line.store, COUNTS, line.chain, GROUPS)
+    there = list(SparkRangeWriter(spark, line.store, 2)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
+    assert [base.first_group for base in there] == [0, 4, 8, 12]
+
+
+def test_a_process_writes_what_the_driver_would(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    line.epoch(uncounted(*range(50)))
+    here = compact(line.store, COUNTS, line.chain, GROUPS)
+    there = list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
+
+
+def test_what_a_process_cannot_read_is_said_by_it(line: Line) -> None:
+    line.epoch(counted(*range(200)))
+    [link] = line.chain.links
+    line.store.delete(link.deltas[0].file.path)
+    with pytest.raises(SnapshotError, match=r"^The compaction failed: .*is missing"):
+        list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+
+
+def test_the_process_ends_with_the_driver_that_is_killed(line: Line, tmp_path: Path) -> None:
+    line.epoch(counted(*range(200)))
+    begun = tmp_path / "begun"
+    held = HeldStore(line.store.url, str(begun), str(tmp_path / "go-on"))
+    driver = subprocess.run(
+        [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
+        input=pickle.dumps((held, jobs_of(COUNTS, line.chain, GROUPS), begun)),
+        timeout=60,
+        check=False,
+    )
+    assert driver.returncode == -signal.SIGKILL
+    compacting = int(begun.read_text())
+    eventually(lambda: LocalProcess.find(compacting) is None)
+
+
+KILLED_DRIVER = """
+import sys; sys.path[:0] = {path!r}
+import os, pickle, signal, threading
+from epochal.engine.compaction_process import ProcessRangeWriter
+from tests.kit.waiting import eventually
+store, jobs, begun = pickle.load(sys.stdin.buffer)
+threading.Thread(target=lambda: list(ProcessRangeWriter(store)(jobs)), daemon=True).start()
+eventually(lambda: begun.exists() and begun.read_text())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_state_that_is_not_small_is_compacted_beside_the_driver(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.engine.compaction.BESIDE_BYTES", 1)
+    compaction = Compaction(
+        line.store, line.position, line.bases, current_program(AFTER_TWO), beside=ProcessRangeWriter(line.store)
+    )
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    compaction.consider(2)
+    assert len(line.bases.take()) == 4
+
+
+def test_large_state_is_compacted_by_the_job(line: Line) -> None:
+    asked: list[int] = []
+
+    def on_spark(jobs: object) -> Iterator[BaseFile]:
+        asked.append(len(list(jobs)))  # type: ignore[call-overload]
+        yield from compact(line.store, COUNTS, line.chain, GROUPS)
+
+    current = current_program(Configuration(compact_after_epochs=2, compact_on_spark_bytes=1))
+    compaction = Compaction(line.store, line.position, line.bases, current, on_spark=lambda _: on_spark)
+    line.epoch(counted(*range(50)))
+    line.epoch(counted(*range(50)))
+    compaction.consider(2)
+    assert asked == [4]
+    assert len(line.bases.take()) == 4
+
+
+def test_a_job_of_the_epochs_session_that_is_cancelled_leaves_the_compaction_alone(
+    line: Line, spark: SparkSession, tmp_path: Path
+) -> None:
+    line.epoch(counted(*range(200)))
+    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
+    held = HeldStore(line.store.url, str(begun), str(go_on))
+    failures: list[Exception] = []
+    written: list[BaseFile] = []
+
+    def write() -> None:
+        try:
+            written.extend(SparkRangeWriter(spark, held, 1)(jobs_of(COUNTS, line.chain, GROUPS)))
+        except Exception as error:  # noqa: BLE001 whatever it is, the test shows it
+            failures.append(error)
+
+    compacting = threading.Thread(target=write)
+    compacting.start()
+    try:
+        eventually(begun.exists)
+        with pytest.raises(EpochTimeout, match=r"0\.5 s"), limited(spark, EpochKey("main", 2), 0.5):
+            spark.range(1).mapInArrow(for_ever, "id bigint").collect()
+    finally:
+        go_on.touch()
+        compacting.join(60)
+    assert (failures, [base.first_group for base in written]) == ([], [0, 4, 8, 12])
+
+
+class HeldStore(SnapshotStore):
+    """Its first write says that it was reached, and waits for leave."""
+
+    def __init__(self, url: str, begun: str, go_on: str) -> None:
+        super().__init__(url)
+        self._begun, self._go_on = Path(begun), Path(go_on)
+
+    def __reduce__(self) -> tuple[type[HeldStore], tuple[str, str, str]]:
+        return HeldStore, (self.url, str(self._begun), str(self._go_on))
+
+    def write(self, path: str, data: bytes) -> None:
+        self._begun.write_text(str(os.getpid()))
+        eventually(self._go_on.exists)
+        super().write(path, data)
+
+
+def for_ever(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        time.sleep(120)
+        yield batch

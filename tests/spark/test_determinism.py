@@ -1,0 +1,223 @@
+"""What would make an epoch that is computed again give another result is refused: at check, or where it happens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as spark_functions
+
+from epochal import BatchFunction, KeyedProcess, Pipeline, ValueState
+from epochal import functions as F
+from epochal.connectors import console, generator
+from epochal.declarations.determinism import varying_names
+from epochal.declarations.expressions import sql
+from epochal.errors import AuthorError, EpochAborted, PipelineError
+from epochal.operators.process.author_object import read_only
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.stream import Stream
+from epochal.testing import Harness
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = {"user": "cast(id as string)", "n": "cast(id as int)"}
+
+
+def pipeline(before: Callable[[Stream], Stream], after: Callable[[Stream], Stream] = lambda stream: stream) -> Pipeline:
+    made = Pipeline("chance")
+    rows = before(made.read("rows", generator.source(COLUMNS)))
+    after(rows.key_by("user").aggregate("totals", total="sum(n)")).write("out", console.sink())
+    return made
+
+
+def shuffled(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("r", spark_functions.rand())
+
+
+def stamped(frame: DataFrame) -> DataFrame:
+    return frame.where(spark_functions.current_timestamp() > spark_functions.lit("2020-01-01"))
+
+
+def sampled(frame: DataFrame) -> DataFrame:
+    return frame.sample(0.5)
+
+
+def plain(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("r", spark_functions.col("n") + 1)
+
+
+REFUSED: dict[str, tuple[Callable[[Stream], Stream], str]] = {
+    "rand in text": (lambda s: s.with_columns(r="n + Rand ( 5 )"), "rand()"),
+    "quoted": (lambda s: s.with_columns(r="`rand`()"), "rand()"),
+    "a function": (lambda s: s.with_columns(r=F.rand() + 1), "rand()"),
+    "within": (lambda s: s.select("user", "n", F.when(F.col("n") > 0, F.array(F.uuid())).alias("u")), "uuid()"),
+    "a clock": (lambda s: s.with_columns(at="current_timestamp()"), "current_timestamp()"),
+    "without brackets": (lambda s: s.where("current_date > date '2020-01-01'"), "current_date"),
+    "a moment": (lambda s: s.where("timestamp 'now' > timestamp '2020-01-01 00:00:00'"), "'now'"),
+    "the epoch's second": (lambda s: s.with_columns(at="unix_timestamp()"), "unix_timestamp()"),
+    "a number of the row": (
+        lambda s: s.with_columns(i="monotonically_increasing_id()"),
+        "monotonically_increasing_id()",
+    ),
+    "a file": (lambda s: s.with_columns(f=F.input_file_name()), "input_file_name()"),
+    "known to Spark alone": (
+        lambda s: s.with_columns(v="java_method('java.util.UUID', 'randomUUID')"),
+        "java_method()",
+    ),
+    "a function from frame to frame": (lambda s: s.transform(shuffled), "rand()"),
+    "its clock": (lambda s: s.transform(stamped), "current_timestamp()"),
+    "its sample": (lambda s: s.transform(sampled), "sample()"),
+    "far before": (lambda s: s.with_columns(r="rand()").drop("r").where("n > 0"), "rand()"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_chance_and_the_clock_are_refused_before_an_operator(spark: SparkSession, case: str) -> None:
+    before, name = REFUSED[case]
+    with pytest.raises(PipelineError) as refused:
+        analyse(pipeline(before).graph(), spark)
+    assert f"holds {name}: an epoch that is computed again" in refused.value.message
+    assert "source 'rows'" in refused.value.message and "xxhash64" in refused.value.message
+
+
+def test_a_users_function_that_says_that_it_is_not_deterministic(spark: SparkSession) -> None:
+    dice = F.udf(lambda n: n, "int").asNondeterministic()
+    with pytest.raises(PipelineError, match="a function that is not deterministic"):
+        analyse(pipeline(lambda s: s.with_columns(d=dice(F.col("n")))).graph(), spark)
+
+
+def test_an_aggregate_of_the_clock_is_refused(spark: SparkSession) -> None:
+    made = Pipeline("chance")
+    rows = made.read("rows", generator.source(COLUMNS))
+    rows.key_by("user").aggregate("last", at="max(now())").write("out", console.sink())
+    with pytest.raises(PipelineError, match=r"Operator 'last', column 'at': max\(now\(\)\) holds now\(\)"):
+        analyse(made.graph(), spark)
+
+
+def test_what_is_deterministic_passes_and_so_does_all_after_the_last_operator(spark: SparkSession) -> None:
+    analyse(pipeline(lambda s: s, lambda s: s.with_columns(at="current_timestamp()", r=F.rand())).graph(), spark)
+    analyse(pipeline(lambda s: s.transform(plain)).graph(), spark)
+    fine = {
+        "a": "'rand() and now()'",
+        "b": "date '2020-01-01'",
+        "c": "unix_timestamp(timestamp '2020-01-01 00:00:00')",
+        "d": "explode(array(1, 2))",
+        "e": "named_struct('now', 1).now /* rand() */",
+    }
+    analyse(pipeline(lambda s: s.with_columns(**fine)).graph(), spark)
+
+
+def test_names_are_read_from_text_as_spark_reads_it() -> None:
+    assert list(varying_names(sql('f(rand /* ( */ (1), "uuid()", `a``rand`(1))'))) == ["rand()"]
+    assert list(varying_names(sql("current_date"), {"current_date"})) == []
+    assert list(varying_names(F.call_function("uuid"))) == ["uuid()"]
+
+
+class Counts(KeyedProcess):
+    seen = 0
+    words: ClassVar[list[str]] = []
+    how = "instance"
+    total = ValueState("n bigint")
+    output = "user string, n bigint"
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        if self.how == "instance":
+            self.seen += len(rows)
+        elif self.how == "content":
+            self.words.append(key.user)
+        elif self.how == "class":
+            Counts.seen += 1
+        elif self.how == "state":
+            self.total = len(rows)
+        elif self.how == "new":
+            self.other = 1
+        elif self.how == "dict":
+            self.__dict__["other"] = 1
+        return [(key.user, self.limit)]
+
+    @functools.cached_property
+    def limit(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("how", ["instance", "content", "class", "state", "new", "dict", "nothing"])
+def test_what_an_object_keeps_for_itself_is_refused(how: str) -> None:
+    seen, words = Counts.seen, list(Counts.words)
+    instance = type("Counts", (Counts,), {"how": how})()
+    row_table = pa.Table.from_pylist([{"user": "ann"}])
+    try:
+        if how == "nothing":
+            with read_only(instance, "Operator 'counts'"):
+                assert instance.process(type("K", (), {"user": "ann"}), row_table.to_pylist(), None) == [("ann", 7)]
+            instance.seen = 5  # and afterwards it is as it was
+            return
+        kinds = (AttributeError, AuthorError)
+        with pytest.raises(kinds, match=r"ValueState|is a state") as refused, read_only(instance, "Operator 'counts'"):
+            instance.process(type("K", (), {"user": "ann"}), row_table.to_pylist(), None)
+        name = {"content": "words", "state": "total", "new": "other", "dict": "other"}.get(how, "seen")
+        assert f"Counts.{name}" in str(refused.value)
+    finally:
+        Counts.seen, Counts.words[:] = seen, words
+
+
+class KeepsBatch(BatchFunction):
+    output = "user string"
+
+    def process_batch(self, batch: pa.Table, states: Any, ctx: Any) -> pa.Table:
+        self.last = batch.num_rows
+        return batch.select(["user"])
+
+
+@pytest.mark.parametrize("verb", ["process", "process_batch"])
+def test_an_epoch_that_writes_a_setting_is_aborted_with_the_fix(spark: SparkSession, verb: str) -> None:
+    made = Pipeline("chance")
+    keyed = made.read("rows", generator.source(COLUMNS)).key_by("user")
+    stream = keyed.process(Counts) if verb == "process" else keyed.process_batch(KeepsBatch)
+    stream.write("out", console.sink())
+    with (
+        Harness(made, spark) as test,
+        pytest.raises(EpochAborted, match=r"Operator '(counts|keeps_batch)'.*declare a state"),
+    ):
+        test.epoch(rows=[("ann", 1)])
+
+
+class Typed(KeyedProcess):
+    seen = 0
+    share: float = 0.5
+    names: ClassVar[tuple[str, ...]] = ()
+    nothing = None
+    output = "n bigint"
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"seen": "abc"}, "setting 'seen' is int, and cannot be 'abc'"),
+        ({"seen": "5"}, "setting 'seen' is int"),
+        ({"seen": True}, "setting 'seen' is int"),
+        ({"seen": 1.5}, "setting 'seen' is int"),
+        ({"share": "0.1"}, "setting 'share' is float"),
+        ({"names": (1,)}, "setting 'names'"),
+    ],
+)
+def test_a_setting_has_the_type_of_what_it_replaces(setting: dict[str, Any], said: str) -> None:
+    keyed = Pipeline("chance").read("rows", generator.source(COLUMNS)).key_by("user")
+    with pytest.raises(PipelineError, match="Operator 'typed': Typed: ") as refused:
+        keyed.process(Typed, **setting)
+    assert said in refused.value.message
+
+
+def test_settings_that_fit() -> None:
+    made = Pipeline("chance")
+    keyed = made.read("rows", generator.source(COLUMNS)).key_by("user")
+    keyed.process(Typed, seen=7, share=1, names=("a",), nothing="anything")
+    (node,) = made.graph().operators
+    found: Any = node.operator.process  # type: ignore[attr-defined]
+    assert (found.seen, found.share, found.names, found.nothing) == (7, 1.0, ("a",), "anything")

@@ -1,0 +1,344 @@
+"""The manifest of a driver's pod: what it always says, what templates and applications change, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import EnvironmentProblem, OptionError
+from epochal.service.domain.executions import DriverName
+from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
+from epochal.service.domain.kubernetes.pod_identity import labels_of
+from epochal.service.domain.kubernetes.settings import KubernetesSettings, read_kubernetes_settings
+from epochal.service.domain.kubernetes.spark import (
+    EXECUTOR,
+    MASTER,
+    driver_image,
+    driver_memory,
+    executor_settings,
+    executor_template,
+    mebibytes,
+)
+from epochal.service.domain.kubernetes.templates import merged
+from epochal.wire.trust import CA_VARIABLE
+
+SETTINGS = KubernetesSettings(image="registry.example/epochal:1", images=("registry.example/teams/*:*",))
+
+
+def pod(master: str = "local[2]") -> DriverPod:
+    name = DriverName("0123456789abcdef0123456789abcdef", 3)
+    return DriverPod(name, "flights", master, {}, "team-a", ("http://plane-0:8766", "http://plane-1:8766"))
+
+
+def with_option(option: str, value: str, master: str = "local[2]") -> DriverPod:
+    return DriverPod(DriverName("e", 1), "flights", master, {option: value}, "team-a", ("http://plane:8766",))
+
+
+def driver_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    containers = {container["name"]: container for container in manifest["spec"]["containers"]}
+    driver: dict[str, Any] = containers["driver"]
+    return driver
+
+
+def variables(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def test_the_manifest_is_one_that_clusters_take() -> None:
+    template = {"spec": {"tolerations": [{"key": "spot", "operator": "Exists"}]}}
+    settings = SETTINGS.model_copy(update={"template": template})
+    for master in ("local[2]", MASTER):
+        kubernetes_validate.validate(driver_manifest(pod(master), settings), "1.31", strict=True)
+    kubernetes_validate.validate(executor_template(settings), "1.31", strict=True)
+
+
+def test_a_driver_has_the_name_of_its_attempt_and_says_whose_it_is() -> None:
+    metadata = driver_manifest(pod(), SETTINGS)["metadata"]
+    assert metadata["name"] == "0123456789abcdef0123456789abcdef-3"
+    assert metadata["namespace"] == "team-a"
+    assert metadata["labels"] == {
+        "app.kubernetes.io/managed-by": "epochal",
+        "app.kubernetes.io/component": "driver",
+        "epochal.dev/application": "flights",
+        "epochal.dev/execution": "0123456789abcdef0123456789abcdef",
+        "epochal.dev/attempt": "3",
+    }
+
+
+def test_it_is_restricted() -> None:
+    spec = driver_manifest(pod(), SETTINGS)["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert spec["restartPolicy"] == "Never"
+    assert spec["terminationGracePeriodSeconds"] == 60
+    (executor,) = executor_template(SETTINGS)["spec"]["containers"]
+    assert executor["securityContext"] == container["securityContext"]
+
+
+def test_it_fetches_its_orders_with_a_token_of_its_own_and_holds_no_secret() -> None:
+    manifest = driver_manifest(pod(), SETTINGS)
+    driver = driver_of(manifest)
+    assert [*driver["command"], *driver["args"]] == [
+        *("python", "-m", "epochal.driver", "--fetch"),
+        "0123456789abcdef0123456789abcdef-3",
+    ]
+    assert variables(driver)["EPOCHAL_CONTROL_PLANES"] == "http://plane-0:8766 http://plane-1:8766"
+    token = {"audience": "epochal", "expirationSeconds": 3600, "path": "token"}
+    volume = {"name": "epochal-token", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    assert volume in manifest["spec"]["volumes"]
+    assert variables(driver)["EPOCHAL_ORDERS_TOKEN_FILE"] == "/var/run/secrets/epochal/token"
+    assert "epd_" not in json.dumps(manifest)
+
+
+def test_it_trusts_the_authority_that_the_operator_names() -> None:
+    """Where it is asked for, by the variable that a driver reads; and nothing is mounted where it is not."""
+    named = SETTINGS.model_copy(update={"authority": "authorities"})
+    spec = driver_manifest(pod(), named)["spec"]
+    (container,) = spec["containers"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "epochal-authority")
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "epochal-authority")
+    (file,) = (each["value"] for each in container["env"] if each["name"] == CA_VARIABLE)
+    assert volume["configMap"]["name"] == "authorities"
+    assert file == f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"
+    assert "epochal-authority" not in str(driver_manifest(pod(), SETTINGS))
+
+
+def test_only_a_driver_with_executors_of_its_own_may_call_the_clusters_api() -> None:
+    assert driver_manifest(pod(), SETTINGS)["spec"]["automountServiceAccountToken"] is False
+    assert driver_manifest(pod("spark://master:7077"), SETTINGS)["spec"]["automountServiceAccountToken"] is False
+    assert driver_manifest(pod(MASTER), SETTINGS)["spec"]["automountServiceAccountToken"] is True
+    assert executor_template(SETTINGS)["spec"]["automountServiceAccountToken"] is False
+
+
+def test_executors_are_the_drivers_and_what_they_say_is_encrypted() -> None:
+    driver = pod(MASTER)
+    spark = executor_settings(
+        str(driver.name), labels_of(driver.name, "flights"), driver.spark, SETTINGS, driver.namespace
+    )
+    assert spark["spark.kubernetes.namespace"] == "team-a"
+    assert spark["spark.kubernetes.driver.pod.name"] == spark["spark.kubernetes.executor.podNamePrefix"]
+    assert len(spark["spark.kubernetes.executor.podNamePrefix"]) <= 47  # so much Spark takes
+    assert spark["spark.kubernetes.executor.label.epochal.dev/execution"] == driver.name.execution
+    assert (spark["spark.authenticate"], spark["spark.network.crypto.enabled"]) == ("true", "true")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "spark.kubernetes.namespace",
+        "spark.kubernetes.authenticate.driver.serviceAccountName",
+        "spark.kubernetes.driver.podTemplateFile",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.driver.volumes.hostPath.root.mount.path",
+        "spark.authenticate.secret",
+        "spark.driver.host",
+    ],
+)
+def test_what_the_launcher_decides_is_not_the_applications_to_say(option: str) -> None:
+    with pytest.raises(OptionError, match=option):
+        driver_manifest(with_option(option, "x"), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("image", "allowed"),
+    [
+        ("registry.example/epochal:1", True),
+        ("registry.example/teams/flights:2", True),
+        ("registry.example/epochal:2", False),
+        ("registry.example/teams/a/b:2", False),
+        ("evil.example/registry.example/teams/flights:2", False),
+        ("registry.example/teams/flights", False),
+    ],
+)
+def test_images_are_those_that_an_administrator_has_allowed(image: str, allowed: bool) -> None:
+    driver = with_option("spark.kubernetes.container.image", image)
+    if allowed:
+        assert driver_image(driver.spark, SETTINGS) == image
+        assert driver_of(driver_manifest(driver, SETTINGS))["image"] == image
+    else:
+        with pytest.raises(EnvironmentProblem, match="not among those"):
+            driver_manifest(driver, SETTINGS)
+
+
+def test_an_executors_image_is_refused_before_anything_is_started() -> None:
+    driver = with_option("spark.kubernetes.executor.container.image", "evil:1", MASTER)
+    with pytest.raises(EnvironmentProblem, match="evil:1"):
+        driver_manifest(driver, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("spark", "memory"),
+    [
+        ({}, "2Gi"),
+        ({"spark.driver.memory": "1g"}, f"{1024 + 409}Mi"),
+        ({"spark.driver.memory": "512m"}, f"{512 + 384}Mi"),
+        ({"spark.driver.memory": "2g", "spark.driver.memoryOverhead": "1g"}, "3072Mi"),
+        ({"spark.driver.memory": "10g", "spark.driver.memoryOverheadFactor": "0.1"}, f"{10240 + 1024}Mi"),
+    ],
+)
+def test_a_pod_has_room_for_the_jvm_and_for_what_is_beside_it(spark: dict[str, str], memory: str) -> None:
+    assert driver_memory(spark, "2Gi") == memory
+    driver = DriverPod(DriverName("e", 1), "flights", "local[2]", spark, "team-a", ())
+    resources = driver_of(driver_manifest(driver, SETTINGS))["resources"]
+    assert resources == {"requests": {"cpu": "1", "memory": memory}, "limits": {"memory": memory}}
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1g", "1.5g"])
+def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="no amount of memory"):
+        mebibytes(text)
+
+
+def test_an_application_says_labels_nodes_and_variables_by_sparks_own_options() -> None:
+    driver = DriverPod(
+        DriverName("e", 1),
+        "flights",
+        "local[2]",
+        {
+            "spark.kubernetes.driver.label.team": "a",
+            "spark.kubernetes.driver.label.epochal.dev/attempt": "99",
+            "spark.kubernetes.driver.annotation.why": "because",
+            "spark.kubernetes.node.selector.disk": "fast",
+            "spark.kubernetes.driverEnv.REGION": "north",
+            "spark.kubernetes.driverEnv.EPOCHAL_CONTROL_PLANES": "http://evil",
+            "spark.kubernetes.driver.secretKeyRef.STORE_KEY": "store:key",
+            "spark.kubernetes.driver.request.cores": "500m",
+            "spark.kubernetes.driver.limit.cores": "2",
+        },
+        "team-a",
+        ("http://plane:8766",),
+    )
+    manifest = driver_manifest(driver, SETTINGS)
+    assert manifest["metadata"]["labels"]["team"] == "a"
+    assert manifest["metadata"]["labels"]["epochal.dev/attempt"] == "1"
+    assert manifest["metadata"]["annotations"] == {"why": "because"}
+    assert manifest["spec"]["nodeSelector"] == {"disk": "fast"}
+    seen = variables(driver_of(manifest))
+    assert seen["REGION"] == "north"
+    assert seen["EPOCHAL_CONTROL_PLANES"] == "http://plane:8766"
+    assert seen["STORE_KEY"] == {"secretKeyRef": {"name": "store", "key": "key"}}
+    resources = driver_of(manifest)["resources"]
+    assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("500m", "2")
+    with pytest.raises(OptionError, match="a colon"):
+        driver_manifest(with_option("spark.kubernetes.driver.secretKeyRef.KEY", "store"), SETTINGS)
+
+
+def test_a_template_changes_defaults_and_adds_but_takes_nothing_away() -> None:
+    template: dict[str, Any] = {
+        "metadata": {"labels": {"cost": "7", "epochal.dev/execution": "other"}, "name": "other"},
+        "spec": {
+            "restartPolicy": "Always",
+            "serviceAccountName": "other",
+            "automountServiceAccountToken": True,
+            "securityContext": {"runAsUser": 1000},
+            "imagePullSecrets": [{"name": "registry"}],
+            "volumes": [{"name": "work", "emptyDir": {"sizeLimit": "9Gi"}}, {"name": "store", "emptyDir": {}}],
+            "containers": [
+                {
+                    "name": "driver",
+                    "image": "other",
+                    "command": ["sh"],
+                    "resources": {"limits": {"memory": "8Gi"}},
+                    "volumeMounts": [{"name": "store", "mountPath": "/store"}],
+                    "env": [{"name": "HOME", "value": "/store"}, {"name": "EPOCHAL_CONTROL_PLANES", "value": "x"}],
+                    "envFrom": [{"secretRef": {"name": "store"}}],
+                },
+                {"name": "mesh", "image": "mesh:1"},
+            ],
+        },
+    }
+    manifest = driver_manifest(pod(), SETTINGS.model_copy(update={"template": template}))
+    spec, driver = manifest["spec"], driver_of(manifest)
+    assert manifest["metadata"]["labels"]["cost"] == "7"
+    assert manifest["metadata"]["labels"]["epochal.dev/execution"] == pod().name.execution
+    assert manifest["metadata"]["name"] == str(pod().name)
+    assert spec["restartPolicy"] == "Never"
+    assert spec["serviceAccountName"] == "epochal-driver"
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] == 1000
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["work"] == {"name": "work", "emptyDir": {"sizeLimit": "9Gi"}}
+    assert set(volumes) == {"work", "temporary", "store", "epochal-token"}
+    assert driver["image"] == SETTINGS.image
+    assert driver["command"][0] == "python"
+    assert driver["resources"]["limits"] == {"memory": "8Gi"}
+    assert {mount["mountPath"] for mount in driver["volumeMounts"]} == {
+        *("/var/lib/epochal/work", "/tmp", "/store", "/var/run/secrets/epochal")
+    }
+    assert variables(driver)["HOME"] == "/store"
+    assert variables(driver)["EPOCHAL_CONTROL_PLANES"].startswith("http://plane-0")
+    assert driver["envFrom"] == [{"secretRef": {"name": "store"}}]
+    assert [container["name"] for container in spec["containers"]] == ["driver", "mesh"]
+
+
+def test_an_executors_template_cannot_mount_a_token() -> None:
+    template = {"spec": {"automountServiceAccountToken": True, "containers": [{"name": EXECUTOR, "command": ["sh"]}]}}
+    result = executor_template(SETTINGS.model_copy(update={"executor_template": template}))
+    assert result["spec"]["automountServiceAccountToken"] is False
+    assert result["spec"]["containers"][0]["command"] == ["python", "-m", "epochal.driver.executor"]
+
+
+NAMES = st.sampled_from(["env", "volumes", "containers", "tolerations", "labels", "command", "name"])
+VALUES = st.recursive(
+    st.one_of(st.integers(0, 3), st.sampled_from(["a", "b"])),
+    lambda inner: st.one_of(
+        st.dictionaries(NAMES, inner, max_size=3),
+        st.lists(st.fixed_dictionaries({"name": st.sampled_from(["x", "y"])}), unique_by=lambda each: each["name"]),
+    ),
+    max_leaves=8,
+)
+MANIFESTS = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@given(MANIFESTS, MANIFESTS)
+def test_merging_twice_changes_no_more_and_nothing_is_merged_with_itself(below: Any, above: Any) -> None:
+    once = merged(below, above)
+    assert merged(once, above) == once
+    assert merged(below, {}) == below
+    assert merged({}, above) == above
+    assert merged(above, above) == above
+    assert set(once) == set(below) | set(above)
+
+
+def test_settings_are_read_and_what_is_wrong_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kubernetes.json"
+    path.write_text(json.dumps({"image": "epochal:1", "namespaces": {"default": "team-a"}}))
+    assert read_kubernetes_settings(path).namespace("default") == "team-a"
+    for document, field in (
+        ({}, "image"),
+        ({"image": "e", "namespaces": {"default": "Team A"}}, "namespaces.default"),
+        ({"image": "e", "memory": "lots"}, "memory"),
+        ({"image": "e", "template": {"containers": []}}, "template has containers"),
+        ({"image": "e", "unknown": 1}, "unknown"),
+    ):
+        path.write_text(json.dumps(document))
+        with pytest.raises(OptionError, match=field):
+            read_kubernetes_settings(path)
+    with pytest.raises(OptionError, match="cannot be read"):
+        read_kubernetes_settings(tmp_path / "none.json")
+
+
+def test_no_driver_runs_beside_the_control_plane() -> None:
+    settings = SETTINGS.model_copy(update={"namespaces": {"default": "team-a", "billing": "epochal"}})
+    settings.check_apart("epochal-system")
+    with pytest.raises(OptionError, match=r"'billing'.*'epochal'"):
+        settings.check_apart("epochal")
+    shared = SETTINGS.model_copy(update={"namespaces": {"default": "a", "ads": "streams", "billing": "streams"}})
+    with pytest.raises(OptionError, match=r"'ads' and 'billing' share the namespace 'streams'.*of its own"):
+        shared.check_apart("epochal")
+    with pytest.raises(OptionError, match="share the namespace"):
+        shared.check_apart(None)
+    with pytest.raises(OptionError, match="'sales' has no namespace"):
+        settings.namespace("sales")

@@ -1,0 +1,240 @@
+"""Loops as authors write them: what is refused, what people read; and the real engine on Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from epochal import Pipeline
+from epochal.connectors import console, generator
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import EpochKey
+from epochal.declarations.feedback import feedback
+from epochal.errors import InvalidInput, PipelineError, SchemaError
+from epochal.operators.loops.plan import Closing
+from epochal.pipeline.analysis import analyse
+from epochal.pipeline.description import describe
+from epochal.pipeline.stream import Stream
+from epochal.snapshots import layout
+from epochal.snapshots.bundle_reading import BundleReader
+from epochal.snapshots.in_flight import against_going_on, held_after, payload_of, slice_of
+from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight
+from epochal.snapshots.store import SnapshotStore
+from epochal.state.table import Column
+from epochal.testing import Harness
+from tests.kit.graphs import components, connected, rounds, rows_of_edges
+from tests.kit.manifests import plain_manifest
+from tests.spark.formats.make import BUNDLE, MAIN, _write_bundle
+
+NUMBERS = {"name": "string(id)", "n": "id"}
+
+
+def begun(**options: Any) -> tuple[Pipeline, Stream, Any]:
+    pipeline = Pipeline("loop")
+    return (
+        pipeline,
+        pipeline.read("rows", generator.source(NUMBERS)),
+        pipeline.feedback("again", "name string, n bigint", **options),
+    )
+
+
+def test_a_loop_is_closed_once_and_read() -> None:
+    pipeline, rows, loop = begun()
+    both = rows.union(loop)
+    both.write("out", console.sink())
+    with pytest.raises(PipelineError, match=r"Loop 'again' is not closed: call close\(stream\)"):
+        pipeline.graph()
+    loop.close(both)
+    pipeline.graph()
+    with pytest.raises(PipelineError, match=r"closed twice: union\(\) the streams"):
+        loop.close(rows)
+    pipeline, rows, loop = begun()
+    rows.write("out", console.sink())
+    loop.close(rows)
+    with pytest.raises(PipelineError, match="Nothing reads loop 'again'"):
+        pipeline.graph()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_hops": 0}, "max_hops is how often a record may go round, a whole number from 1, not 0"),
+        ({"max_hops": True}, "not True"),
+        ({"aligned": 1}, "aligned is True or False, not 1"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        begun(**options)
+
+
+def test_names_and_schemas_that_cannot_be() -> None:
+    pipeline, _, _ = begun()
+    with pytest.raises(PipelineError, match="two sources named 'rows'"):
+        pipeline.feedback("rows", "n bigint")
+    with pytest.raises(SchemaError, match="'_hop': names with '_' are Epochal's"):
+        pipeline.feedback("hops", "n bigint, _hop int")
+    with pytest.raises(PipelineError, match="a default, which only state can"):
+        pipeline.feedback("defaults", "n bigint DEFAULT 1")
+    with pytest.raises(PipelineError, match=r"no dead letters without a bound: say feedback\(.., max_hops=..\)"):
+        pipeline.feedback("unbounded", "n bigint").dead_letters()
+    with pytest.raises(PipelineError, match=r"close\(\) takes a stream or table of the same pipeline"):
+        pipeline.feedback("elsewhere", "n bigint").close(begun()[1])
+
+
+def test_a_loop_takes_rows_that_stay() -> None:
+    pipeline, rows, loop = begun()
+    loop.close(rows.union(loop).key_by("name").aggregate("sums", n="sum(n)"))
+    with pytest.raises(
+        PipelineError, match=r"Loop 'again' takes append; operator 'sums' gives upsert\(name\).*process\(\)"
+    ):
+        analyse(pipeline.graph(), None)  # type: ignore[arg-type]
+
+
+def test_no_watermark_passes_a_loop() -> None:
+    pipeline, rows, loop = begun()
+    rows.write("all", console.sink())
+    timed = loop.with_columns(at="timestamp_seconds(n)").with_watermark("at", "1 second")
+    timed.write("out", console.sink())
+    loop.close(timed.drop("at"))
+    with pytest.raises(
+        PipelineError, match=r"with_watermark\('at'\) is behind loop 'again': no watermark passes a loop"
+    ):
+        pipeline.graph()
+
+
+def test_what_people_read_of_a_loop() -> None:
+    described = describe(components(max_hops=5).graph())
+    ends = {node.type: node for node in described.nodes if node.name == "messages"}
+    assert set(ends) == {"feedback", "close"}
+    columns = {"vertex": "bigint", "neighbour": "bigint", "label": "bigint"}
+    assert ends["feedback"].description == {"columns": columns, "aligned": False, "max_hops": 5}
+    assert [column.name for column in described.loops["messages"]] == list(columns)
+    assert described.warnings == ()
+    pipeline, rows, loop = begun(max_hops=3)
+    rows.union(loop).write("out", console.sink())
+    loop.close(loop)
+    (warning,) = describe(pipeline.graph()).warnings
+    assert "Loop 'again': nobody reads its dead letters" in warning
+
+
+COLUMNS = (Column(name="n", type="int"), Column(name="note", type="string"))
+
+
+def file(path: str, rows: int) -> FileReference:
+    return FileReference(path=path, sha256="0" * 64, bytes=1, rows=rows)
+
+
+def test_slices_take_from_the_front_and_leave_the_rest() -> None:
+    handle = _handle(file("a", 3), file("b", 4))
+    held = held_after(None, None, [handle], COLUMNS, rounds=False)
+    assert held.rows == 7
+    slice = slice_of(held, 4)
+    assert slice is not None and slice.rows == 4
+    assert [(part["file"]["path"], part["first"], part["last"]) for part in slice.detail["files"]] == [
+        ("a", 0, 3),
+        ("b", 0, 1),
+    ]
+    after = held_after(held, slice, [_handle(file("c", 2))], COLUMNS, rounds=False)
+    assert [(part.file.path, part.first, part.last) for part in after.files] == [("b", 1, 4), ("c", 0, 2)]
+    assert held_after(after, None, [], COLUMNS, rounds=False) == after, "what no slice takes stays"
+    assert slice_of(held_after(after, slice_of(after, None), [], COLUMNS, rounds=False), None) is None
+
+
+def _handle(*files: FileReference) -> Handle:
+    return Handle(owner="loop", subtask=0, rows=1, bytes=1, payload=payload_of(files))
+
+
+@pytest.mark.parametrize(
+    ("columns", "may_drop", "problem"),
+    [
+        (None, (), "has 3 records in flight, and is not in this version. Let the version before run until"),
+        (None, ("again",), None),
+        (COLUMNS, (), None),
+        ((*COLUMNS, Column(name="added", type="date")), (), None),
+        ((Column(name="n", type="bigint"), COLUMNS[1]), (), None),
+        ((Column(name="n", type="string"), COLUMNS[1]), (), "whose column 'n' is int and would be string"),
+        (COLUMNS[:1], (), "with a column 'note' that is gone.*put 'again.note' into allow_dropped_state"),
+        (COLUMNS[:1], ("again.note",), None),
+    ],
+)
+def test_what_another_version_may_make_of_records_in_flight(columns: Any, may_drop: Any, problem: str | None) -> None:
+    part = FileInFlight(file=file("a", 3), first=0, last=3)
+    now = {} if columns is None else {"again": columns}
+    problems = list(against_going_on({"again": RecordsInFlight(columns=COLUMNS, files=(part,))}, now, may_drop))
+    assert not list(against_going_on({"again": RecordsInFlight(columns=COLUMNS)}, {}, ())), "it is empty"
+    if problem is None:
+        assert problems == []
+    else:
+        (found,) = problems
+        assert re.search(problem, found), found
+
+
+def test_a_bundle_brings_the_records_in_flight(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"))
+    reference = store.write_file(layout.records_of_loop(EpochKey(MAIN, 7), "again", 0), b"records", 3)
+    held = RecordsInFlight(columns=COLUMNS, files=(FileInFlight(file=reference, first=1, last=3),))
+    snapshot = store.write_manifest(plain_manifest(7, branch=MAIN, loops={"again": held}))
+    _write_bundle(tmp_path, store, snapshot)
+    (tmp_path / "unpacked").mkdir()
+    with BundleReader(tmp_path / BUNDLE, tmp_path / "unpacked") as bundle:
+        assert len(list(bundle.epochs())) == 1
+        members = list(bundle.members())
+    (file,) = (member for member in members if member.kind == "files")
+    assert file.paths == (reference.path,) and file.file.read_bytes() == b"records"
+
+
+def test_what_closes_a_loop_has_its_columns() -> None:
+    closing = Closing(feedback("again", "name string, n bigint", max_hops=3, aligned=False))
+    rows = pa.table({"n": [1], "name": ["a"], "_hop": pa.array([None], pa.int32())})
+    assert closing.table(rows).to_pylist() == [{"name": "a", "n": 1, "_hop": 1}]
+    for columns, message in [
+        (["name", "_hop"], "no column 'n'; it has name, _hop. Select it"),
+        (["name", "n"], r"column '_hop' does not reach close\(\): keep it in select"),
+    ]:
+        with pytest.raises(PipelineError, match=message):
+            closing.table(rows.select(columns))
+    with pytest.raises(PipelineError, match=r"a column 'more', which is not in the schema.*select\('name', 'n'\)"):
+        closing.table(rows.append_column("more", [[1]]))
+
+
+@pytest.mark.by_turns(3)
+@pytest.mark.claim("SDG, table 1, iteration")
+def test_loops_on_spark(spark: SparkSession) -> None:
+    """A column of another type is refused; what runs gives the same as a search in memory."""
+    pipeline, rows, loop = begun()
+    rows.write("out", console.sink())
+    loop.close(rows.union(loop).select("name", "CAST(n AS INT) AS n"))
+    with pytest.raises(PipelineError, match=r"'n' is int in the stream that closes it, and bigint .*with_columns\(n="):
+        analyse(pipeline.graph(), spark)
+
+    edges = [(0, 1), (1, 2), (10, 12)]
+    graph = components(max_hops=2).graph()
+    with Harness(graph, spark=spark) as test:
+        test.epoch(edges=rows_of_edges(edges))
+        assert test.in_flight == {"messages": 2 * len(edges)}
+        with pytest.raises(InvalidInput, match="records in flight in messages"):
+            test.drain()
+        test.restart(parallelism=3)
+        shown = test.settle()
+        labels = {row["vertex"]: row["label"] for row in test.state("components.component").to_pylist()}
+        assert labels == connected(edges)
+        dead = pa.concat_tables(tables["dead"] for tables in shown).to_pylist()
+        assert dead == [{"vertex": 1, "neighbour": None, "label": 0, "_hop": 3}]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_rounds_on_spark(spark: SparkSession) -> None:
+    """The engine without Spark runs the same above; here Spark gives the hop of the round."""
+    with Harness(rounds(max_hops=1).graph(), spark=spark) as test:
+        test.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])
+        shown = test.settle()
+        said = [sorted((row["name"], row["n"], row["hop"]) for row in tables["said"].to_pylist()) for tables in shown]
+        assert said == [[("a", 8, 1), ("b", 0, 1)], [], []]
+        assert [tables["dead"].to_pylist() for tables in shown] == [[], [{"name": "a", "n": 7, "_hop": 2}], []]

@@ -1,0 +1,46 @@
+"""What Spark does not observe: of a part of a plan that it knows to give no rows it says nothing."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Column, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from epochal import Pipeline
+from epochal.connectors import console, generator
+from epochal.contracts.configuration import Configuration
+from epochal.engine.observations import observed
+from epochal.errors import EpochAborted
+from epochal.testing import Harness
+
+
+def rows() -> Column:
+    return F.count(F.lit(1)).alias("rows")
+
+
+def test_a_missing_observation_is_nothing_observed(spark: SparkSession) -> None:
+    there, missing = Observation("there"), Observation("missing")
+    frame = spark.range(3).observe(there, rows())
+    frame.unionAll(spark.range(5).observe(missing, rows()).where("false")).collect()
+    assert (observed(there), observed(missing)) == ({"rows": 3}, {})
+
+
+def test_rows_that_are_never_read_are_not_counted(spark: SparkSession) -> None:
+    pipeline = Pipeline("half")
+    events = pipeline.read("events", generator.source({"user": "id"}))
+    pipeline.read("nobody", generator.source({"user": "id"})).where("1 = 0").write("nothing", console.sink())
+    events.write("out", console.sink())
+    with Harness(pipeline, spark, Configuration(state_backend="heap", epoch_interval_seconds=0)) as test:
+        outputs = test.epoch(events=[(1,), (2,)], nobody=[(3,)])
+        assert (outputs["out"].num_rows, outputs["nothing"].num_rows) == (2, 0)
+
+
+def test_an_operator_whose_handles_are_missing_aborts_the_epoch(spark: SparkSession) -> None:
+    pipeline = Pipeline("nothing")
+    counted = pipeline.read("events", generator.source({"user": "id"})).key_by("user").aggregate("n", events="count(*)")
+    counted.where("1 = 0").write("out", console.sink())
+    with (
+        Harness(pipeline, spark, Configuration(state_backend="heap", epoch_interval_seconds=0)) as test,
+        pytest.raises(EpochAborted, match=r"'n' must give exactly one handle .* a filter that is always false"),
+    ):
+        test.epoch(events=[(1,)])

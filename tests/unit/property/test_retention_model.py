@@ -1,0 +1,285 @@
+"""Whatever people, drivers and collections do, wherever they are killed: what is retained is there, and nothing else.
+
+Random sequences of epochs, upgrades, rescalings, forks, rollbacks, savepoints, pins, deletions, exports, imports,
+compactions and collections over two real stores and two real catalogs, against plain models of them
+(``retention_model``). After every step every snapshot that a model says is retained, of every branch, is read and
+compared; after a collection nothing else may be left.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from epochal.contracts.identity import EpochKey
+from epochal.errors import SnapshotExpired
+from epochal.faults import FaultPoint, injected
+from epochal.service.catalog.applications import ApplicationRepository
+from epochal.service.catalog.models import Epoch
+from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.domain.settings import Settings
+from epochal.snapshots import layout
+from epochal.snapshots.reader import SnapshotReader
+from tests.kit.stores import snapshot_files
+from tests.unit.property.counting import NOTED, Changes
+from tests.unit.property.moving import Mover
+from tests.unit.property.retention_model import App
+from tests.unit.property.retention_world import World
+
+MEMORY = Path("/dev/shm")
+"""Thousands of small durable writes: no disk needs to see them."""
+CHANGES = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 3), max_size=5)
+ENDS = st.sampled_from(["committed", "prepared", "given up"])
+APPS = 5
+"""In one world, also those that are deleted."""
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Lives(RuleBasedStateMachine):
+    @initialize(compact_after=st.integers(2, 5), retained=st.integers(1, 4))
+    def begin(self, compact_after: int, retained: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        self.worlds = [World(Settings(data=self.folder / name), compact_after) for name in ("here", "there")]
+        self.movers = [Mover(world) for world in self.worlds]
+        for world in self.worlds:
+            world.create(retained)
+
+    def teardown(self) -> None:
+        if hasattr(self, "worlds"):
+            for world in self.worlds:
+                self._collect(world)
+            self.everything_retained_is_readable()
+            for world in self.worlds:
+                world.close()
+            shutil.rmtree(self.folder)
+
+    # Drivers.
+
+    @rule(changes=CHANGES, data=st.data())
+    def run_epoch(self, changes: Changes, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.run_epoch(app, changes)
+
+    @rule(changes=st.lists(CHANGES, min_size=2, max_size=6), data=st.data())
+    def run_epochs(self, changes: list[Changes], data: st.DataObject) -> None:
+        world, app = self._place(data)
+        for some in changes:
+            world.run_epoch(app, some)
+
+    @rule(changes=CHANGES, data=st.data())
+    def prepare_and_die(self, changes: Changes, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.run_epoch(app, changes, commit=False)
+
+    @rule(decided=st.booleans(), data=st.data())
+    def abort_epoch(self, decided: bool, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.abort_epoch(app, decided)
+
+    @rule(changes=st.lists(CHANGES, min_size=3, max_size=6), hits=st.integers(1, 4), data=st.data())
+    def die_while_compacting(self, changes: list[Changes], hits: int, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        for some in changes:
+            if _killed(lambda some=some: world.run_epoch(app, some), "E7.", hits):  # type: ignore[misc]
+                world.die(app)
+                return
+
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.die(app)
+        world.start(app)
+
+    @rule(parallelism=st.integers(1, 5), changes=CHANGES, ends=ENDS, data=st.data())
+    def rescale(self, parallelism: int, changes: Changes, ends: str, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.reconfigure(app, app.table, parallelism, changes, ends)
+
+    @rule(changes=CHANGES, ends=ENDS, data=st.data())
+    def upgrade(self, changes: Changes, ends: str, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.reconfigure(app, NOTED, app.parallelism, changes, ends)
+
+    # People.
+
+    @rule(retained=st.integers(1, 4), data=st.data())
+    def fork(self, retained: int, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        key = self._snapshot(world, app, data)
+        if key is not None and len(world.model.apps) < APPS:
+            world.create(retained, key, app.table)
+
+    @rule(data=st.data())
+    def roll_back(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        world.stop(app)
+        key = self._snapshot(world, app, data)
+        if key is not None:
+            world.roll_back(app, key)
+
+    @rule(data=st.data())
+    def make_savepoint(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        key = self._snapshot(world, app, data)
+        if key is not None:
+            world.savepoint(app, key)
+
+    @rule(data=st.data())
+    def delete_savepoint(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        if app.savepoints:
+            world.delete_savepoint(app, data.draw(st.sampled_from(sorted(app.savepoints))))
+
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        key = self._snapshot(world, app, data)
+        if key is not None:
+            world.pin(app, key)
+
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        if app.pins:
+            world.unpin(app, data.draw(st.sampled_from(sorted(app.pins))))
+
+    @rule(data=st.data())
+    def delete_application(self, data: st.DataObject) -> None:
+        world, app = self._place(data)
+        if len(world.model.living) > 1:
+            world.delete(app)
+
+    # Bundles.
+
+    @rule(to=st.integers(0, 1), whole=st.booleans(), dies=st.integers(0, 9), data=st.data())
+    def move(self, to: int, whole: bool, dies: int, data: st.DataObject) -> None:
+        """Into the other world, or back into the same; ``dies``: at which step, on either side, of the first try."""
+        world, app = self._place(data)
+        key = self._snapshot(world, app, data)
+        source, target = self.movers[self.worlds.index(world)], self.movers[to]
+        if key is None or len(target.world.model.apps) >= APPS:
+            return
+        since = None if whole else self._common(world, target.world, app, key, data)
+        export = source.ask_for_export(app, key, since)
+        _killed(source.work_off, "export.", dies)
+        source.work_off()
+        bundle = source.bundle(export)
+        imported = target.ask_for_import(bundle, f"app-{len(target.world.model.apps)}")
+        _killed(target.work_off, "import.", dies)
+        target.work_off()
+        target.imported(imported, bundle, world)
+
+    # Collections.
+
+    @rule(where=st.integers(0, 1))
+    def collect(self, where: int) -> None:
+        self._collect(self.worlds[where])
+
+    def _collect(self, world: World) -> None:
+        """Nothing that is referenced goes; nothing else stays, but what others left and a driver may still name."""
+        world.collect()
+        needed = {path for key in world.model.kept() for path in world.needed(key)}
+        there = set(snapshot_files(world.store))
+        assert needed <= there, sorted(needed - there)
+        left = {path for path in there - needed - world.pending() if not self._may_be_written(world, path)}
+        assert not left, sorted(left)
+
+    @rule(hits=st.integers(1, 25), where=st.integers(0, 1))
+    def die_while_collecting(self, hits: int, where: int) -> None:
+        _killed(self.worlds[where].collect, "G", hits)
+
+    @rule(where=st.integers(0, 1))
+    def collect_with_grace(self, where: int) -> None:
+        """What expired a moment ago is only marked."""
+        world = self.worlds[where]
+        before = set(snapshot_files(world.store))
+        world.collect(grace=timedelta(hours=1))
+        assert set(snapshot_files(world.store)) == before
+
+    @invariant()
+    def everything_retained_is_readable(self) -> None:
+        for world in self.worlds:
+            kept = world.model.kept()
+            for key in kept:
+                rows = SnapshotReader(world.store, world.model.references[key]).read("counts").to_pylist()
+                assert {row.pop("key"): row for row in rows} == world.model.expected[key], key
+            assert not kept & world.collected()
+
+    @invariant()
+    def answers_agree(self) -> None:
+        """What can be asked for is retained, by the model too; everything else has expired."""
+        for world in self.worlds:
+            kept = world.model.kept()
+            with world.database.reading() as session:
+                for app in world.model.living:
+                    row = ApplicationRepository(session).named(app.name)
+                    for key in world.model.lineage(app.branch):
+                        try:
+                            SnapshotRepository(session).check_retained(row, key)
+                        except SnapshotExpired:
+                            assert key not in world.model.retained(app)
+                        else:
+                            assert key in kept
+
+    def _may_be_written(self, world: World, path: str) -> bool:
+        """Of an epoch that was never decided, whose driver died without a word; or a base of a driver that lives."""
+        place = layout.place_of(path)
+        assert place is not None
+        if place.kind == "base":
+            return place.branch in world.owned()
+        with world.database.reading() as session:
+            row = session.get(Epoch, (place.branch, place.epoch))
+        return row is not None and row.state in ("started", "prepared")
+
+    def _place(self, data: st.DataObject) -> tuple[World, App]:
+        world = self.worlds[data.draw(st.integers(0, 1))]
+        apps = world.model.living
+        return world, apps[data.draw(st.integers(0, len(apps) - 1))]
+
+    def _snapshot(self, world: World, app: App, data: st.DataObject) -> EpochKey | None:
+        known = sorted(world.model.retained(app)) if world.model.lineage(app.branch) else []
+        return known[data.draw(st.integers(0, len(known) - 1))] if known else None
+
+    def _common(self, source: World, target: World, app: App, key: EpochKey, data: st.DataObject) -> EpochKey | None:
+        """An ancestor that both have."""
+        before = [other for other in source.model.lineage(key.branch) if other.epoch < key.epoch]
+        known = (source.model.retained(app) & set(before) & target.model.references.keys()) - target.collected()
+        return data.draw(st.sampled_from(sorted(known))) if known else None
+
+
+def _killed(work: Callable[[], None], points: str, hits: int) -> bool:
+    """Whether it came to that many hits of these points; it goes no further."""
+    left = hits
+
+    def handler(point: FaultPoint, epoch: int | None) -> None:
+        nonlocal left
+        if point.name.startswith(points):
+            left -= 1
+            if left == 0:
+                raise Crash
+
+    try:
+        with injected(handler):
+            work()
+    except Crash:
+        return True
+    return False
+
+
+Lives.TestCase.settings = settings(
+    max_examples=settings.default.max_examples // 5 if settings.default.max_examples > 25 else 3,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+TestRetention = Lives.TestCase
