@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import queue
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from epochal.backends.hdfs.client import ANSWERS, WebHdfs
+from epochal.background.task import BackgroundTask
 
 PIECE_BYTES = 1024 * 1024
 """A file of at most so many bytes goes in one request with all of it."""
@@ -89,8 +89,7 @@ class _Stream:
     def __init__(self, hdfs: WebHdfs, path: str) -> None:
         self._waiting: queue.Queue[list[bytes] | None] = queue.Queue(PIECES_WAITING)
         self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(hdfs, path), name="epochal-hdfs-upload", daemon=True)
-        self._thread.start()
+        self._task = BackgroundTask("epochal-hdfs-upload", lambda: self._run(hdfs, path))
 
     def send(self, pieces: list[bytes]) -> None:
         """Hand over what comes next, waiting while enough waits. Raises what ended the request."""
@@ -98,14 +97,14 @@ class _Stream:
 
     def end(self) -> None:
         """Raises what ended the request, if it was not this. May be called again."""
-        if self._thread.is_alive():
+        if self._task.is_running:
             self._put(None)
-            self._thread.join()
+            self._task.wait()
         if self._failure is not None:
             raise self._failure
 
     def _put(self, pieces: list[bytes] | None) -> None:
-        while self._thread.is_alive():
+        while self._task.is_running:
             with suppress(queue.Full):
                 self._waiting.put(pieces, timeout=_LOOK_SECONDS)
                 return
