@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from epochal.background.retries import attempts
 from epochal.background.service import BackgroundService
 from epochal.background.task import BackgroundTask
 from epochal.contracts.configuration import Configuration
@@ -216,15 +216,11 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    end = time.monotonic() + REMOVAL_SECONDS
-    while True:
+    for _ in attempts(0.05, timeout=REMOVAL_SECONDS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
-        if time.monotonic() > end:
-            log.warning("The temporary folder %s could not be deleted.", folder)
-            return
-        time.sleep(0.05)
+    log.warning("The temporary folder %s could not be deleted.", folder)
 
 
 def java_options(settings: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from epochal.background.retries import attempts
+
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/{pid}/stat`` after the command's closing parenthesis (proc(5): fields 3 and 22)."""
 _BEHIND, _AS_OTHERS = "10", "0"
@@ -60,11 +62,11 @@ def let_others_go_first(session: int, others_first: bool = True) -> None:
     Where the kernel makes a group of each session (``sched_autogroup_enabled``, sched(7)), which anybody may take back
     there; elsewhere, as in most containers, nothing happens.
     """
-    for _ in range(_TRIES):
+    for _ in attempts(_AGAIN_SECONDS, limit=_TRIES):
         try:
             Path(f"/proc/{session}/autogroup").write_text(_BEHIND if others_first else _AS_OTHERS)
-        except BlockingIOError:  # the kernel takes one such wish in a tenth of a second
-            time.sleep(_AGAIN_SECONDS)
+        except BlockingIOError:  # the kernel accepts one such request in a tenth of a second
+            continue
         except OSError:
             return
         else:
