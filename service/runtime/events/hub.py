@@ -17,7 +17,7 @@ from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository
 from epochal.service.domain.events import ControlEvent, Topics, topics_of
-from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.async_notifier import AsyncNotifier
 from epochal.service.runtime.events.hints import Hints
 
 log = logging.getLogger("epochal.events")
@@ -66,7 +66,7 @@ class EventHub:
         self._hints = hints
         self._listeners: list[Listener] = []
         self._listeners_to_others: list[Listener] = []
-        self._bell = Bell()
+        self._notifier = AsyncNotifier()
         self._streams = 0
         self._tail: _Tail | None = None
         self._closed = False
@@ -80,7 +80,7 @@ class EventHub:
         """Ends all streams."""
         self._closed = True
         self._hints.close()
-        self._bell.ring()
+        self._notifier.ring()
         self._service.stop()
 
     def listen(self, listener: Listener) -> None:
@@ -142,7 +142,7 @@ class EventHub:
         self._streams += 1
         self._service.wake()
         try:
-            with self._bell.listener() as listener:
+            with self._notifier.listener() as listener:
                 silent = 0.0
                 while not self._closed:
                     listener.forget()
@@ -211,7 +211,7 @@ class EventHub:
                     tail, more = tail.with_more(entries, end), len(entries) == _AT_ONCE
         if tail != self._tail:
             self._tail = tail
-            self._bell.ring()
+            self._notifier.ring()
 
     def _assign_positions(self) -> None:
         with self._database.reading() as session:

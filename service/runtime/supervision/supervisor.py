@@ -14,8 +14,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import steady_seconds
-from epochal.service.runtime.supervision.remains import Remains
-from epochal.service.runtime.supervision.rounds import Rounds
+from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
+from epochal.service.runtime.supervision.reconciler import Reconciler
 
 log = logging.getLogger("epochal.supervision")
 
@@ -32,11 +32,11 @@ class ThreadedSupervisor:
         supervision: SupervisionSettings | None = None,
         hears: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: see :class:`~epochal.service.runtime.supervision.rounds.Rounds`."""
+        """``hears``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._rounds = Rounds(settings, executions, launcher, leadership, self._supervision, hears=hears)
-        self._remains = Remains(settings, executions, launcher, self._supervision)
+        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, hears=hears)
+        self._cleanup = LocalCleanup(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
         self._service = BackgroundService("supervisor", self._step, self._supervision.round_seconds)
         launcher.tell_of_ends(self._service.wake)
@@ -63,7 +63,7 @@ class ThreadedSupervisor:
         self._service.wake()
 
     def _step(self) -> float:
-        pause = self._rounds.round()
+        pause = self._reconciler.round()
         self._sweep()
         return pause
 
@@ -72,6 +72,6 @@ class ThreadedSupervisor:
             return
         self._sweep_at = steady_seconds() + self._supervision.sweep_seconds
         try:
-            self._remains.clear()
+            self._cleanup.clear()
         except EpochalError as error:
             log.warning("what is left of earlier attempts has to wait: %s", error)
