@@ -77,7 +77,7 @@ class GridWindows:
 
     @property
     def one_per_row(self) -> bool:
-        """Whether each row is in exactly one window, its pane."""
+        """True if each row is in exactly one window, its pane."""
         return self.panes == 1
 
     def details(self) -> dict[str, Any]:

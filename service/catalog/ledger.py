@@ -1,4 +1,4 @@
-"""The supervisor's side of the catalog: what shall run, and what became of it."""
+"""The catalog as supervision uses it: executions to run, and their outcomes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import acceptance_of
 from epochal.service.domain.executions import (
+    ActiveExecution,
     AttemptOver,
     AttemptTicket,
     DriverName,
-    GoingOn,
     LaunchPlan,
     Supervised,
     SupervisedAttempt,
@@ -35,7 +35,7 @@ from epochal.wire.applications import AttemptState, ExecutionState
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 
 _BESIDE_RESTARTS = 2
-"""Attempts that a restart strategy looks at beside its restarts: the first one, and the one that runs."""
+"""Attempts that a restart strategy examines besides restarts: the first one and the running one."""
 
 
 class ExecutionLedger:
@@ -46,11 +46,12 @@ class ExecutionLedger:
 
     def supervised(self) -> Supervised:
         with self._database.reading() as session:
-            # Before the rows are read: what is heard while they are seems to be of the future, and never too old.
+            # Read before the rows: a heartbeat that arrives meanwhile then seems to be in the future, and never too
+            # old.
             at = database_now(session)
             repository = ExecutionRepository(session)
             found = [
-                # The rest may have settings of a later version, which is no reason to supervise nothing at all.
+                # Other settings may be of a later version, which must not stop supervision.
                 (row, name, RestartStrategy.model_validate(configuration.get("restart", {})))
                 for row, name, configuration in repository.not_over()
             ]
@@ -59,9 +60,11 @@ class ExecutionLedger:
             executions = [_supervised(row, name, restart, attempts.get(row.id, ())) for row, name, restart in found]
         return Supervised(at, tuple(executions))
 
-    def going_on(self) -> Sequence[GoingOn]:
+    def active(self) -> Sequence[ActiveExecution]:
         with self._database.reading() as session:
-            return [GoingOn(row.id, name, row.attempt) for row, name, _ in ExecutionRepository(session).not_over()]
+            return [
+                ActiveExecution(row.id, name, row.attempt) for row, name, _ in ExecutionRepository(session).not_over()
+            ]
 
     def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
         if not drivers:
@@ -135,16 +138,14 @@ class ExecutionLedger:
             if end_attempt(session, row, attempt, state, failure):
                 announce_execution(session, repository.application(row).name, row)
 
-    def attempt_not_heard(
-        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
-    ) -> None:
+    def attempt_lost(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None) -> None:
         with self._database.writing() as session:
             repository = ExecutionRepository(session)
             row = repository.get(execution)
             BranchWriter(session, row.branch, row.id, attempt).lock()  # as each heartbeat does
             session.refresh(row)
             if row.heartbeat_at != heard_at:
-                raise Conflict(f"Attempt {attempt} of execution {execution} was heard in the meantime.")
+                raise Conflict(f"Attempt {attempt} of execution {execution} sent a heartbeat in the meantime.")
             if end_attempt(session, row, attempt, "lost", failure):
                 announce_execution(session, repository.application(row).name, row)
 
@@ -185,7 +186,7 @@ def _supervised(
 
 
 def newest_directives(database: Database, executions: Collection[str]) -> Mapping[str, str]:
-    """Of these executions, those with directives that are not carried out, and the id of the newest one of each."""
+    """The newest pending directive of each of these executions."""
     query = select(Directive.execution, func.max(Directive.id)).where(
         Directive.execution.in_(executions), Directive.completed_at.is_(None)
     )

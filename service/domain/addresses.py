@@ -1,4 +1,4 @@
-"""Addresses that the control plane must not be sent to by its callers, and those that denote this machine."""
+"""Addresses that the control plane must not connect to on behalf of callers, and those that denote this machine."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def check_host(host: str) -> None:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Whether this machine receives what is sent to the address now: an interface has it, or a local route leads to it.
+    """Return whether this machine receives what is sent to the address now: an interface has it, or a local route leads
+    to it.
 
     The kernel decides: a socket can be bound to such addresses only, unless the machine allows any
     (``net.ipv4.ip_nonlocal_bind``); the interfaces are then listed. Raises ``OSError`` when no socket can be opened.
@@ -97,7 +98,8 @@ def _of_interfaces() -> set[str]:
 
 
 def check_encrypted(url: str) -> None:
-    """Raises ``ValueError`` for a URL where somebody on the way could answer: any but of https, or of this machine."""
+    """Raises ``ValueError`` for a URL whose answers could be forged on the way: any except https, or on this
+    machine."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -106,6 +108,6 @@ def check_encrypted(url: str) -> None:
     if not host or parts.scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is not an https URL")
     if parts.username is not None or parts.fragment:
-        raise ValueError(f"{host}: a URL of an issuer has neither user nor fragment")
+        raise ValueError(f"{host}: the URL of an issuer has neither user nor fragment")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ValueError(f"{url!r} is not https: whoever is on the way to {host} could answer in its place")
+        raise ValueError(f"{url!r} is not https: an attacker on the way to {host} could answer in its place")

@@ -17,11 +17,6 @@ THREADS = {
     "epochal/testing/kafka_reading.py": "shipped for tests",
     "epochal/testing/servers/proxy.py": "shipped for tests: a thread for each connection",
 }
-POOLS = {
-    "service/runtime/launchers/spares.py": "replaced by the pool of warm processes",
-    "service/runtime/launchers/kubernetes/spares.py": "replaced by the pool of warm processes",
-    "service/runtime/builder/pods.py": "replaced by the pool of warm processes",
-}
 FILE_LOCKS = {
     "epochal/background/locks.py": "the library",
     "service/catalog/sqlite_write_queue.py": "a shared lock, which filelock has not over a descriptor",
@@ -40,7 +35,6 @@ SLEEPS = {
     "service/catalog/sqlite_write_queue.py": "waits for urgent writers of other processes",
     "service/runtime/launchers/kubernetes/launcher.py": "waits until the cluster counts deleted pods no longer",
     "service/runtime/launchers/processes.py": "waits until the kernel has laid out the command of a process",
-    "service/runtime/builder/kubernetes_builder.py": "waits for the answer of a builder's pod",
 }
 """Modules that sleep, with the reason."""
 
@@ -62,7 +56,7 @@ def uses(pattern: str) -> set[str]:
 @pytest.mark.parametrize(
     ("pattern", "listed"),
     [
-        (r"\bThread\(", THREADS.keys() | POOLS.keys()),
+        (r"\bThread\(", THREADS.keys()),
         (r"\bfcntl\.flock\b|\bimport filelock\b", FILE_LOCKS.keys()),
         (r"\btime\.sleep\(", SLEEPS.keys() | {"epochal/testing"}),
     ],
@@ -73,5 +67,5 @@ def test_only_listed_modules_have_threads_locks_and_sleeps_of_their_own(pattern:
 
 
 def test_at_most_five_places_outside_of_the_library_start_threads() -> None:
-    others = {name for name in uses(r"\bThread\(") if not name.startswith("epochal/background/") and name not in POOLS}
+    others = {name for name in uses(r"\bThread\(") if not name.startswith("epochal/background/")}
     assert len(others) <= 5

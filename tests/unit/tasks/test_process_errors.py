@@ -1,4 +1,4 @@
-"""T2 of ``process``: an author's exception, and what does not fit its output or its state, is said by name."""
+"""T2 of ``process``: messages for exceptions of authors' code, and for values that do not fit output or state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) 
     return failure_of(raised.value)
 
 
-def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_frames(operator: Any) -> None:
+def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_frames(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -64,7 +64,7 @@ def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_fra
     assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
+def test_an_exception_of_an_authors_constructor(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -74,10 +74,10 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
 
     found = failure(operator(Broken), [], AuthorError)
-    assert "making Broken" in found.message and "no such file" in found.message
+    assert "creating Broken" in found.message and "no such file" in found.message
 
 
-def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
+def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -> None:
     class Wrong(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -85,7 +85,9 @@ def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key
             getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
-    assert found.message.startswith("Operator 'operator', key (plane='a'): ctx.timer() is only where there are timers")
+    assert found.message.startswith(
+        "Operator 'operator', key (plane='a'): ctx.timer() is only available in a KeyedProcess"
+    )
     assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
 
 
@@ -96,7 +98,7 @@ GIVEN = {
     "range": ([("a", 1 << 70)], "output column 'total'"),
     "missing": ([{"plane": "a"}], "lacks total"),
     "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
-    "scalar": ([3], "gave 3, which is not an output row"),
+    "scalar": ([3], "yielded 3, which is not an output row"),
     "text": ("abc", "must yield its output rows"),
     "tuple": (("a", 1), "must yield its output rows"),
     "number": (7, "must yield its output rows"),
@@ -151,7 +153,7 @@ def test_state_that_does_not_fit_is_refused_by_name(
     assert found.message.count("Operator 'operator'") == 1
 
 
-def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
+def test_the_own_key_of_a_map_cannot_be_null(operator: Any) -> None:
     class Wrong(KeyedProcess):
         times = MapState(key="delay int, day date", value="times int")
         output = "plane string, total bigint"
@@ -163,7 +165,7 @@ def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
     assert "(7, None) cannot be a key of this map" in found.message and "'day' takes no nulls" in found.message
 
 
-def test_what_was_declared_is_said_without_what_expiry_adds(operator: Any) -> None:
+def test_messages_show_declared_columns_without_those_of_expiry(operator: Any) -> None:
     class Kept(KeyedProcess):
         kept = ValueState("delay int", ttl="1 day")
         output = "plane string, total bigint"
