@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
+from epochal.background.task import BackgroundTask
 from epochal.connectors.file_slices import records_of
 from epochal.contracts.source import Slice
 from epochal.engine.observations import observed
@@ -34,7 +34,7 @@ class DroppedRecords:
         """Say it, if there were some. Does not wait: of a slice that nothing read, Spark never gives an answer."""
         observation = None if slice.has_no_rows else self._observed.pop(slice.start["files"], None)
         if observation is not None:
-            threading.Thread(target=_log_dropped, args=(self._location, slice, observation), daemon=True).start()
+            BackgroundTask("dropped-records", lambda: _log_dropped(self._location, slice, observation))
 
 
 def _log_dropped(location: str, slice: Slice, observation: Observation) -> None:

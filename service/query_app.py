@@ -8,10 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from threading import Thread
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 import epochal
+from epochal.background.service import BackgroundService
 from epochal.errors import EnvironmentProblem, EpochalError, MisdirectedRequest
 from epochal.service.api import (
     applications,
@@ -190,7 +189,7 @@ def main() -> None:
         **encrypted_by(orders.settings.tls),
     )
     server = KeptServer(config, keeper, orders.settings.tls)
-    Thread(target=_look_after, args=[replicas, server], name="index", daemon=True).start()
+    BackgroundService("index", lambda: _look_after(replicas, server), _LOOK_SECONDS, delay=_LOOK_SECONDS).start()
     server.run(sockets=[listener])
 
 
@@ -212,11 +211,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _look_after(replicas: SharedReplicas, server: KeptServer) -> None:
     """End the worker when its replicas have been replaced; the next worker opens the new ones."""
-    while not server.should_exit:
-        time.sleep(_LOOK_SECONDS)
-        if server.started and not replicas.is_current():
-            log.warning("the replicas were replaced; worker %d ends, and another one reads them", os.getpid())
-            server.end()
+    if server.started and not server.should_exit and not replicas.is_current():
+        log.warning("the replicas were replaced; worker %d ends, and another one reads them", os.getpid())
+        server.end()
 
 
 if __name__ == "__main__":

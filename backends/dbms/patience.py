@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from epochal.background.task import BackgroundTask
+
 ANSWER_SECONDS = 120.0
 """For one statement; one of them applies at most one chunk of rows."""
 
@@ -30,7 +32,7 @@ class Patience:
         # A descriptor of its own: the connection's may be closed, and given to another, at any time.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self.renew()
-        threading.Thread(target=self._watch, name="epochal-patience", daemon=True).start()
+        BackgroundTask("epochal-patience", self._watch)
 
     def renew(self) -> None:
         """Something was heard."""

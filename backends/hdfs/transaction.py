@@ -6,7 +6,6 @@ import hashlib
 import io
 import posixpath
 import queue
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow as pa
 from epochal.backends.epoch_folders import StagedFile, new_names
 from epochal.backends.file_formats import WRITERS, Writer
 from epochal.backends.hdfs.client import ANSWERS, WebHdfs, translated
+from epochal.background.task import BackgroundTask
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -181,8 +181,7 @@ class _Stream:
     def __init__(self, hdfs: WebHdfs, path: str) -> None:
         self._waiting: queue.Queue[list[bytes] | None] = queue.Queue(PIECES_WAITING)
         self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(hdfs, path), name="epochal-hdfs-upload", daemon=True)
-        self._thread.start()
+        self._task = BackgroundTask("epochal-hdfs-upload", lambda: self._run(hdfs, path))
 
     def send(self, pieces: list[bytes]) -> None:
         """Hand over what comes next, waiting while enough waits. Raises what ended the request."""
@@ -190,14 +189,14 @@ class _Stream:
 
     def end(self) -> None:
         """Raises what ended the request, if it was not this. May be called again."""
-        if self._thread.is_alive():
+        if self._task.is_running:
             self._put(None)
-            self._thread.join()
+            self._task.wait()
         if self._failure is not None:
             raise self._failure
 
     def _put(self, pieces: list[bytes] | None) -> None:
-        while self._thread.is_alive():
+        while self._task.is_running:
             with suppress(queue.Full):
                 self._waiting.put(pieces, timeout=_LOOK_SECONDS)
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,6 +14,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from epochal.backends.kafka.connection import ANSWER_SECONDS, Complaints, Connection, kafka_error
+from epochal.background.retries import attempts
 
 PATIENCE_SECONDS = 0.5
 LARGEST_BY_DEFAULT = 1_048_588
@@ -112,13 +112,10 @@ class Topics:
 
     def _appeared(self, name: str) -> Topic:
         """A topic that was just made is not known to every broker at once."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
+        for _ in attempts(0.1, timeout=ANSWER_SECONDS):
             found = self.find([name])
             if name in found:
                 return found[name]
-            if time.monotonic() > deadline:
-                raise self._connection.error(
-                    f"Kafka at {self._connection.servers} made topic {name}, but does not show it. Try again."
-                )
-            time.sleep(0.1)
+        raise self._connection.error(
+            f"Kafka at {self._connection.servers} made topic {name}, but does not show it. Try again."
+        )

@@ -10,7 +10,6 @@ Whatever is missing or damaged is made again from the store.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from weakref import WeakValueDictionary
 from epochal.backends.boot_folders import throw_away
 from epochal.backends.runs.run import Run
 from epochal.backends.runs.run_file import PART, RunDamaged, mapped, written
+from epochal.background.locks import FileLock
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
 from epochal.snapshots.store import storage_errors
@@ -122,16 +122,12 @@ class Shelf:
         """Alone among all processes and threads of the machine."""
         with storage_errors(str(self.folder)):
             self._lists.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = FileLock.acquire(self.folder / name, wait=wait)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            yield lock is not None
         finally:
-            os.close(descriptor)
+            if lock is not None:
+                lock.release()
 
     def _remove_what_nobody_needs(self) -> None:
         lists = sorted(self._lists.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, BrokersAway, Connection, kafka_error
 from epochal.backends.kafka.topics import Topic, Topics
+from epochal.background.retries import attempts
 from epochal.connectors.kafka.offsets import Offsets
 from epochal.errors import SourceError
 
@@ -86,16 +86,15 @@ class Cluster:
     def _list(self, partitions: Sequence[tuple[str, int]], spec: OffsetSpec, what: str) -> Offsets:
         if not partitions:
             return {}
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
+        for attempt in attempts(0.1, timeout=ANSWER_SECONDS):
             try:
                 return self._list_once({TopicPartition(*place): spec for place in partitions})
             except _Failed as failed:
-                if failed.error.code() not in PASSING or time.monotonic() > deadline:
+                if failed.error.code() not in PASSING or attempt.is_last:
                     doing = f"{what} topic {failed.place.topic}, partition {failed.place.partition}"
                     complaint = self._asked.complaints.last
                     raise self._connection.translate(failed.error, doing, complaint) from failed.__cause__
-                time.sleep(0.1)
+        raise AssertionError("The last attempt returns or raises.")
 
     def _list_once(self, requests: dict[TopicPartition, OffsetSpec]) -> Offsets:
         futures = self._asked.admin.list_offsets(

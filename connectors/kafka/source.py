@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from epochal.backends.kafka.connection import CONSUMER_OPTIONS, BrokersAway, Connection, connection
 from epochal.backends.kafka.topics import Topic
+from epochal.background.task import BackgroundTask
 from epochal.connectors.kafka.cluster import Cluster, Selection, missing
 from epochal.connectors.kafka.decoding import Tombstones
 from epochal.connectors.kafka.frames import Malformed, RecordFormat, record_format
@@ -253,7 +253,7 @@ class KafkaSource(Source):
         observations, self._dropped = self._dropped, []
         for observation in observations:
             # Spark's answer is there once the job has run; a slice that nothing read has none, and must not hold E6 up.
-            threading.Thread(target=_log_dropped, args=(str(self._selection), observation), daemon=True).start()
+            BackgroundTask("dropped-records", partial(_log_dropped, str(self._selection), observation))
 
     def _ends(self) -> Offsets:
         """The end of each partition that there is now; each has a position, and nothing from there on is gone."""

@@ -90,8 +90,9 @@ class BackgroundService:
         if self._interrupt is not None:
             self._interrupt()
 
-    def stop(self, timeout: float = STOP_SECONDS) -> bool:
-        """Run no further step, and wait for the step under way; ``timeout=0`` does not wait.
+    def stop(self, timeout: float | None = STOP_SECONDS) -> bool:
+        """Run no further step, and wait for the step under way; ``timeout=0`` does not wait, ``None``
+        waits without limit.
 
         Returns ``False`` if that step has not ended in time; it then ends with the process. Idempotent.
         """
@@ -99,9 +100,9 @@ class BackgroundService:
         self.wake()
         if not self._thread.is_alive() or self._thread is threading.current_thread():
             return True
-        if timeout > 0:
+        if timeout is None or timeout > 0:
             self._thread.join(timeout)
-            if self._thread.is_alive():
+            if timeout is not None and self._thread.is_alive():
                 log.warning("%s did not stop within %g s", self.name, timeout)
         return not self._thread.is_alive()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import tempfile
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from epochal.background.locks import lock_descriptor
 from epochal.errors import Conflict, EnvironmentProblem
 
 _LOCK = "run.lock"
@@ -49,15 +49,13 @@ def _locked(path: Path) -> int:
     """Lock the current file at the path; a take-over replaces the file."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_descriptor(descriptor):
             holder = _holder(descriptor)
             os.close(descriptor)
             raise Conflict(
                 f"The directory {path.parent} is in use by another run{holder}. Wait until it ends, choose another "
                 "--directory, or take it over with --take-over: the other run is then fenced and ends."
-            ) from None
+            )
         if _stands_at(descriptor, path):
             _sign(descriptor)
             return descriptor
@@ -66,7 +64,7 @@ def _locked(path: Path) -> int:
 
 def _lock_replaced(path: Path) -> int:
     descriptor, name = tempfile.mkstemp(prefix=f".{_LOCK}-", dir=path.parent)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock_descriptor(descriptor)
     _sign(descriptor)
     os.replace(name, path)
     return descriptor

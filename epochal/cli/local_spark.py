@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
+from epochal.background.task import BackgroundTask
 from epochal.contracts.configuration import Configuration
 from epochal.engine.session import create_session, launch_jvm
 
@@ -57,7 +57,7 @@ def quiet_start() -> Iterator[None]:
     terminal = os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 2)
-    threading.Thread(target=_forward, args=(reading, terminal), daemon=True).start()
+    BackgroundTask("standard-error", lambda: _forward(reading, terminal))
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
+
+from epochal.background.service import BackgroundService
 
 QUIET_SECONDS = 2.5
 """Time after which a command without a spinner prints what it waits for."""
@@ -74,24 +75,20 @@ class Output:
 
     @contextmanager
     def _lines(self, doing: str) -> Iterator[Callable[[str], None]]:
-        over, latest = threading.Event(), [""]
+        latest = [""]
 
         def show() -> None:
-            pause = QUIET_SECONDS
-            while not over.wait(pause):
-                self.notes.print(Text(f"{doing} .. {latest[0]}".rstrip(), style="dim"))
-                pause = REPEATED_SECONDS
+            self.notes.print(Text(f"{doing} .. {latest[0]}".rstrip(), style="dim"))
 
         def progress(text: str) -> None:
             latest[0] = text
 
-        thread = threading.Thread(target=show, name="waiting", daemon=True)
-        thread.start()
+        service = BackgroundService("waiting", show, REPEATED_SECONDS, delay=QUIET_SECONDS)
+        service.start()
         try:
             yield progress
         finally:
-            over.set()
-            thread.join()
+            service.stop(timeout=None)
 
     def result(self, document: Any, view: RenderableType | Callable[[], RenderableType]) -> None:
         """Print the result: the document with ``--json``, otherwise the view."""

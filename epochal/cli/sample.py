@@ -17,6 +17,7 @@ from rich.rule import Rule
 from rich.text import Text
 from watchfiles import watch
 
+from epochal.background.retries import attempts
 from epochal.cli import formatting
 from epochal.cli.failures import sentence, unexpected
 from epochal.cli.formatting import Column, Listing
@@ -98,10 +99,10 @@ def _as_shown(table: StateTable, rows: pa.Table) -> pa.Table:
 
 
 def _first(source: Source, limits: SliceLimits) -> Slice | None:
-    end = time.monotonic() + WAIT_SECONDS
-    while (slice := source.plan(limits)) is None and not source.ended and time.monotonic() < end:
-        time.sleep(_PAUSE_SECONDS)
-    return slice
+    for _ in attempts(_PAUSE_SECONDS, timeout=WAIT_SECONDS):
+        if (slice := source.plan(limits)) is not None or source.ended:
+            return slice
+    return None
 
 
 def _rows(table: pa.Table) -> Listing:

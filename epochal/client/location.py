@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -15,6 +14,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epochal.addresses import is_loopback
+from epochal.background.locks import lock_descriptor
 from epochal.client.device_login import Grant, Provider
 from epochal.errors import OptionError, Unauthenticated
 from epochal.wire.projects import DEFAULT_PROJECT, LONGEST_PROJECT, is_project
@@ -173,7 +173,7 @@ def changed_contexts() -> Iterator[Contexts]:
     file = contexts_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (file.parent / "contexts.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_descriptor(lock.fileno(), wait=True)
         contexts = read_contexts()
         yield contexts
         descriptor, new = tempfile.mkstemp(dir=file.parent, prefix="contexts.")  # of mode 0600

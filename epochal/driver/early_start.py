@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from pydantic import ValidationError
 
+from epochal.background.task import BackgroundTask
 from epochal.driver.orders import DriverOrders
 from epochal.engine.session import launch_jvm
 
@@ -18,12 +18,11 @@ class Beginning:
 
     def __init__(self, document: bytes) -> None:
         self.document = document
-        self._thread = threading.Thread(target=self._launch, name="jvm", daemon=True)
-        self._thread.start()
+        self._task = BackgroundTask("jvm", self._launch)
 
     def wait_for_jvm(self) -> None:
         """It is there then, or whoever needs it starts one and hears why there is none."""
-        self._thread.join()
+        self._task.wait()
 
     def _launch(self) -> None:
         try:

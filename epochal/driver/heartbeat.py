@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from epochal.background.service import BackgroundService
 from epochal.contracts.catalog import (
     AS_THE_EXECUTION,
     Catalog,
@@ -245,22 +246,16 @@ class Reports:
     def __init__(self, catalog: Catalog, meter: Meter, interval_seconds: float = REPORT_INTERVAL_SECONDS) -> None:
         self._catalog = catalog
         self._meter = meter
-        self._interval_seconds = interval_seconds
-        self._stopping = threading.Event()
         self._sending = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._service = BackgroundService("reports", self._send, interval_seconds, delay=interval_seconds)
 
     def start(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def stop(self) -> None:
         """Send the last one. Returns within seconds, whether it arrives or not."""
-        self._stopping.set()
+        self._service.stop(timeout=0)
         self._send()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval_seconds):
-            self._send()
 
     def _send(self) -> None:
         with self._sending:

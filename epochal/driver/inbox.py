@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from epochal.background.service import BackgroundService
 from epochal.contracts.inbox import CallBatch, Inbox, InboxPage
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.errors import EpochalError
@@ -33,11 +34,13 @@ class HttpInbox(Inbox):
         """Calls with numbers above the one, up to the other, are in the batches."""
         self._begun = False
         self._news = threading.Event()
-        self._closed = threading.Event()
+        self._service = BackgroundService("calls", self._follow, 0.0, wake=self._notify)
 
     def close(self) -> None:
         """No further calls are waited for. Returns at once."""
-        self._closed.set()
+        self._service.stop(timeout=0)
+
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify()
 
@@ -49,7 +52,7 @@ class HttpInbox(Inbox):
             self._taken = self._fetched = after
             if not self._begun:
                 self._begun = True
-                threading.Thread(target=self._follow, name="calls", daemon=True).start()
+                self._service.start()
             self._changed.notify()
 
     @property
@@ -102,17 +105,16 @@ class HttpInbox(Inbox):
         self._news.clear()
 
     def _follow(self) -> None:
-        while not self._closed.is_set():
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or self._kept < MOST_KEPT)
-                after = self._fetched
-            try:
-                page = self._catalog.new_calls(after)
-            except EpochalError as error:
-                # Nobody is there, or one that does not know the call: this driver has no calls for a while.
-                log.debug("cannot ask for calls: %s", error)
-                self._closed.wait(_AWAY_SECONDS)
-                continue
+        with self._changed:
+            self._changed.wait_for(lambda: self._service.stopping or self._kept < MOST_KEPT)
+            after = self._fetched
+        try:
+            page = self._catalog.new_calls(after)
+        except EpochalError as error:
+            # No control plane answers, or it has no such call: this driver has no calls for a while.
+            log.debug("cannot ask for calls: %s", error)
+            self._service.pause(_AWAY_SECONDS)
+        else:
             self._news_of(after, page)
 
     def _news_of(self, after: int, page: InboxPage) -> None:

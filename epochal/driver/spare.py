@@ -27,6 +27,7 @@ from pathlib import Path
 import httpx
 from pydantic import ValidationError
 
+from epochal.background.task import BackgroundTask
 from epochal.driver.orders import (
     CONTROL_PLANES_VARIABLE,
     SPARE_ANSWER,
@@ -122,7 +123,7 @@ class Spare:
 def end_with_keeper(keeper: socket.socket, over: threading.Event) -> None:
     """Spark's start may hang, and what hangs is not to stay behind: where ``keeper`` is at its end, and it is not
     ``over`` some time later, this process's group is killed."""
-    threading.Thread(target=_watch, args=[keeper, over], name="spare", daemon=True).start()
+    BackgroundTask("spare", lambda: _watch(keeper, over))
 
 
 def _watch(keeper: socket.socket, over: threading.Event) -> None:
@@ -224,7 +225,7 @@ class SparePod:
         except NotWanted as reason:
             log.info("this spare ends: %s", reason)
             return None
-        threading.Thread(target=self._ask, name="spare", daemon=True).start()
+        BackgroundTask("spare", self._ask)
         began = time.monotonic()
         warmed = self._warm(begun, self._is_asked.is_set)
         log.info("this spare is ready, after %.1f s", time.monotonic() - began)

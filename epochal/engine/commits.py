@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from epochal.background.service import BackgroundService
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import Catalog, OpenTransaction
 from epochal.contracts.handle import Handle
@@ -259,18 +260,15 @@ class BackgroundCommits:
         self.failure: BaseException | None = None
         self._first_wait = first_wait_seconds
         self._longest_wait = longest_wait_seconds
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="epochal-commits", daemon=True)
+        self._pause = first_wait_seconds
+        self._service = BackgroundService("epochal-commits", self._step, 0.0, wake=self._notify)
 
     def start(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def stop(self) -> None:
         """Stop after the round under way; what is still queued is redone by the next attempt (R3)."""
-        self._stopping.set()
-        with self.queue.changed:
-            self.queue.changed.notify_all()
-        self._thread.join()
+        self._service.stop(timeout=None)
 
     def check(self) -> None:
         """Raise what ended the thread: ``Fenced``, or a defect."""
@@ -284,26 +282,28 @@ class BackgroundCommits:
         self.check()
         return held
 
-    def _run(self) -> None:
-        wait = self._first_wait
-        while not self._stopping.is_set():
-            try:
-                progress = self.queue.step()
-            except BaseException as error:  # noqa: BLE001  the loop's thread raises it
-                self.failure = error
-                with self.queue.changed:
-                    self.queue.changed.notify_all()
-                return
-            wait = self._first_wait if progress else min(wait * 2, self._longest_wait)
-            with self.queue.changed:
-                if self.queue.hurried:
-                    self.queue.hurried = False
-                    wait = self._first_wait
-                elif self.queue.empty:
-                    self.queue.changed.wait_for(lambda: self._stopping.is_set() or not self.queue.empty)
-                    wait = self._first_wait
-                elif not progress:
-                    self.queue.changed.wait_for(lambda: self._stopping.is_set() or self.queue.hurried, wait)
+    def _notify(self) -> None:
+        with self.queue.changed:
+            self.queue.changed.notify_all()
+
+    def _step(self) -> None:
+        """One round of the queue. Waits on the queue's condition, so that a decided epoch is taken up immediately."""
+        try:
+            progress = self.queue.step()
+        except BaseException as error:  # noqa: BLE001  the loop's thread raises it
+            self.failure = error
+            self._service.stop()
+            return
+        self._pause = self._first_wait if progress else min(self._pause * 2, self._longest_wait)
+        with self.queue.changed:
+            if self.queue.hurried:
+                self.queue.hurried = False
+                self._pause = self._first_wait
+            elif self.queue.empty:
+                self.queue.changed.wait_for(lambda: self._service.stopping or not self.queue.empty)
+                self._pause = self._first_wait
+            elif not progress:
+                self.queue.changed.wait_for(lambda: self._service.stopping or self.queue.hurried, self._pause)
 
 
 def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:

@@ -11,11 +11,11 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from epochal.background.task import BackgroundTask
 from epochal.errors import EpochalError, SnapshotError, StorageFull
 from epochal.snapshots.compaction import RangeJob, write_bases
 from epochal.snapshots.manifest import BaseFile
@@ -71,7 +71,7 @@ def main() -> int:
     """The process: store and jobs from standard input, which stays open as long as the driver is there."""
     os.nice(_NICENESS)
     store, jobs = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_driver, name="driver", daemon=True).start()
+    BackgroundTask("driver", _end_with_driver)
     answers = sys.stdout.buffer
     try:
         for base in write_bases(store, jobs):

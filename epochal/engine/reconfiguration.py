@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from epochal.background.task import BackgroundTask
 from epochal.contracts.catalog import Catalog, Change, Directive, Failure, VersionOrder
 from epochal.contracts.configuration import ExecutionOrders
 from epochal.engine import points
@@ -58,7 +59,7 @@ class Reconfigurations:
         self._taken, self._ready, self._failure = directive.id, None, None
         self._assembled.clear()
         log.info("E1 reconfigure: version %d is made ready", order.version)
-        threading.Thread(target=self._assemble, args=(order,), name="assembly", daemon=True).start()
+        BackgroundTask("assembly", lambda: self._assemble(order))
 
     @property
     def ready(self) -> bool:

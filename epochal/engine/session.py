@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from epochal.background.retries import attempts
+from epochal.background.service import BackgroundService
+from epochal.background.task import BackgroundTask
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
 from epochal.engine import worker_daemon
@@ -95,7 +97,7 @@ def launch_jvm(application: str, configuration: Configuration, **process: Any) -
 
 def start_python_workers(spark: SparkSession) -> None:
     """Returns at once: what Python workers import takes seconds, in which the driver has other things to do."""
-    threading.Thread(target=_start_python_workers, args=[spark], name="python-workers", daemon=True).start()
+    BackgroundTask("python-workers", lambda: _start_python_workers(spark))
 
 
 def _start_python_workers(spark: SparkSession) -> None:
@@ -159,16 +161,14 @@ def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Ite
     All jobs of the session are cancelled: they are this epoch's, since what runs beside epochs has a session of its
     own. Tags would not do: outside Spark Connect, only the thread that set a tag can interrupt it.
     """
-    ended, expired = threading.Event(), threading.Event()
+    expired = threading.Event()
 
-    def watch() -> None:
-        left = timeout_seconds
-        while not ended.wait(left):  # again and again: it may have been between two jobs
-            expired.set()
-            spark.interruptAll()
-            left = INTERRUPT_AGAIN_SECONDS
+    def cancel() -> None:
+        expired.set()
+        spark.interruptAll()
 
-    watching = threading.Thread(target=watch, name="epochal-epoch-timeout", daemon=True)
+    # Repeated, since the epoch may have been between two jobs.
+    watching = BackgroundService("epochal-epoch-timeout", cancel, INTERRUPT_AGAIN_SECONDS, delay=timeout_seconds)
     watching.start()
     try:
         yield
@@ -180,8 +180,7 @@ def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Ite
             ) from error
         raise
     finally:
-        ended.set()
-        watching.join()
+        watching.stop(timeout=None)
 
 
 def session_settings(configuration: Configuration) -> dict[str, str]:
@@ -217,15 +216,11 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    end = time.monotonic() + REMOVAL_SECONDS
-    while True:
+    for _ in attempts(0.05, timeout=REMOVAL_SECONDS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
-        if time.monotonic() > end:
-            log.warning("The temporary folder %s could not be deleted.", folder)
-            return
-        time.sleep(0.05)
+    log.warning("The temporary folder %s could not be deleted.", folder)
 
 
 def java_options(settings: Mapping[str, str]) -> str:

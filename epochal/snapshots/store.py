@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import fsspec
 import pyarrow as pa
 
+from epochal.background.task import BackgroundTask
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
@@ -143,14 +144,16 @@ class SnapshotStore:
         """Write a file that a manifest will name."""
         size = memoryview(data).nbytes
         digest = hashlib.sha256(data if size < _HASHED_BESIDE_BYTES else b"")
-        hashing = Thread(target=digest.update, args=(data,)) if size >= _HASHED_BESIDE_BYTES else None
-        if hashing is not None:
-            hashing.start()
+        hashing = (
+            BackgroundTask("hashing", lambda: digest.update(data), raises=True)
+            if size >= _HASHED_BESIDE_BYTES
+            else None
+        )
         try:
             self.write(path, data)
         finally:
             if hashing is not None:
-                hashing.join()
+                hashing.result()
         return FileReference(path=path, sha256=digest.hexdigest(), bytes=size, rows=rows)
 
     def read(self, path: str, of: str = "the store") -> bytes:

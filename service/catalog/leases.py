@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,6 +10,7 @@ from enum import IntEnum
 from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
+from epochal.background.retries import attempts
 from epochal.errors import Conflict
 from epochal.service.catalog import models
 from epochal.service.catalog.database import Database
@@ -113,8 +113,9 @@ def advisory_lock(database: Database, what: LockKey) -> Iterator[None]:
         yield
         return
     with database.without_transaction() as connection:
-        while not connection.scalar(select(func.pg_try_advisory_lock(int(what)))):
-            time.sleep(_ASK_SECONDS)
+        for _ in attempts(_ASK_SECONDS):
+            if connection.scalar(select(func.pg_try_advisory_lock(int(what)))):
+                break
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, column, inspect, select, table, text, update
 
 import epochal.migrations
+from epochal.background.retries import attempts
 from epochal.errors import CatalogUnavailable, CatalogVersion
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.leases import LockKey, advisory_lock
@@ -181,8 +182,7 @@ def _upgrade(database: Database, revision: str) -> None:
 
     from epochal.migrations.expanding import bound_lock_waits
 
-    until = time.monotonic() + _TRIES_SECONDS
-    while True:
+    for attempt in attempts(_PAUSE_SECONDS, timeout=_TRIES_SECONDS):
         try:
             with database.migrating() as session:
                 connection = session.connection()
@@ -194,13 +194,12 @@ def _upgrade(database: Database, revision: str) -> None:
         except CatalogUnavailable as error:
             if not _waited_for_a_lock(error):
                 raise
-            if time.monotonic() > until:
+            if attempt.is_last:
                 raise CatalogUnavailable(
                     f"Migration {revision}: a table of the catalog was locked for {_TRIES_SECONDS:g} s by a long "
                     "transaction (see pg_stat_activity). End that transaction, and repeat `epochal migrate`."
                 ) from error
             logger.info("migration %s waits for a lock and is retried", revision)
-            time.sleep(_PAUSE_SECONDS)
 
 
 def _finish(database: Database) -> None:

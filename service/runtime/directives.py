@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from epochal.errors import CatalogUnavailable
-from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.async_notifier import AsyncNotifier
 
 LOOK_SECONDS = 0.5
 """How often the catalog is asked without a hint."""
@@ -27,11 +27,11 @@ class Watch(Generic[Newest]):
         self._newest: Callable[[Collection[str]], Awaitable[Mapping[str, Newest]]] = newest
         self._listening: set[tuple[str, Newest, asyncio.Future[Newest]]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._bell = Bell()
+        self._notifier = AsyncNotifier()
 
     def look(self) -> None:
         """Now; from any thread."""
-        self._bell.ring()
+        self._notifier.ring()
 
     async def wait(self, execution: str, after: Newest, seconds: float) -> Newest | None:
         """What is newer than ``after``, of the execution; ``None`` when nothing came in time."""
@@ -47,7 +47,7 @@ class Watch(Generic[Newest]):
             self._listening.discard(listener)
 
     async def _look(self) -> None:
-        with self._bell.listener() as bell:
+        with self._notifier.listener() as bell:
             while self._listening:
                 bell.forget()
                 found: Mapping[str, Newest] = {}

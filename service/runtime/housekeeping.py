@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.domain.ports import Leadership
 from epochal.service.runtime.machine import steady_seconds
@@ -39,20 +39,17 @@ class Housekeeping:
         self._leadership = leadership
         self._regular: list[_Regular] = []
         self._term: int | None = None
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+        self._service = BackgroundService("housekeeping", self.look, LOOK_SECONDS, delay=LOOK_SECONDS)
 
     def register(self, name: str, every_seconds: float, task: Task) -> None:
         """To be called before :meth:`open`. ``name`` is for the log."""
         self._regular.append(_Regular(name, every_seconds, task))
 
     def open(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
 
     def look(self) -> None:
         """Call what is due, in the caller's thread."""
@@ -63,13 +60,9 @@ class Housekeeping:
                 self._call(regular)
                 regular.due_at = steady_seconds() + regular.every_seconds
 
-    def _run(self) -> None:
-        while not self._closing.wait(LOOK_SECONDS):
-            self.look()
-
     def _leads(self) -> bool:
         leading = self._leadership.leading()
-        if leading is None or self._closing.is_set():
+        if leading is None or self._service.stopping:
             return False
         if leading.term != self._term:
             self._term = leading.term

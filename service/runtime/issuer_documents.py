@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from epochal.background.task import BackgroundTask
 from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
 
@@ -117,22 +117,9 @@ def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], unt
 def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], bytes]) -> bytes:
     """What ``work`` returns or raises. A time-out of the socket is for each read of it, and a server that sends a byte
     now and then would keep us for ever: so another thread reads, and loses its connection."""
-    done: list[bytes] = []
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            done.append(work(time.monotonic() + seconds))
-        except Exception as error:  # noqa: BLE001 (raised below, where somebody waits for it)
-            failed.append(error)
-
-    reader = threading.Thread(target=run, name="issuer", daemon=True)
-    reader.start()
-    reader.join(seconds)
-    if done:
-        return done[0]
-    if failed:
-        raise failed[0]
+    reading = BackgroundTask("issuer", lambda: work(time.monotonic() + seconds), raises=True)
+    if reading.wait(seconds):
+        return reading.result()
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
     raise TimeoutError(f"{connection.host} has not answered within {seconds:g} s")

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from epochal.background.task import BackgroundTask
 from epochal.errors import EnvironmentProblem, EpochalError, error_class
 
 log = logging.getLogger("epochal.processes")
@@ -60,7 +61,7 @@ class KeptProcess:
         self._failure: EpochalError | None = None
         self._closing = threading.Event()
         self._replacing = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._task: BackgroundTask[None] | None = None
 
     @property
     def process(self) -> int | None:
@@ -73,7 +74,7 @@ class KeptProcess:
         return self._silent_seconds
 
     def start(self) -> None:
-        self._thread.start()
+        self._task = BackgroundTask(self.name, self._run)
 
     def wait_until_ready(self) -> None:
         """For the first time. Raises the ``EpochalError`` that it gave as the reason why it cannot be."""
@@ -98,7 +99,8 @@ class KeptProcess:
         except subprocess.TimeoutExpired:
             log.warning("the %s (process %d) did not end in time and is killed", self.name, self._process.pid)
             self._process.kill()
-        self._thread.join(STOP_SECONDS)
+        if self._task is not None:
+            self._task.wait(STOP_SECONDS)
 
     def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -213,7 +215,7 @@ class Keeper:
 
     def when_over(self, stop: Callable[[], None]) -> None:
         """Call ``stop``, from another thread, when this process shall end."""
-        threading.Thread(target=self._wait, args=[stop], name="keeper", daemon=True).start()
+        BackgroundTask("keeper", lambda: self._wait(stop))
 
     def _wait(self, stop: Callable[[], None]) -> None:
         # The descriptor itself: a thread that waits in sys.stdin has its lock, which the interpreter needs at its end.

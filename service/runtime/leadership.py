@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
+from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.leases import Leases
@@ -47,18 +48,17 @@ class LeaseLeadership:
         self._since: datetime | None = None
         self._said: object = None
         self._state = threading.Lock()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+        self._service = BackgroundService(
+            "leadership", self.step, self._settings.look_seconds, delay=self._settings.look_seconds
+        )
 
     def open(self) -> None:
         """The first control plane leads when this returns."""
         self.step()
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
         with self._state:
             term, self._term = self._term, None
         if term is not None:
@@ -89,15 +89,6 @@ class LeaseLeadership:
         if self._term is None:
             return self._settings.look_seconds
         return max(0.0, asked_at + self._settings.renew_seconds - self._clock())
-
-    def _run(self) -> None:
-        pause = self._settings.look_seconds
-        while not self._closing.wait(pause):
-            try:
-                pause = self.step()
-            except Exception:
-                log.exception("the lease could not be kept")
-                pause = self._settings.look_seconds
 
     def _renew(self, term: int, asked_at: float) -> bool:
         grant = self._leases.renew(LEADER, term, self._settings.lease_seconds)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 
 import epochal
+from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.nodes import NodeRepository
@@ -39,37 +39,24 @@ class NodeHeartbeat:
     def __init__(self, database: Database, node: Node, seconds: float = HEARTBEAT_SECONDS) -> None:
         self.node = node
         self._database = database
-        self._seconds = seconds
-        self._missed = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="node", daemon=True)
+        self._service = BackgroundService("node", self._say, seconds, delay=seconds)
+        self._opened = False
 
     def open(self) -> None:
         """Raises ``CatalogUnavailable``."""
         self._say()
-        self._thread.start()
+        self._service.start()
+        self._opened = True
 
     def close(self) -> None:
-        self._closing.set()
-        if not self._thread.is_alive():
+        self._service.stop(timeout=10)
+        if not self._opened:
             return
-        self._thread.join(timeout=10)
         try:
             with self._database.writing() as session:
                 NodeRepository(session).remove(self.node.id)
         except EpochalError as error:
             log.warning("this node stays among the nodes until it is forgotten: %s", error)
-
-    def _run(self) -> None:
-        while not self._closing.wait(self._seconds):
-            try:
-                self._say()
-            except EpochalError as error:
-                if not self._missed:
-                    log.warning("cannot say in the catalog that this node is there: %s", error)
-                self._missed = True
-            else:
-                self._missed = False
 
     def _say(self) -> None:
         with self._database.writing() as session:

@@ -8,11 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from epochal.background.service import BackgroundService
 from epochal.errors import (
     CatalogUnavailable,
     EnvironmentProblem,
@@ -67,8 +68,7 @@ class _Lane:
 
     verbs: dict[str, Verb[Any]]
     before: Callable[[], None]
-    bell: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
+    service: BackgroundService
 
 
 class OperationWorker:
@@ -78,33 +78,30 @@ class OperationWorker:
 
     def __init__(self, database: Database, look_seconds: float = LOOK_SECONDS, node: Node | None = None) -> None:
         """``node``: the control plane whose worker it is. What it has no space for is left to another one."""
-        self._look_seconds = look_seconds
         self._closing = threading.Event()
         self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set, node)
         self._lanes: dict[str, _Lane] = {}
         self._held: dict[str, Claim] = {}
-        self._looking = threading.Thread(target=self._look, name="operations-look", daemon=True)
+        self._looking = BackgroundService("operations-look", self._look, look_seconds, delay=look_seconds)
 
     def register(self, lane: str, verbs: Sequence[Verb[Any]], before: Callable[[], None] = lambda: None) -> None:
         """To be called before :meth:`open`."""
-        self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before)
+        service = BackgroundService(f"operations-{lane}", lambda: self._step(self._lanes[lane]), TIDY_SECONDS)
+        self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before, service)
 
     def open(self) -> None:
-        for name, lane in self._lanes.items():
-            lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"operations-{name}", daemon=True)
-            lane.thread.start()
+        for lane in self._lanes.values():
+            lane.service.start()
         self._looking.start()
 
     def close(self) -> None:
         """What is under way is begun again by the next control plane."""
         self._closing.set()
         for lane in self._lanes.values():
-            lane.bell.set()
+            lane.service.stop(0)
         for lane in self._lanes.values():
-            if lane.thread is not None:
-                lane.thread.join(timeout=5)
-        if self._looking.is_alive():
-            self._looking.join(timeout=5)
+            lane.service.stop()
+        self._looking.stop()
 
     def begin(self, kind: OperationKind, by: str, wish: Wish, project: str = DEFAULT_PROJECT) -> OperationAnswer:
         """Have it done. ``project``: of what has no application yet. Raises what ``wish`` raises, and ``Conflict``;
@@ -131,34 +128,27 @@ class OperationWorker:
         """Operations have changed somewhere: one may be to be begun, or cancelled."""
         if OPERATION in topics:
             for lane in self._lanes.values():
-                lane.bell.set()
+                lane.service.wake()
 
     def _ring(self, kind: OperationKind) -> None:
         for lane in self._lanes.values():
             if kind in lane.verbs:
-                lane.bell.set()
+                lane.service.wake()
 
     def _look(self) -> None:
         """For all lanes by one query. While the catalog is away, the lanes themselves say so."""
         kinds = [kind for lane in self._lanes.values() for kind in lane.verbs]
-        while not self._closing.wait(self._look_seconds):
-            with suppress(CatalogUnavailable):
-                for kind in self._claims.waiting(kinds):  # type: ignore[arg-type]
-                    self._ring(kind)
+        with suppress(CatalogUnavailable):
+            for kind in self._claims.waiting(kinds):  # type: ignore[arg-type]
+                self._ring(kind)
 
-    def _run(self, lane: _Lane) -> None:
-        while not self._closing.is_set():
-            lane.bell.clear()
-            pause = TIDY_SECONDS
-            try:
-                self._work_off(lane)
-            except _TRY_AGAIN as error:
-                log.warning("operations wait: %s", error)
-                pause = RETRY_SECONDS
-            except Exception:
-                log.exception("the operations' thread goes on after an error")
-            if not self._closing.is_set():
-                lane.bell.wait(pause)
+    def _step(self, lane: _Lane) -> float | None:
+        try:
+            self._work_off(lane)
+        except _TRY_AGAIN as error:
+            log.warning("operations wait: %s", error)
+            return RETRY_SECONDS
+        return None
 
     def _work_off(self, lane: _Lane) -> None:
         lane.before()
@@ -262,24 +252,21 @@ def _no_space(error: Exception) -> str:
 @contextmanager
 def _renewing(claim: Claim) -> Iterator[None]:
     """Keeps the claim, also while the work has nothing to say for long."""
-    ended = threading.Event()
 
     def renew() -> None:
-        while not ended.wait(RENEW_SECONDS):
-            try:
-                claim.renew()
-            except Interrupted:
-                return  # which the work finds
-            except EpochalError as error:
-                log.warning("operation %s: %s", claim.id, error)
+        try:
+            claim.renew()
+        except Interrupted:
+            renewing.stop()  # the work finds out itself
+        except EpochalError as error:
+            log.warning("operation %s: %s", claim.id, error)
 
-    renewing = threading.Thread(target=renew, name="operations-renew", daemon=True)
+    renewing = BackgroundService("operations-renew", renew, RENEW_SECONDS, delay=RENEW_SECONDS)
     renewing.start()
     try:
         yield
     finally:
-        ended.set()
-        renewing.join()
+        renewing.stop(timeout=None)
 
 
 def _this_process() -> str:

@@ -10,20 +10,20 @@ import asyncio
 import logging
 import random
 import socket
-import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
 
 import httpx
 
+from epochal.background.service import BackgroundService
 from epochal.errors import CatalogUnavailable, InvalidInput, OutcomeUnknown
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.webhooks import Claimed, Delivery, WebhookRepository
 from epochal.service.domain.addresses import check_address, check_host
 from epochal.service.domain.events import ABORTED, COMMITTED, EXECUTION, Topics
 from epochal.service.domain.secrets import signature
-from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.async_notifier import AsyncNotifier
 from epochal.service.runtime.events.hub import EventHub
 
 log = logging.getLogger("epochal.webhooks")
@@ -59,29 +59,27 @@ class WebhookDeliveries:
         """``local``: also deliver to loopback and link-local addresses."""
         self._database = database
         self._local = local
-        self._bell = Bell()
-        self._closing = False
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="webhooks", daemon=True)
+        self._notifier = AsyncNotifier()
+        self._service = BackgroundService(
+            "webhooks", lambda: asyncio.run(self._run()), ROUND_SECONDS, self._notifier.ring
+        )
         events.listen(self._heard)
 
     def open(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing = True
-        self._bell.ring()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
 
     def _heard(self, topics: Topics) -> None:
         if topics & {COMMITTED, ABORTED, EXECUTION}:
-            self._bell.ring()
+            self._notifier.ring()
 
     async def _run(self) -> None:
         under_way: dict[str, asyncio.Task[None]] = {}
         rounds = 0
-        with self._bell.listener() as listener:
-            while not self._closing:
+        with self._notifier.listener() as listener:
+            while not self._service.stopping:
                 listener.forget()
                 under_way = {id: task for id, task in under_way.items() if not task.done()}
                 try:
@@ -113,7 +111,7 @@ class WebhookDeliveries:
         except Exception:
             log.exception("webhook %s could not be served", id)
         else:
-            self._bell.ring()  # There may be more.
+            self._notifier.ring()  # There may be more.
 
     async def _deliver_claimed(self, claimed: Claimed) -> None:
         until = time.monotonic() + _BATCH_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation/test_control_planes.py"
-ROUNDS = "tests/service/test_supervision_rounds.py"
+ROUNDS = "tests/service/test_supervision_reconciler.py"
 
 
 def _nodes_clock(_: Any) -> Any:
@@ -70,14 +70,14 @@ def _heartbeats_by_the_nodes_clock() -> None:
 
 @mutant("supervision: processes of other machines are looked for and ended here", SIMULATION)
 def _without_machine() -> None:
-    from epochal.service.runtime.supervision.rounds import Rounds
+    from epochal.service.runtime.supervision.reconciler import Reconciler
 
-    change(Rounds, "_is_here", lambda _: lambda self, reference: True)
+    change(Reconciler, "_is_here", lambda _: lambda self, reference: True)
 
 
 @mutant("supervision: who begins to lead takes silence before for death", SIMULATION)
 def _no_time_for_drivers() -> None:
-    from epochal.service.runtime.supervision import rounds
+    from epochal.service.runtime.supervision import reconciler as rounds
 
     def hasty(decide: Any) -> Any:
         return lambda execution, process, now, since, settings: decide(

@@ -102,7 +102,7 @@ def test_a_control_plane_that_ends_in_order_hands_over_at_once(database: Databas
 def test_what_nobody_rings_for_is_found(database: Database) -> None:
     """A hint of another control plane's may be lost."""
     with control_plane(database, answered) as worker:
-        eventually(lambda: not worker._lanes["store"].bell.is_set())  # it has looked, and waits
+        eventually(lambda: not worker._lanes["store"].service._event.is_set())  # it has looked, and waits
         id = asked_for(database)
         eventually(lambda: operation(database, id).state == "succeeded", seconds=operations.TIDY_SECONDS / 2)
 

@@ -32,8 +32,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
-from epochal.service.runtime.supervision.remains import Remains
-from epochal.service.runtime.supervision.rounds import Rounds
+from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
+from epochal.service.runtime.supervision.reconciler import Reconciler
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.simulation.drivers import HEARTBEAT_SECONDS, Driver, Host, NodeLauncher
 from tests.simulation.faults import plan_faults
@@ -227,8 +227,8 @@ class Node:
         ledger = NodeLedger(self)
         launcher = NodeLauncher(self)
         uptime = lambda: self.world.now - self.host.started_at  # noqa: E731
-        rounds = Rounds(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
-        remains = Remains(settings, ledger, launcher, SUPERVISION)
+        rounds = Reconciler(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
+        remains = LocalCleanup(settings, ledger, launcher, SUPERVISION)
         self._actors = [
             self._begin(lambda: self._keep_lease(leadership)),
             self._begin(lambda: self._supervise(rounds)),
@@ -306,11 +306,11 @@ class Node:
         while True:
             self._pause(leadership.step())
 
-    def _supervise(self, rounds: Rounds) -> None:
+    def _supervise(self, rounds: Reconciler) -> None:
         while True:
             self._pause(rounds.round())
 
-    def _sweep(self, remains: Remains) -> None:
+    def _sweep(self, remains: LocalCleanup) -> None:
         while True:
             with suppress(EpochalError):
                 remains.clear()

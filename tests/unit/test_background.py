@@ -278,7 +278,8 @@ def test_a_child_does_not_inherit_a_lock_unless_it_is_given_the_descriptor(tmp_p
     command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, close_fds=False) as child:
         lock.release()
-        held = FileLock.acquire(tmp_path / "lock")
+        # The kernel closes the child's copy a moment after Popen has returned.
+        held = FileLock.acquire(tmp_path / "lock", wait=True)
         assert held is not None
         held.release()
         child.communicate(b"")

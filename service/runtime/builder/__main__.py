@@ -16,11 +16,11 @@ import select
 import signal
 import socket
 import sys
-import threading
 from typing import NoReturn
 
 import epochal.connectors
 import epochal.pipeline.pipeline  # noqa: F401
+from epochal.background.task import BackgroundTask
 from epochal.service.domain.building import FOR_WARM, ONCE, BuildRequest
 from epochal.service.runtime.builder.child import answer
 from epochal.service.runtime.builder.warm import AFTER_DRIVERS, FOR_ONE_REQUEST, WarmChildren
@@ -75,7 +75,7 @@ def _serve(descriptor: int) -> NoReturn:
     code = 1
     try:
         with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
-            threading.Thread(target=_end_with_caller, args=(connection.fileno(),), daemon=True).start()
+            BackgroundTask("caller", lambda: _end_with_caller(connection.fileno()))
             result = answer(BuildRequest.model_validate_json(stream.readline()))
             stream.write(result.model_dump_json().encode())
             stream.flush()

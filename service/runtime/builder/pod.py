@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
+from epochal.background.service import BackgroundService
 from epochal.driver.pool_client import Keeper, NotWanted
 from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
@@ -81,28 +81,27 @@ def _work(keeper: Keeper, builder: SubprocessBuilder, warm: int) -> bytes:
 
 def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, code: Path) -> bytes:
     unwanted: list[NotWanted] = []
-    done = threading.Event()
 
     def look() -> None:
-        while not done.wait(_WANTED_SECONDS):
-            try:
-                keeper.check_wanted()
-            except NotWanted as reason:
-                unwanted.append(reason)
-                return
+        try:
+            keeper.check_wanted()
+        except NotWanted as reason:
+            unwanted.append(reason)
+            service.stop()
 
     def meanwhile() -> None:
         if unwanted:
             raise unwanted[0]
 
-    threading.Thread(target=look, name="wanted", daemon=True).start()
+    service = BackgroundService("wanted", look, _WANTED_SECONDS, delay=_WANTED_SECONDS)
+    service.start()
     try:
         # All secrets in the pod's environment are of the project that it is in, whatever that is called.
         return builder.exchange(DEFAULT_PROJECT, with_code_here(keeper, request, code), meanwhile)
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message)).model_dump_json().encode()
     finally:
-        done.set()
+        service.stop(timeout=0)
 
 
 def with_code_here(keeper: Keeper, request: BuildRequest, folder: Path) -> BuildRequest:

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from epochal.errors import EpochalError
+from epochal.background.service import BackgroundService
+from epochal.background.task import BackgroundTask
 from epochal.service.catalog.engines import Notifications
 from epochal.service.domain.events import EVERYTHING, Topics
 from epochal.service.domain.identifiers import new_id
@@ -57,7 +58,7 @@ class LocalHints:
         self._name = f"{os.getpid()}-{new_id()}"
         self._socket: socket.socket | None = None
         self._descriptor = -1
-        self._thread: threading.Thread | None = None
+        self._task: BackgroundTask[None] | None = None
 
     def open(self, heard: Heard) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,8 +70,8 @@ class LocalHints:
             log.warning("other processes are heard within a second only: no socket in %s: %s", self._folder, error)
             self.close()
             return
-        self._thread = threading.Thread(target=self._receive, args=(self._socket, heard), name="hints", daemon=True)
-        self._thread.start()
+        listening = self._socket
+        self._task = BackgroundTask("hints", lambda: self._receive(listening, heard))
 
     def send(self, topics: Topics) -> None:
         if self._socket is None:
@@ -98,8 +99,8 @@ class LocalHints:
                 unheard.sendto(b"", self._address(self._name))  # which the thread waits for
             with suppress(OSError):
                 os.unlink(self._name, dir_fd=self._descriptor)
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        if self._task is not None:
+            self._task.wait(timeout=5)
         if unheard is not None:
             unheard.close()
         if self._descriptor >= 0:
@@ -130,15 +131,14 @@ class PostgresqlHints:
         self._me = new_id()
         self._pending: set[str] = set()
         self._lock = threading.Lock()
-        self._closed = False
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
-        self._thread: threading.Thread | None = None
+        self._service: BackgroundService | None = None
 
     def open(self, heard: Heard) -> None:
-        self._thread = threading.Thread(target=self._run, args=(heard,), name="hints", daemon=True)
-        self._thread.start()
+        self._service = BackgroundService("hints", lambda: self._step(heard), RECONNECT_SECONDS, self._ring)
+        self._service.start()
 
     def send(self, topics: Topics) -> None:
         with self._lock:
@@ -146,10 +146,8 @@ class PostgresqlHints:
         self._ring()
 
     def close(self) -> None:
-        self._closed = True
-        self._ring()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        if self._service is not None:
+            self._service.stop()
         self._wake.close()
         self._woken.close()
 
@@ -157,30 +155,23 @@ class PostgresqlHints:
         with suppress(OSError):  # full: it is woken already
             self._wake.send(b"x")
 
-    def _run(self, heard: Heard) -> None:
-        while not self._closed:
-            try:
-                notifications = Notifications(self._url)
-            except EpochalError as error:
-                log.warning("hints: %s", error)
-            else:
-                try:
-                    heard(EVERYTHING)  # whatever was missed meanwhile
-                    self._listen(notifications, heard)
-                except EpochalError as error:
-                    log.warning("hints: %s; connecting again", error)
-                finally:
-                    notifications.close()
-            if not self._closed:
-                time.sleep(RECONNECT_SECONDS)
+    def _step(self, heard: Heard) -> None:
+        """One connection, until it is lost or the service stops."""
+        assert self._service is not None
+        notifications = Notifications(self._url)
+        try:
+            heard(EVERYTHING)  # includes the changes that were missed without a connection
+            self._listen(notifications, heard, self._service)
+        finally:
+            notifications.close()
 
-    def _listen(self, notifications: Notifications, heard: Heard) -> None:
+    def _listen(self, notifications: Notifications, heard: Heard, service: BackgroundService) -> None:
         sent_at, checked_at = 0.0, time.monotonic()
         # Not select(), which knows the first 1,024 descriptors of a process only.
         ready = select.poll()
         ready.register(notifications.fileno(), select.POLLIN)
         ready.register(self._woken.fileno(), select.POLLIN)
-        while not self._closed:
+        while not service.stopping:
             moment = time.monotonic()
             with self._lock:
                 due = bool(self._pending) and moment - sent_at >= COALESCED_SECONDS

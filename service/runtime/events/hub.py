@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRepository
 from epochal.service.domain.events import ControlEvent, Topics, topics_of
-from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.async_notifier import AsyncNotifier
 from epochal.service.runtime.events.hints import Hints
 
 log = logging.getLogger("epochal.events")
@@ -66,25 +66,22 @@ class EventHub:
         self._hints = hints
         self._listeners: list[Listener] = []
         self._listeners_to_others: list[Listener] = []
-        self._bell = Bell()
-        self._wake = threading.Event()
+        self._notifier = AsyncNotifier()
         self._streams = 0
         self._tail: _Tail | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._service = BackgroundService("events", self._step, POLL_SECONDS)
 
     def open(self) -> None:
         self._hints.open(self._heard)
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
         """Ends all streams."""
         self._closed = True
         self._hints.close()
-        self._wake.set()
-        self._bell.ring()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._notifier.ring()
+        self._service.stop()
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with what has changed, from any thread: it must be quick. It may be called too often, and
@@ -108,7 +105,7 @@ class EventHub:
         self._call([*self._listeners, *self._listeners_to_others], topics)
 
     def _call(self, listeners: Sequence[Listener], topics: Topics) -> None:
-        self._wake.set()
+        self._service.wake()
         for listener in listeners:
             try:
                 listener(topics)
@@ -143,9 +140,9 @@ class EventHub:
         ``None`` is given when nothing came for ``heartbeat_seconds``.
         """
         self._streams += 1
-        self._wake.set()
+        self._service.wake()
         try:
-            with self._bell.listener() as listener:
+            with self._notifier.listener() as listener:
                 silent = 0.0
                 while not self._closed:
                     listener.forget()
@@ -194,19 +191,11 @@ class EventHub:
             cursor.position = position
             return None if gone else entries
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.clear()
-            if self._streams == 0:
-                self._tail = None
-            else:
-                try:
-                    self._look()
-                except EpochalError as error:
-                    log.warning("events cannot be read: %s", error)
-                except Exception:
-                    log.exception("events could not be read")
-            self._wake.wait(POLL_SECONDS)
+    def _step(self) -> None:
+        if self._streams == 0:
+            self._tail = None
+        else:
+            self._look()
 
     def _look(self) -> None:
         self._assign_positions()
@@ -222,7 +211,7 @@ class EventHub:
                     tail, more = tail.with_more(entries, end), len(entries) == _AT_ONCE
         if tail != self._tail:
             self._tail = tail
-            self._bell.ring()
+            self._notifier.ring()
 
     def _assign_positions(self) -> None:
         with self._database.reading() as session:

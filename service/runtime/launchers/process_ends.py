@@ -7,6 +7,8 @@ import select
 import threading
 from collections.abc import Callable
 
+from epochal.background.task import BackgroundTask
+
 
 class ProcessEnds:
     """Calls ``tell``, from a thread of its own, when a process that it watches has ended.
@@ -47,7 +49,7 @@ class ProcessEnds:
         ends = select.epoll()
         closed, self._closing = os.pipe()
         ends.register(closed, 0)  # a hang-up is always reported
-        threading.Thread(target=self._run, args=[ends, closed], name="process-ends", daemon=True).start()
+        BackgroundTask("process-ends", lambda: self._run(ends, closed))
         return ends
 
     def _run(self, ends: select.epoll, closed: int) -> None:

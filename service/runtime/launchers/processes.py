@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from epochal.background.retries import attempts
+
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/{pid}/stat`` after the command's closing parenthesis (proc(5): fields 3 and 22)."""
 _BEHIND, _AS_OTHERS = "10", "0"
@@ -60,11 +62,11 @@ def let_others_go_first(session: int, others_first: bool = True) -> None:
     Has an effect only if the kernel groups processes by session (``sched_autogroup_enabled``, sched(7)), which most
     containers disable.
     """
-    for _ in range(_TRIES):
+    for _ in attempts(_AGAIN_SECONDS, limit=_TRIES):
         try:
             Path(f"/proc/{session}/autogroup").write_text(_BEHIND if others_first else _AS_OTHERS)
         except BlockingIOError:  # the kernel accepts one change in a tenth of a second
-            time.sleep(_AGAIN_SECONDS)
+            continue
         except OSError:
             return
         else:

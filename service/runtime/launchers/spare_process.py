@@ -10,12 +10,12 @@ import signal
 import socket
 import stat
 import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from epochal.background.task import BackgroundTask
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.faults import declare
 from epochal.service.domain.executions import DriverName
@@ -186,7 +186,7 @@ class SpareProcess:
         if at_once:
             self._wait(0)
         else:
-            threading.Thread(target=self._wait, args=[END_SECONDS], name="spare-ends", daemon=True).start()
+            BackgroundTask("spare-ends", lambda: self._wait(END_SECONDS))
 
     def last_words(self) -> str:
         return last_lines(self.files.log, 5)

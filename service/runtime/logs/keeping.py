@@ -6,8 +6,6 @@ and does what is missing, so it may end anywhere, and two of one folder do no ha
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,14 +13,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from epochal.errors import EpochalError, NotFound
+from epochal.background.service import BackgroundService
+from epochal.errors import NotFound
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.driver_logs import AttemptOfLog, DriverLogs, owner_of
 from epochal.service.runtime.logs.files import parts_of, read_end
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
-
-log = logging.getLogger("epochal.logs")
 
 KEPT_BYTES = 16 << 20
 """So much of the end of a log."""
@@ -54,16 +51,13 @@ class LogKeeper:
         self._kept_for = kept_for
         self._done: dict[Path, int] = {}
         """Logs that are kept, and how many bytes they had then."""
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+        self._service = BackgroundService("logs", self.look, ROUND_SECONDS)
 
     def open(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
 
     def look(self) -> None:
         """Keep what is to be kept, and remove what is older or whose application was deleted."""
@@ -124,15 +118,3 @@ class LogKeeper:
                         sum(each.st_size for each in status),
                         max(each.st_mtime for each in status),
                     )
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self.look()
-            except EpochalError as error:
-                log.warning("drivers' logs cannot be kept now: %s", error)
-            except OSError as error:
-                log.warning("drivers' logs below %s cannot be read: %s", self._folder, error)
-            except Exception:
-                log.exception("drivers' logs cannot be kept")
-            self._closing.wait(ROUND_SECONDS)

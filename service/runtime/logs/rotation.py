@@ -10,11 +10,12 @@ is written meanwhile as far as there is room. So no file is larger than twice th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from pathlib import Path
 from typing import IO, Final
+
+from epochal.background.locks import lock_descriptor
 
 _PIECE = 1 << 20
 _TRIES = 3
@@ -38,9 +39,7 @@ def rotate(path: Path, largest: int, files: int) -> bool:
     except FileNotFoundError:
         return False
     with log:
-        try:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_descriptor(log.fileno()):
             return False
         return _rotate(log, path, largest, files)
 

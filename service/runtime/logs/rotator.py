@@ -4,10 +4,10 @@ costs beside the files that are kept."""
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from pathlib import Path
 
+from epochal.background.service import BackgroundService
 from epochal.service.runtime.logs.rotation import rotate
 
 log = logging.getLogger("epochal.logs")
@@ -28,16 +28,13 @@ class LogRotator:
         self._largest = largest
         self._files = files
         self._logs_that_stay: set[Path] = set()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-rotation", daemon=True)
+        self._service = BackgroundService("log-rotation", self._step, LOOK_SECONDS)
 
     def open(self) -> None:
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._service.stop()
 
     def look(self) -> bool:
         """One look at all logs. Whether one was rotated."""
@@ -53,13 +50,7 @@ class LogRotator:
                     log.warning("the log %s cannot be rotated, and grows: %s", path, error)
         return done
 
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._closing.wait(pause):
-            began = time.monotonic()
-            try:
-                pause = _AGAIN_SECONDS if self.look() else LOOK_SECONDS
-            except Exception:
-                log.exception("drivers' logs cannot be looked at")
-                pause = LOOK_SECONDS
-            pause = max(pause, _SHARE * (time.monotonic() - began))
+    def _step(self) -> float:
+        began = time.monotonic()
+        pause = _AGAIN_SECONDS if self.look() else LOOK_SECONDS
+        return max(pause, _SHARE * (time.monotonic() - began))

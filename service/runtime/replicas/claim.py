@@ -3,7 +3,6 @@ sync and may be anything after the next."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from epochal.background.locks import FileLock
 from epochal.errors import EnvironmentProblem
 from epochal.service.runtime.machine import this_machine
 
@@ -69,16 +69,8 @@ def _lock_file(path: Path) -> Path:
 
 
 def _lock(file: Path) -> int | None:
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    lock = FileLock.acquire(file)
+    return None if lock is None else lock.descriptor
 
 
 def _remove_unused(folder: Path, of_this_boot: bool) -> None:

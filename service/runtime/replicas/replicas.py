@@ -7,7 +7,6 @@ import logging
 import resource
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,8 @@ from pathlib import Path
 
 import lmdb
 
-from epochal.errors import CatalogUnavailable, EnvironmentProblem
+from epochal.background.service import BackgroundService
+from epochal.errors import EnvironmentProblem
 from epochal.service.domain.events import COMMITTED, EXECUTION, OPERATION, Topics
 from epochal.service.domain.snapshots import ApplicationHead, Snapshots
 from epochal.service.runtime.events.hub import EventHub
@@ -57,10 +57,10 @@ class Replicas(ServedReplicas):
         self._given = claimed
         self._claim: ClaimedFolder | None = None
         self._followers: dict[str, Follower] = {}
-        self._wake = threading.Event()
-        self._over = threading.Event()
+        self._earliest = 0.0
+        """Earliest time of the next round."""
         self._present: set[tuple[str, str]] | None = None
-        self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
+        self._service = BackgroundService("replicas", self._step, FALLBACK_SECONDS)
         if events is not None:
             events.listen(self.heard)
 
@@ -72,14 +72,11 @@ class Replicas(ServedReplicas):
         self._index = self._open_index()
         if self._given is None:
             self._index.retract()
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
         self._closing = True
-        self._over.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=30)
+        self._service.stop(timeout=30)
         for follower in self._followers.values():
             follower.close()
         self._index.close()
@@ -109,7 +106,7 @@ class Replicas(ServedReplicas):
         """Something of this has changed: look now, not within a second."""
         # Of epochs only commits matter; others may mean that an application has come, gone, or moved to another branch.
         if topics & {COMMITTED, EXECUTION, OPERATION}:
-            self._wake.set()
+            self._service.wake()
 
     def _open_index(self) -> ReplicaIndex:
         try:
@@ -126,22 +123,15 @@ class Replicas(ServedReplicas):
                 "choose another data directory with --home."
             ) from error
 
-    def _run(self) -> None:
-        while not self._closing:
-            self._wake.clear()
-            began = time.monotonic()
-            asked_for = 0.0
-            try:
-                heads = self._snapshots.heads()
-                asked_for = time.monotonic() - began
-                self._round(heads)
-            except CatalogUnavailable as error:
-                log.warning("replicas cannot follow: %s", error)
-            except Exception:
-                # The next round starts from what is there then; look-ups go on meanwhile.
-                log.exception("replicas could not follow")
-            self._wake.wait(FALLBACK_SECONDS)
-            self._over.wait(min(FALLBACK_SECONDS, asked_for / _SHARE) - (time.monotonic() - began))
+    def _step(self) -> None:
+        """Follow the catalog. A round that fails is repeated from the state that the catalog has then."""
+        self._service.pause(self._earliest - time.monotonic())
+        if self._closing:
+            return
+        began = time.monotonic()
+        heads = self._snapshots.heads()
+        self._earliest = began + min(FALLBACK_SECONDS, (time.monotonic() - began) / _SHARE)
+        self._round(heads)
 
     def _round(self, heads: Sequence[ApplicationHead]) -> None:
         for head in heads:

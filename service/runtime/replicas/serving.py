@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from epochal.service.runtime.events.bell import Bell
+from epochal.service.runtime.events.async_notifier import AsyncNotifier
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable
 from epochal.service.runtime.replicas.overlay import Overlays
 from epochal.snapshots.store import SnapshotStore
@@ -21,7 +21,7 @@ class ServedReplicas(ABC):
     def __init__(self, store: SnapshotStore) -> None:
         self.store = store
         self.overlays = Overlays(store)
-        self.moved = Bell()
+        self.moved = AsyncNotifier()
         """Rung when some replica has reached another epoch."""
         self._closing = False
 

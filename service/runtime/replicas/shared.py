@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
+from epochal.background.service import BackgroundService
 from epochal.errors import EnvironmentProblem
 from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable
 from epochal.service.runtime.replicas.index import IndexSnapshot, Position, ReplicaIndex, Tables
@@ -52,8 +53,8 @@ class SharedReplicas(ServedReplicas):
         self._open: WeakValueDictionary[Path, Replica] = WeakValueDictionary()
         """LMDB opens nothing twice in one process, and a look-up may still read what is not known any more."""
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="replicas", daemon=True)
+        self._number = 0
+        self._service = BackgroundService("replicas", self._look, LOOK_SECONDS, delay=LOOK_SECONDS)
 
     def open(self) -> None:
         shorten_pauses()
@@ -62,13 +63,12 @@ class SharedReplicas(ServedReplicas):
             self._index = ReplicaIndex.open_to_read(self._folder / INDEX)
         except lmdb.Error as error:
             raise EnvironmentProblem(f"The replicas in {self._folder} cannot be read: {error}.") from error
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
         self._closing = True
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=30)
+        self._service.stop(timeout=30)
+        self.moved.ring()
         self._known.clear()
         for replica in list(self._open.values()):
             replica.close()
@@ -147,9 +147,6 @@ class SharedReplicas(ServedReplicas):
         return FollowedTable(table, replica)
 
     def _look(self) -> None:
-        number = 0
-        while not self._stop.wait(LOOK_SECONDS):
-            if (now := self._index.number()) != number:
-                number = now
-                self.moved.ring()
-        self.moved.ring()
+        if (now := self._index.number()) != self._number:
+            self._number = now
+            self.moved.ring()

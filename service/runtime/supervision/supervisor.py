@@ -4,9 +4,9 @@ machine."""
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
+from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.domain.executions import Executions
 from epochal.service.domain.ports import Leadership, SpareFigures
@@ -14,8 +14,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import steady_seconds
-from epochal.service.runtime.supervision.remains import Remains
-from epochal.service.runtime.supervision.rounds import Rounds
+from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
+from epochal.service.runtime.supervision.reconciler import Reconciler
 
 log = logging.getLogger("epochal.supervision")
 
@@ -32,26 +32,21 @@ class ThreadedSupervisor:
         supervision: SupervisionSettings | None = None,
         hears: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: see :class:`~epochal.service.runtime.supervision.rounds.Rounds`."""
+        """``hears``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._rounds = Rounds(settings, executions, launcher, leadership, self._supervision, hears=hears)
-        self._remains = Remains(settings, executions, launcher, self._supervision)
+        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, hears=hears)
+        self._cleanup = LocalCleanup(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
-        self._wake = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
-        launcher.tell_of_ends(self._wake.set)
+        self._service = BackgroundService("supervisor", self._step, self._supervision.round_seconds)
+        launcher.tell_of_ends(self._service.wake)
 
     def open(self) -> None:
         self._launcher.open()
-        self._thread.start()
+        self._service.start()
 
     def close(self) -> None:
-        self._closing = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        self._service.stop(timeout=10)
         self._launcher.close()
 
     @property
@@ -65,24 +60,18 @@ class ThreadedSupervisor:
             log.info("the log of driver %s cannot be had now: %s", process, error)
 
     def wake(self, execution: str | None = None) -> None:
-        self._wake.set()
+        self._service.wake()
 
-    def _run(self) -> None:
-        while not self._closing:
-            self._wake.clear()
-            pause = self._supervision.round_seconds
-            try:
-                pause = self._rounds.round()
-                self._sweep()
-            except Exception:
-                log.exception("supervision goes on after an error")
-            self._wake.wait(pause)
+    def _step(self) -> float:
+        pause = self._reconciler.round()
+        self._sweep()
+        return pause
 
     def _sweep(self) -> None:
         if steady_seconds() < self._sweep_at:
             return
         self._sweep_at = steady_seconds() + self._supervision.sweep_seconds
         try:
-            self._remains.clear()
+            self._cleanup.clear()
         except EpochalError as error:
             log.warning("what is left of earlier attempts has to wait: %s", error)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from epochal.background.task import BackgroundTask
 from epochal.errors import LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import Json, Phase, condition_of
 from epochal.service.domain.kubernetes.pod_identity import APPLICATION, ATTEMPT, DRIVER, EXECUTION
@@ -70,10 +71,9 @@ class _Following:
         self._uid = pod["metadata"]["uid"]
         self._path = path
         self._closing = closing
-        self._thread = threading.Thread(target=self._run, name=f"log-{self._name}", daemon=True)
 
     def begin(self) -> None:
-        self._thread.start()
+        BackgroundTask(f"log-{self._name}", self._run)
 
     def _run(self) -> None:
         ended = False

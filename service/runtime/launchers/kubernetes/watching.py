@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
+from epochal.background.task import BackgroundTask
 from epochal.errors import EpochalError, LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import Json
 from epochal.service.domain.kubernetes.pod_identity import SELECTOR
@@ -45,10 +46,9 @@ class WatchedPods:
         self._closing = threading.Event()
         self._away_since: float | None = time.monotonic()
         self._why_away = "it has not answered yet"
-        self._thread = threading.Thread(target=self._run, name=f"pods-{namespace}", daemon=True)
 
     def open(self) -> None:
-        self._thread.start()
+        BackgroundTask(f"pods-{self._namespace}", self._run)
 
     def close(self) -> None:
         """Returns at once; the thread ends with its watch."""

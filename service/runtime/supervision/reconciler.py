@@ -44,7 +44,7 @@ LAST_WORDS = 20
 """So many lines of a driver's log tell people why it ended."""
 
 
-class Rounds:
+class Reconciler:
     """It keeps nothing that matters in memory: a control plane that begins to lead finds every driver of the one before
     in the catalog, and goes on with it. While the catalog is away, nothing is decided.
 

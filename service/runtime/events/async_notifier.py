@@ -27,7 +27,7 @@ class Listener:
             self._loop.call_soon_threadsafe(self._rung.set)
 
 
-class Bell:
+class AsyncNotifier:
     """Rung from any thread; heard by coroutines of any event loop."""
 
     def __init__(self) -> None:

@@ -25,8 +25,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
-from epochal.service.runtime.supervision.remains import Remains
-from epochal.service.runtime.supervision.rounds import Rounds
+from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
+from epochal.service.runtime.supervision.reconciler import Reconciler
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
 
@@ -110,7 +110,7 @@ class Subject:
         self.leads = Leads()
         self.hears = True
         supervision = SupervisionSettings(lease_seconds=10, start_seconds=10, grace_seconds=30)
-        self.rounds = Rounds(
+        self.rounds = Reconciler(
             self.settings,
             self.ledger,
             self.processes,
@@ -120,7 +120,7 @@ class Subject:
             lambda: UP_SECONDS,
             lambda: self.hears,
         )
-        self.remains = Remains(self.settings, self.ledger, self.processes, supervision)
+        self.remains = LocalCleanup(self.settings, self.ledger, self.processes, supervision)
 
     def close(self) -> None:
         self.database.close()

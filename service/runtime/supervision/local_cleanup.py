@@ -14,7 +14,7 @@ from epochal.service.runtime.launchers.base import Launcher
 log = logging.getLogger("epochal.supervision")
 
 
-class Remains:
+class LocalCleanup:
     """Each control plane clears up on its own machine, leading or not: nobody else can.
 
     What the catalog calls over stays so, and who belongs to it is fenced. So it is safe as long as what is here is

@@ -1,0 +1,71 @@
+"""Threads, file locks and repeated calls come from ``epochal/background``; exceptions are listed with a reason."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCTION = ("epochal", "service", "backends", "connectors", "migrations")
+
+THREADS = {
+    "epochal/background/service.py": "the library: services",
+    "epochal/background/task.py": "the library: tasks",
+    "epochal/driver/heartbeat.py": "ends the driver's attempt, and must not repeat a step after that",
+    "epochal/testing/kafka_reading.py": "shipped for tests",
+    "epochal/testing/servers/proxy.py": "shipped for tests: a thread for each connection",
+}
+FILE_LOCKS = {
+    "epochal/background/locks.py": "the library",
+    "service/catalog/sqlite_write_queue.py": "a shared lock, which filelock has not over a descriptor",
+}
+SLEEPS = {
+    "epochal/background/retries.py": "the library",
+    "epochal/wire/http.py": "the one loop of calls over HTTP; the policy of the caller names the pauses",
+    "epochal/client/operations.py": "polls an operation until it has ended, at the interval that the user chose",
+    "epochal/client/events.py": "reconnects a stream that goes on where it ended",
+    "epochal/cli/standing_queries.py": "waits for the commit of an epoch",
+    "epochal/contracts/inbox.py": "the default of a contract: waits for input",
+    "epochal/driver/main.py": "a grace period before the exit, not repeated",
+    "epochal/driver/pool_client.py": "asks control planes alternately",
+    "epochal/driver/spare.py": "asks control planes alternately",
+    "epochal/faults.py": "an injected delay",
+    "service/catalog/sqlite_write_queue.py": "waits for urgent writers of other processes",
+    "service/runtime/launchers/kubernetes/launcher.py": "waits until the cluster counts deleted pods no longer",
+    "service/runtime/launchers/processes.py": "waits until the kernel has laid out the command of a process",
+}
+"""Modules that sleep, with the reason."""
+
+
+def uses(pattern: str) -> set[str]:
+    """Modules of production code whose text matches; ``epochal/service`` and others are links, and read once."""
+    found = set()
+    for folder in PRODUCTION:
+        for path in (ROOT / folder).rglob("*.py"):
+            name = str(path.relative_to(ROOT))
+            inner = name.removeprefix("epochal/")
+            if not (name.startswith("epochal/") and inner.startswith(PRODUCTION[1:])) and re.search(
+                pattern, path.read_text()
+            ):
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "listed"),
+    [
+        (r"\bThread\(", THREADS.keys()),
+        (r"\bfcntl\.flock\b|\bimport filelock\b", FILE_LOCKS.keys()),
+        (r"\btime\.sleep\(", SLEEPS.keys() | {"epochal/testing"}),
+    ],
+)
+def test_only_listed_modules_have_threads_locks_and_sleeps_of_their_own(pattern: str, listed: set[str]) -> None:
+    allowed = tuple(listed)
+    assert {name for name in uses(pattern) if not name.startswith(allowed)} == set()
+
+
+def test_at_most_five_places_outside_of_the_library_start_threads() -> None:
+    others = {name for name in uses(r"\bThread\(") if not name.startswith("epochal/background/")}
+    assert len(others) <= 5
