@@ -184,7 +184,7 @@ def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine
         engine.queue.step()
     engine.orders.heartbeat(RUNNING)
     failure = engine.catalog.answers["a"]
-    assert failure is not None and "nothing was done" in failure.message
+    assert failure is not None and "the order had no effect" in failure.message
     assert engine.shown("bad") == ["epoch=0000000001", "epoch=0000000002"]
     assert engine.changes == []
 
