@@ -21,7 +21,7 @@ import uvloop
 
 from benchmarks.load import PATIENCE_SECONDS, Connection
 from benchmarks.result import percentile
-from epochal.wire.entries import LONGEST_WAIT_SECONDS, MOST_CALLS
+from epochal.wire.calls import LONGEST_WAIT_SECONDS, MOST_CALLS
 
 APPLICATION = "store"
 VALUE_BYTES = 100

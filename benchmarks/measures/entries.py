@@ -28,7 +28,7 @@ from epochal.client import Client
 from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from epochal.wire.entries import MOST_CALLS
+from epochal.wire.calls import MOST_CALLS
 
 STORE = Path(__file__).parents[2] / "examples" / "sdg" / "key_value_store.py"
 SERVED = """from epochal import Pipeline

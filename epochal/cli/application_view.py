@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
-from epochal.cli.load_view import autoscaling_words, load_section
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.snapshots import savepoint_table
 from epochal.client.models import (
     Application,
     Epoch,
     Execution,
     ImportOrigin,
-    KeyColumn,
     Load,
-    OpenTransaction,
     Restarts,
     Savepoint,
+    StateColumn,
     StateTable,
     ValueColumn,
 )
 from epochal.contracts.catalog import ShownWatermarks
+from epochal.contracts.measurements import OperatorLoad
 from epochal.wire.configuration import ApplicationConfiguration
 
 _LOOK = {
@@ -65,7 +65,7 @@ def application_table(applications: Sequence[ListedApplication], now: datetime |
             Text(application.name, style="bold"),
             state_text(application.state),
             "–" if head is None else str(head.epoch),
-            "–" if head is None else words.age(head.committed_at, now),
+            "–" if head is None else formatting.age(head.committed_at, now),
             "–" if application.attempt is None else str(application.attempt),
             _detail(application, now),
         )
@@ -108,51 +108,6 @@ def ended(application: Application) -> str:
     return f"{at}: {application.detail or application.state}"
 
 
-def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
-    if not savepoints:
-        return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
-    table = Listing(
-        Column("savepoint"),
-        Column("epoch", numeric=True),
-        Column("branch", optional=True),
-        Column("made"),
-        Column("message", flexible=True),
-    )
-    for savepoint in savepoints:
-        table.add(
-            Text(savepoint.name, style="bold yellow"),
-            str(savepoint.epoch),
-            Text(savepoint.branch),
-            words.age(savepoint.created_at, now),
-            Text(savepoint.message or ""),
-        )
-    return table
-
-
-def transaction_table(transactions: Sequence[OpenTransaction], now: datetime | None = None) -> RenderableType:
-    if not transactions:
-        return Text("Everything that is decided is committed in every sink.", style="dim")
-    table = Listing(
-        Column("epoch", numeric=True),
-        Column("sink"),
-        Column("rows", numeric=True),
-        Column("prepared", optional=True),
-        Column("waiting", optional=True),
-        Column("why", flexible=True),
-    )
-    for item in transactions:
-        on_its_way = "on its way" if item.driver else "no driver runs; the next start commits it"
-        table.add(
-            str(item.epoch),
-            Text(item.sink, style="bold"),
-            words.count(item.rows),
-            words.age(item.prepared_at, now),
-            words.age(item.waiting_since, now),
-            Text(item.error, style="red") if item.error else Text(on_its_way, style="dim"),
-        )
-    return table
-
-
 def state_text(state: str) -> Text:
     glyph, style = _LOOK.get(state, ("?", ""))
     return Text(f"{glyph} {state}", style=style)
@@ -178,7 +133,7 @@ def _detail(application: Application, now: datetime | None) -> Text:
 
 
 def _origin(application: Application, origin: ImportOrigin) -> str:
-    return words.imported_from(origin.application, origin.epoch, origin.project, application.project)
+    return formatting.imported_from(origin.application, origin.epoch, origin.project, application.project)
 
 
 def _restarts(restarts: Restarts, now: datetime | None) -> str:
@@ -196,16 +151,16 @@ def _facts(
     if application.detail:
         facts.append(("detail", Text(application.detail)))
     if application.restarts is not None:
-        last = f"the last time {words.age(application.restarts.failed_at, now)}"
+        last = f"the last time {formatting.age(application.restarts.failed_at, now)}"
         facts.append(("restarts", Text(f"{_restarts(application.restarts, now)}, {last}", style="red")))
     if application.head is not None:
-        committed = words.age(application.head.committed_at, now)
+        committed = formatting.age(application.head.committed_at, now)
         drained = ", the last: its input has ended" if application.head.drained else ""
         facts.append(("epoch", Text(f"{application.head.epoch}, committed {committed}{drained}")))
     if head is not None and head.next_due is not None:
-        facts.append(("next due", Text(words.due(head.next_due))))
+        facts.append(("next due", Text(formatting.due(head.next_due))))
     if head is not None and head.in_flight:
-        held = ", ".join(f"{name} {words.count(records)}" for name, records in head.in_flight.items())
+        held = ", ".join(f"{name} {formatting.count(records)}" for name, records in head.in_flight.items())
         facts.append(("in flight", Text(held)))
     facts.append(("branch", Text(application.branch)))
     if application.parent is not None:
@@ -215,16 +170,16 @@ def _facts(
         facts.append(("imported from", Text(_origin(application, application.imported_from))))
     if application.shadow:
         facts.append(("shadow", Text("yes: its sinks are not written")))
-    facts.append(("version", Text(f"{application.version}, artifact {words.code(application.artifact)}")))
-    facts.append(("parameters", Text(words.values(application.parameters) or "none")))
+    facts.append(("version", Text(f"{application.version}, artifact {formatting.code(application.artifact)}")))
+    facts.append(("parameters", Text(formatting.values(application.parameters) or "none")))
     facts.append(("configuration", Text(_configuration(application))))
     if scaling is not None:
         facts.append(("autoscaling", Text(scaling)))
     if execution is not None:
         facts.append(("execution", Text(f"{execution.id}, attempt {execution.attempt}, {execution.state}")))
         if execution.heartbeat_at is not None and execution.state in ("starting", "running", "stopping"):
-            facts.append(("heartbeat", Text(words.age(execution.heartbeat_at, now))))
-    facts.append(("created", Text(words.age(application.created_at, now))))
+            facts.append(("heartbeat", Text(formatting.age(execution.heartbeat_at, now))))
+    facts.append(("created", Text(formatting.age(application.created_at, now))))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -238,7 +193,7 @@ def _configuration(application: Application) -> str:
     """What differs from the defaults: the rest would only be in the way."""
     defaults = ApplicationConfiguration().model_dump(mode="json")
     different = {name: value for name, value in application.configuration.items() if value != defaults.get(name)}
-    return words.values(different) or "defaults"
+    return formatting.values(different) or "defaults"
 
 
 def _event_time(head: Epoch) -> Listing:
@@ -257,9 +212,9 @@ def _event_time(head: Epoch) -> Listing:
         left_out = (counts.get(place) for counts in (head.late_rows, head.rejected_rows, head.dropped_timers))
         view.add(
             Text(place, style="bold"),
-            "all rows have come" if marks.ended else f"{words.moment(marks.fire)}{' (idle)' if marks.idle else ''}",
-            words.moment(marks.late),
-            *("" if number is None else words.count(number) for number in left_out),
+            "all rows have come" if marks.ended else formatting.moment(marks.fire) + (" (idle)" if marks.idle else ""),
+            formatting.moment(marks.late),
+            *("" if number is None else formatting.count(number) for number in left_out),
         )
     return view
 
@@ -276,7 +231,7 @@ def _state(tables: Sequence[StateTable]) -> Listing:
         view.add(
             Text(table.table, style="bold"),
             _kind(table.kind, table.scope),
-            words.count(table.rows),
+            formatting.count(table.rows),
             _columns([*table.key, *table.sub_key]),
             Text(", ".join(_value(column) for column in table.value if not column.internal), style="dim"),
         )
@@ -292,5 +247,58 @@ def _kind(kind: str, scope: str) -> str:
     return kind if scope == "keyed" else f"{scope} {kind}"
 
 
-def _columns(columns: Sequence[KeyColumn]) -> str:
+def _columns(columns: Sequence[StateColumn]) -> str:
     return ", ".join(f"{column.name} {column.type}" for column in columns)
+
+
+def load_section(load: Load, now: datetime | None = None) -> RenderableType:
+    """``load`` has operators."""
+    view = Listing(
+        Column("operator"),
+        Column("rows", numeric=True),
+        Column("busy", numeric=True),
+        Column("skew", numeric=True, optional=True),
+        Column("rows of the epoch", numeric=True, optional=True),
+    )
+    for name, operator in load.operators.items():
+        view.add(
+            Text(name, style="bold"),
+            formatting.count(operator.rows),
+            f"{operator.busy_seconds:.2f} s",
+            "" if operator.skew is None else f"{operator.skew:.2f}",
+            formatting.count(operator.epoch_rows),
+        )
+    parts: list[RenderableType] = [Text(_headline(load, now), style="dim"), view]
+    parts += [
+        Text(line, style="yellow") for name, operator in load.operators.items() for line in _named(name, operator)
+    ]
+    return Group(*parts)
+
+
+def autoscaling_words(load: Load) -> str | None:
+    """What autoscaling makes of it; ``None`` where it is switched off, or nothing runs."""
+    if load.autoscaling is None:
+        return None
+    aim = load.autoscaling.parallelism
+    return f"{'stays' if aim is None else f'to {aim}'}: {load.autoscaling.reason}"
+
+
+def _headline(load: Load, now: datetime | None) -> str:
+    lag = "" if load.lag_seconds is None else f", {load.lag_seconds:.0f} s behind"
+    return (
+        f"busy for {load.busy_share:.0%} of {load.seconds:.0f} s by {load.parallelism} subtasks{lag}, "
+        f"as of {formatting.age(load.reported_at, now)}"
+    )
+
+
+def _named(name: str, operator: OperatorLoad) -> Iterator[str]:
+    if operator.skewed and operator.largest is not None and operator.skew is not None:
+        yield (
+            f"{name}, subtask {operator.largest.subtask}: skewed, {formatting.count(operator.largest.rows)} of "
+            f"{formatting.count(operator.rows)} rows, {operator.skew:.2f} times the mean"
+        )
+    for straggler in operator.stragglers:
+        yield (
+            f"{name}, subtask {straggler.subtask}: a straggler, busy for {straggler.busy_seconds:.2f} s over "
+            f"{formatting.count(straggler.rows)} rows"
+        )

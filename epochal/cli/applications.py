@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +18,10 @@ from epochal.cli.application_view import (
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.session import connected
 from epochal.client import Application, Client, Execution
-from epochal.client.applications import ApplicationHandle
-from epochal.client.models import Load
 from epochal.errors import NotFound
 
 app = typer.Typer()
+
 
 SavepointName = Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")]
 
@@ -43,14 +43,14 @@ def show(name: Name, url: Url = None, as_json: Json = False) -> None:
         execution = _execution(session.client, application)
         tables, savepoints = handle.state_tables(), handle.savepoints.list()
         head = None if application.head is None else handle.epochs.get(application.head.epoch)
-        load = _load(handle)
+        load = handle.load()
         document = {
             **application.model_dump(mode="json"),
             "current_execution": None if execution is None else execution.model_dump(mode="json"),
             "state_tables": [table.model_dump(mode="json") for table in tables],
             "savepoints": [savepoint.model_dump(mode="json") for savepoint in savepoints],
             "event_time": None if head is None else head.model_dump(mode="json", include=EVENT_TIME),
-            "load": None if load is None else load.model_dump(mode="json"),
+            "load": load.model_dump(mode="json"),
         }
         page = application_page(application, execution, tables, savepoints, head, load=load)
         session.output.result(document, page)
@@ -132,6 +132,33 @@ def delete(
         session.output.result({"deleted": name}, Text(f"{name} is deleted."))
 
 
+@app.command()
+def logs(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", min=0, help="Begin with so many last lines.")] = 200,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="The log of this attempt.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Print the driver's log. With --json and --follow: one JSON document per line."""
+    with connected(url, as_json) as session:
+        lines = session.client.application(name).logs(tail=tail, follow=follow, attempt=attempt)
+        if as_json and not follow:
+            session.output.document({"lines": list(lines)})
+            return
+        try:
+            for line in lines:
+                if as_json:
+                    session.output.line({"line": line})
+                else:
+                    sys.stdout.write(line + "\n")
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+
+
 def _with_attempt(client: Client, application: Application) -> ListedApplication:
     execution = _execution(client, application)
     return ListedApplication(**dict(application), attempt=None if execution is None else execution.attempt)
@@ -148,11 +175,3 @@ def _execution(client: Client, application: Application) -> Execution | None:
 
 def _attempt(result: dict[str, Any] | None) -> str:
     return f"attempt {(result or {}).get('attempt', '?')}"
-
-
-def _load(handle: ApplicationHandle) -> Load | None:
-    """``None`` where the control plane is of an earlier version, and cannot say."""
-    try:
-        return handle.load()
-    except NotFound:
-        return None

@@ -11,13 +11,12 @@ import typer
 from pydantic import BaseModel, Field
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.desired import Desired, read_desired, schema
+from epochal.cli import formatting
+from epochal.cli.desired import Change, Desired, Steps, Verb, read_desired, schema, steps
 from epochal.cli.failures import ExitCode, exit_code, sentence
 from epochal.cli.options import AcceptChanged, AcceptPartial, Json, LineageNote, Url, Wait, acceptance
 from epochal.cli.output import encode
 from epochal.cli.session import Session, connected
-from epochal.cli.steps import Change, Steps, Verb, steps
 from epochal.client import Application, Operation
 from epochal.errors import CatalogUnavailable, EpochalError, InvalidInput, NotFound, Unauthenticated
 
@@ -181,7 +180,7 @@ class Applying:
     ) -> Operation | None:
         """Of the application as it was seen: whoever changes it meanwhile is not run over. ``None``: it is done."""
         applications, versions = self.session.client.applications, self.session.client.application(now.name).versions
-        seen, operation = now.revision or None, None
+        seen, operation = now.revision, None
         match verb:
             case "upgrade":
                 version = versions.create(
@@ -228,5 +227,5 @@ class Applying:
 def _shown(change: Change) -> str:
     """``parameters.limit 10 → 15``."""
     if change.path == "code":
-        return f"code {words.code(change.before)} → {words.code(change.after)}"
-    return f"{change.path} {words.difference(change.before, change.after)}"
+        return f"code {formatting.code(change.before)} → {formatting.code(change.after)}"
+    return f"{change.path} {formatting.difference(change.before, change.after)}"

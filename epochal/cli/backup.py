@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait
 from epochal.cli.output import Output
 from epochal.cli.session import connected
-from epochal.client.models import BackedUp, Pruned
+from epochal.client.models import Backup, Pruning
 from epochal.wire.bodies import read
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ def create(
             session.output.result(operation, Text(f"The backup has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Backing up")
-        backed_up = read(BackedUp, operation.result)
+        backed_up = read(Backup, operation.result)
         session.output.result(operation, _created(backed_up))
         for problem in backed_up.problems:
             session.output.warn(problem)
@@ -55,9 +55,9 @@ def create(
 @app.command("list")
 def list_backups(source: From, as_json: Json = False) -> None:
     """The backups in a place, newest first. Needs no control plane."""
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    local_backup.show_all(_absolute(source), Output.make(as_json))
+    local_store.show_all(_absolute(source), Output.make(as_json))
 
 
 @app.command()
@@ -92,7 +92,7 @@ def prune(
             session.output.result(operation, Text(f"The pruning has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Pruning")
-        session.output.result(operation, _pruned(read(Pruned, operation.result), "went", "stay"))
+        session.output.result(operation, _pruned(read(Pruning, operation.result), "went", "stay"))
 
 
 @app.command()
@@ -105,9 +105,9 @@ def verify(
     """Look whether a backup is whole: its index, every file, and all that its snapshots name. Needs no control plane.
     Fails (1) when something is missing or damaged, (3) when there is no backup."""
     # Imported here only: Arrow makes every command slower.
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    if not local_backup.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
+    if not local_store.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -128,9 +128,9 @@ def restore(
 ) -> None:
     """Restore a backup into an empty database, and an empty store or what is left of the backed-up one. Needs no
     control plane; none may run on them. A restore that was cut short goes on when it is called again."""
-    from epochal.cli import local_backup
+    from epochal.cli import local_store
 
-    local_backup.restore(
+    local_store.restore(
         _absolute(source),
         backup,
         Output.make(as_json),
@@ -144,7 +144,7 @@ def _absolute(place: str) -> str:
     return place if urlsplit(place).scheme else os.path.abspath(place)
 
 
-def _created(backed_up: BackedUp) -> RenderableType:
+def _created(backed_up: Backup) -> RenderableType:
     said = (
         f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC is in {backed_up.to}: "
         f"{backed_up.snapshots} snapshots, "
@@ -154,7 +154,7 @@ def _created(backed_up: BackedUp) -> RenderableType:
     return Text(said)
 
 
-def _pruned(pruned: Pruned, gone: str, stays: str) -> RenderableType:
+def _pruned(pruned: Pruning, gone: str, stays: str) -> RenderableType:
     amount = f"{pruned.deleted.files} files ({pruned.deleted.bytes / 1e6:.1f} MB)"
     head = Text(
         f"{len(pruned.removed)} backups {gone}, with {amount} that no other one needs; {len(pruned.kept)} {stays}."

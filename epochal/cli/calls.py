@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Name, Url
 from epochal.cli.session import connected
 from epochal.client.models import CallAnswer, EntryDescription

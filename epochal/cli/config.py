@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import typer
 
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json
 from epochal.cli.output import Output
 from epochal.cli.settings import Arguments, Known, Loaded, Source, known_settings, shown, with_settings

@@ -13,14 +13,21 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from epochal.client import Application
 from epochal.contracts.configuration import Parameters
 from epochal.declarations.names import alternatives
-from epochal.errors import ArtifactError, InvalidInput
+from epochal.errors import ArtifactError, InvalidInput, OptionError
 from epochal.wire.bodies import Body, Name, Sha256
 from epochal.wire.configuration import ApplicationConfiguration
 from epochal.wire.projects import ProjectName
 
 STANDARD_INPUT = "-"
+
+
+Verb = Literal["create", "upgrade", "rescale", "start", "stop"]
+
+
+RUNS = ("starting", "running")
 
 
 class DesiredApplication(Body):
@@ -70,6 +77,23 @@ class Desired:
             raise ArtifactError(f"{self.place}: code: {self.code} cannot be read: {error.strerror}.") from error
 
 
+class Change(BaseModel):
+    """A part of an application that becomes another one, by its path: ``configuration.parallelism``."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Steps:
+    """``changes``: what ``upgrade`` or ``rescale`` changes. ``configuration``: the whole, as it is to be."""
+
+    verbs: tuple[Verb, ...]
+    changes: tuple[Change, ...]
+    configuration: ApplicationConfiguration
+
+
 def read_desired(files: Sequence[str]) -> list[Desired]:
     """All documents of all files, ``-`` being standard input. Raises ``InvalidInput`` with all that is wrong."""
     found: list[Desired] = []
@@ -94,6 +118,32 @@ def read_desired(files: Sequence[str]) -> list[Desired]:
 def schema() -> dict[str, Any]:
     """JSON Schema of a document, for editors and for checks before a merge."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **DesiredApplication.model_json_schema()}
+
+
+def steps(now: Application | None, desired: DesiredApplication, artifact: str) -> Steps:
+    """``now`` is ``None`` where there is no such application. ``artifact``: the sha256 of the code that it is to have.
+
+    Raises ``OptionError`` where it has a configuration that this version cannot read.
+    """
+    if now is None:
+        return Steps(("create", "start") if desired.state == "running" else ("create",), (), desired.configuration)
+    configured = _configured(now)
+    configuration = _with_what_stays(desired.configuration, configured)
+    before = {"code": now.artifact, "parameters": now.parameters, "configuration": configured.model_dump(mode="json")}
+    after = {
+        "code": artifact,
+        "parameters": desired.parameters,
+        "configuration": configuration.model_dump(mode="json"),
+    }
+    changes = tuple(_changes(before, after))
+    verbs: list[Verb] = []
+    if desired.state == "stopped" and now.state in (*RUNS, "stopping"):
+        verbs.append("stop")
+    if changes:
+        verbs.append("rescale" if [each.path for each in changes] == ["configuration.parallelism"] else "upgrade")
+    if desired.state == "running" and now.state not in RUNS and (changes or not _has_ended(now)):
+        verbs.append("start")
+    return Steps(tuple(verbs), changes, configuration)
 
 
 def _application(document: Any) -> DesiredApplication:
@@ -177,6 +227,47 @@ _PLAIN_WORDS: Mapping[str, tuple[str, str]] = {
     "int": (r"-?(0|[1-9][0-9]*)", "-0123456789"),
     "float": (r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)", "-0123456789"),
 }
+
+
 for _tag, (_pattern, _begins) in _PLAIN_WORDS.items():
     _first = [*_begins, ""] if _tag == "null" else [*_begins]
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+
+
+def _configured(now: Application) -> ApplicationConfiguration:
+    try:
+        return ApplicationConfiguration.model_validate(now.configuration)
+    except ValidationError as error:
+        setting = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise OptionError(
+            f"Application {now.name!r} has a setting that this version of epochal does not know ({setting}): take the "
+            "version of the control plane."
+        ) from None
+
+
+def _with_what_stays(desired: ApplicationConfiguration, now: ApplicationConfiguration) -> ApplicationConfiguration:
+    """Key groups stay unless they are said: no upgrade changes them. Where it scales by itself, the parallelism that it
+    has come to stays, within the bounds. Raises ``OptionError``."""
+    kept: dict[str, Any] = {}
+    if "max_parallelism" not in desired.model_fields_set:
+        kept["max_parallelism"] = now.max_parallelism
+    if desired.autoscaling is not None:
+        kept["parallelism"] = min(max(now.parallelism, desired.autoscaling.least), desired.autoscaling.greatest)
+    try:
+        return ApplicationConfiguration.model_validate({**desired.model_dump(), **kept})
+    except ValidationError as error:
+        raise OptionError(f"configuration: {error.errors()[0]['msg'].removeprefix('Value error, ')}.") from None
+
+
+def _has_ended(now: Application) -> bool:
+    """By itself: its sources have ended, and everything that waited has come out. No start can follow."""
+    return now.state == "stopped" and now.head is not None and now.head.drained
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], above: str = "") -> Iterator[Change]:
+    for name in [*before, *(name for name in after if name not in before)]:
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{above}{name}.")
+        elif old != new or (name in before) != (name in after):
+            yield Change(path=f"{above}{name}", before=old, after=new)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.failures import ExitCode
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json
 from epochal.cli.output import Output
 from epochal.cli.settings import Arguments, with_settings

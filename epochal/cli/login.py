@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.output import Output
 from epochal.client.device_login import Provider

@@ -14,35 +14,28 @@ from rich.text import Text
 
 from epochal import __version__
 from epochal.cli import (
+    administration,
     applications,
     apply,
-    artifacts,
-    audit,
     backup,
+    bundles,
     calls,
-    check,
     config,
-    dev,
     doctor,
-    export_import,
-    history,
+    epochs,
+    lineage,
     login,
-    logs,
     migrate,
-    nodes,
     operations,
-    past,
-    pins_and_tags,
     projects,
-    queries,
     rollback,
     run,
-    savepoints,
     sdg,
+    snapshots,
+    standing_queries,
     state,
     store,
     submit,
-    tokens,
     transactions,
     up,
     versions,
@@ -78,39 +71,35 @@ app = typer.Typer(
 for group in (
     up,
     run,
-    dev,
-    check,
     submit,
     apply,
     applications,
     versions,
     rollback,
-    export_import,
+    bundles,
     state,
     calls,
-    history,
-    past,
-    logs,
-    pins_and_tags,
+    epochs,
+    lineage,
+    snapshots,
     store,
-    nodes,
-    audit,
+    administration,
     migrate,
     doctor,
     login,
 ):
     app.add_typer(group.app)
-app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(submit.artifacts_app, name="artifacts")
 app.add_typer(backup.app, name="backup")
 app.add_typer(config.app, name="config")
 app.add_typer(login.context_app, name="context")
 app.add_typer(operations.app, name="operations")
 app.add_typer(projects.app, name="project")
-app.add_typer(savepoints.app, name="savepoint")
+app.add_typer(snapshots.savepoints_app, name="savepoint")
 app.add_typer(sdg.app, name="sdg")
-app.add_typer(tokens.app, name="tokens")
+app.add_typer(administration.tokens_app, name="tokens")
 app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(queries.app, name="query")
+app.add_typer(standing_queries.app, name="query")
 app.add_typer(transactions.app, name="transaction")
 
 

@@ -9,8 +9,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Limit, Url, Wait
 from epochal.cli.session import connected
 from epochal.client import Operation
@@ -70,7 +70,7 @@ def _table(operations: Sequence[Operation]) -> RenderableType:
             operation.kind,
             operation.application or "-",
             "cancelling" if cancelling else operation.state,
-            words.age(operation.created_at),
+            formatting.age(operation.created_at),
             Text(operation.progress or problem),
         )
     return table

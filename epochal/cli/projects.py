@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.session import connected
 from epochal.client.models import Project
@@ -52,7 +52,7 @@ def list_projects(url: Url = None, as_json: Json = False) -> None:
             Column("name", flexible=True), Column("applications"), Column("running"), Column("subtasks"), Column("made")
         )
         for project in projects:
-            age = "" if project.created_at is None else words.age(project.created_at)
+            age = "" if project.created_at is None else formatting.age(project.created_at)
             table.add(Text(project.name, style="bold"), *_use(project).values(), age)
         session.output.result(projects, table)
 

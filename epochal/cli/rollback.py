@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import AcceptChanged, AcceptPartial, Json, Name, Url, Wait, acceptance, moment
 from epochal.cli.session import connected
 from epochal.client.models import RollbackPlan

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from epochal.cli import words
+from epochal.cli import formatting
 from epochal.cli.options import (
     AcceptChanged,
     AcceptPartial,
@@ -90,9 +93,82 @@ def run(
     outcome = run_locally(code_of_file(file, values), options, output)
     kept = "" if directory is None else f"; its state is kept in {directory}"
     number = len(outcome.epochs)
-    ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {words.count(outcome.rows_in)} rows in{kept}."
+    ended = f"after {number} {'epoch' if number == 1 else 'epochs'}, {formatting.count(outcome.rows_in)} rows in{kept}."
     drained = " Its input has ended, and everything that waited has come out." if outcome.drained else ""
     output.result(outcome, Text(f"{'Stopped' if outcome.interrupted else 'Done'} {ended}{drained}"))
+
+
+@app.command()
+def check(
+    file: File,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    as_json: Json = False,
+) -> None:
+    """Analyse FILE against empty inputs and print its graph, or the first error: where, what, and the fix."""
+    output = Output.make(as_json)
+    values, settings = parameters(parameter, parameters_file), configuration(setting)
+    # Spark is imported here only, so that every other command starts quickly; and last, after all that needs no Spark.
+    from epochal.cli.graph_view import graph_tree
+    from epochal.pipeline.artifact import load
+
+    artifact = load(file)
+    graph = artifact.graph(values)
+    with output.busy(f"Analysing {file.name}"):
+        from epochal.cli.local_spark import local_spark
+        from epochal.pipeline.analysis import analyse, check_graph, relative_paths
+        from epochal.wire.configuration import merged_configuration
+
+        chosen = merged_configuration({}, settings)
+        check_graph(graph)
+        check_java(os.environ)
+        with local_spark(graph.name, chosen.model_copy(update={"master": "local[1]"})) as spark:
+            description = analyse(graph, spark, chosen).description
+    output.result(description, graph_tree(description))
+    for warning in description.warnings:
+        output.warn(warning)
+    for message in relative_paths(graph):
+        output.warn(f"{message} `epochal run` takes it from the working directory; `epochal submit` refuses it.")
+    for note in description.notes:
+        output.note(Text.assemble(("note: ", "cyan"), note))
+    output.note(f"{file.name} is valid.")
+
+
+@app.command()
+def dev(
+    file: File,
+    parameter: Parameter = None,
+    parameters_file: ParametersFile = None,
+    setting: Setting = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Print so many rows of each sink and state table.")] = 10,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Read so many rows of each source.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Watch FILE: each time it is saved, run one epoch over a sample of its sources, until Ctrl-C.
+
+    Nothing is written to any sink, and no state is kept. What is wrong is said, and FILE is watched on. With --json:
+    one JSON document per line.
+    """
+    output = Output.make(as_json)
+    passed, settings = parameters(parameter, parameters_file), configuration(setting)
+    # Spark is imported here only, so that every other command starts quickly.
+    from epochal.cli.local_run import checked_configuration
+    from epochal.cli.local_spark import local_spark
+    from epochal.cli.notebook import QUICK
+    from epochal.cli.sample import Development, saved
+
+    check_java(os.environ)
+    chosen = checked_configuration({**QUICK, **settings})
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        with output.busy("Starting Spark"):
+            spark = stack.enter_context(local_spark("dev", chosen))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end)  # after Spark's start, which installs a handler of its own
+        development = Development(file, passed, rows, sample, spark, chosen, output)
+        output.note(Text(f"{file.name} runs on a sample each time it is saved; Ctrl-C ends it.", style="dim"))
+        for _ in saved(file):
+            development.run()
 
 
 def _transaction(text: str) -> tuple[str, int]:
@@ -100,3 +176,9 @@ def _transaction(text: str) -> tuple[str, int]:
     if not sink or not epoch.isdecimal():
         raise OptionError(f"--abort-transaction takes SINK:EPOCH, such as out:7; got {text!r}.")
     return sink, int(epoch)
+
+
+def _end(_number: int, _frame: Any) -> None:
+    """At once: nothing is kept. What Spark's client logs of a call that is cut short would only be in the way."""
+    logging.disable()
+    raise KeyboardInterrupt

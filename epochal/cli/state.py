@@ -6,25 +6,30 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict, TypeVar
+from urllib.parse import unquote
 
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand
 
-from epochal.cli.internal_columns import Shown
-from epochal.cli.key_command import KeyCommand, key_columns
-from epochal.cli.listing import Column, Listing
-from epochal.cli.options import At, Json, Name, Tag, Url, moment
-from epochal.cli.past_view import blame_view, history_view, since_notes
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.options import At, Json, Limit, Name, Tag, Url, moment
 from epochal.cli.session import Session, connected
+from epochal.cli.state_view import Shown, blame_view, diff_rows_view, diff_view, history_view, scan_view, since_notes
 from epochal.client import StateValue
 from epochal.errors import NotFound
 
 app = typer.Typer()
 
+
 FIRST_EPOCH_SECONDS = 120.0
 """Maximum time that a look-up waits for the first epoch of an application that runs."""
+
+
+_SNAPSHOT = "An epoch, a savepoint, a tag, or head"
+
 
 Answer = TypeVar("Answer")
 
@@ -43,6 +48,31 @@ class Moment(TypedDict):
     savepoint: str | None
     tag: str | None
     at: datetime | None
+
+
+def key_columns(text: str) -> list[str | None]:
+    """The columns of a key as one argument, percent-encoded: ``JFK,LAX``; ``%00`` is null."""
+    return [None if column == "%00" else unquote(column) for column in text.split(",")]
+
+
+class KeyCommand(TyperCommand):
+    """Refuses a key that looks like an option with the way out: ``--`` ends the options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest: list[str] = []
+        try:
+            rest = super().parse_args(ctx, list(args))
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            # A misspelt option has a name that is near; what remains is a key.
+            if option is None or getattr(error, "possibilities", None):
+                raise
+            key = next((argument for argument in args if argument.startswith(option)), option)
+            ctx.fail(
+                f"No such option: {key}. A key that begins with a hyphen comes after --, and options before it: "
+                f"{ctx.command_path} .. -- {key}"
+            )
+        return rest
 
 
 @app.command(cls=KeyCommand)
@@ -114,6 +144,71 @@ def get(
                 ),
             )
             session.output.result(answer, lambda: value_view(Shown.of(session, name, table).lookup(answer)))
+
+
+@app.command(cls=KeyCommand)
+def scan(
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The state table, as `epochal show` lists it.")],
+    prefix: Annotated[
+        str,
+        typer.Argument(metavar="[PREFIX]", help="Only keys with these leading columns: JFK; JFK,L* (a beginning)."),
+    ] = "",
+    limit: Limit = 50,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")] = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="As it was at this epoch.")] = None,
+    savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", help="As it was at this savepoint.")] = None,
+    tag: Tag = None,
+    at: At = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List a state table's rows in key order, a page at a time; also as they were.
+
+    Options come first. A prefix that begins with a hyphen, such as a negative number, comes after --:
+    epochal scan APP TABLE -- -5
+    """
+    begins_with = prefix.endswith("*")
+    columns = key_columns(prefix.removesuffix("*")) if prefix else []
+    with connected(url, as_json) as session:
+        page = (
+            session.client.application(name)
+            .state(table)
+            .scan(
+                *columns,
+                begins_with=begins_with,
+                limit=min(limit, 500),
+                cursor=cursor,
+                epoch=epoch,
+                savepoint=savepoint,
+                tag=tag,
+                at=moment(at),
+            )
+        )
+        session.output.result(page, lambda: scan_view(Shown.of(session, name, table).scan(page), name))
+
+
+@app.command()
+def diff(
+    name: Name,
+    before: Annotated[str, typer.Argument(metavar="FROM", help=f"{_SNAPSHOT}.")],
+    after: Annotated[
+        str, typer.Argument(metavar="TO", help=f"{_SNAPSHOT}; of another application of the lineage as NAME:EPOCH.")
+    ] = "head",
+    table: Annotated[str | None, typer.Option("--table", "-t", help="Show this state table's rows.")] = None,
+    limit: Limit = 50,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two snapshots: code, parameters, what was read between, and the keys of every state table."""
+    with connected(url, as_json) as session:
+        snapshots = session.client.application(name).snapshots
+        if table is not None:
+            rows = snapshots.diff_rows(before, after, table, limit=limit)
+            session.output.result(rows, lambda: diff_rows_view(Shown.of(session, name, table).rows(rows)))
+            return
+        found = snapshots.diff(before, after)
+        session.output.result(found, diff_view(found))
 
 
 def _found(session: Session, name: str, latest: bool, look: Callable[[], Answer]) -> Answer:

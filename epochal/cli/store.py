@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from epochal.cli import formatting
 from epochal.cli.failures import ExitCode
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url, Wait
 from epochal.cli.output import Output
 from epochal.cli.session import connected
-from epochal.cli.store_view import collected_view, plan_view, verified_view
-from epochal.client.models import Collected, Verified
+from epochal.client.models import Amount, Collection, CollectionPlan, Verification
 from epochal.wire.bodies import read
 
 app = typer.Typer()
+
+
+FILES_SHOWN = 20
 
 
 @app.command()
@@ -45,7 +51,7 @@ def gc(
             session.output.result(operation, Text(f"The collection has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Collecting")
-        session.output.result(operation, collected_view(read(Collected, operation.result)))
+        session.output.result(operation, collected_view(read(Collection, operation.result)))
 
 
 @app.command()
@@ -69,7 +75,7 @@ def verify(
         if name is not None or url is not None:
             raise typer.BadParameter("Give --store alone: it is read without a control plane.", param_hint="--store")
         # Imported here only: Arrow makes every command slower.
-        from epochal.cli.offline import verify_store
+        from epochal.cli.local_store import verify_store
 
         _exit(verify_store(store, Output.make(as_json), quick=quick, repair=repair))
         return
@@ -79,7 +85,7 @@ def verify(
             session.output.result(operation, Text(f"The verification has begun, as operation {operation.id}."))
             return
         operation = session.wait(operation, "Verifying")
-        found = read(Verified, operation.result)
+        found = read(Verification, operation.result)
         session.output.result(operation, verified_view(found))
     _exit(found.sound)
 
@@ -87,3 +93,73 @@ def verify(
 def _exit(sound: bool) -> None:
     if not sound:
         raise typer.Exit(int(ExitCode.FAILED))
+
+
+def plan_view(plan: CollectionPlan) -> RenderableType:
+    """What would go and why, what stays and why, and some of the files."""
+    parts = _summary(plan.needed, plan.reasons, plan.spared, plan.foreign, "would go")
+    if plan.files:
+        files = Listing(Column("file", flexible=True), Column("size", numeric=True), Column("why"))
+        for file in plan.files[:FILES_SHOWN]:
+            files.add(file.path, formatting.size(file.bytes), file.why)
+        parts += [Text(), files]
+    if plan.total.files > FILES_SHOWN:
+        parts.append(Text(f".. and {plan.total.files - FILES_SHOWN} more; --json shows a thousand", style="dim"))
+    total = f"{plan.total.files} files, {formatting.size(plan.total.bytes)}, of which nothing is deleted now"
+    snapshots = f"; {len(plan.snapshots)} snapshots would be marked as expired" if plan.snapshots else ""
+    return Group(*parts, *_problems(plan.problems), Text(f"\n{total}{snapshots}."))
+
+
+def collected_view(collected: Collection) -> RenderableType:
+    """What went and why, and what stays and why."""
+    deleted = collected.deleted
+    amount = f"{deleted.files} files, {formatting.size(deleted.bytes)}"
+    said = f"\n{amount} are deleted; {collected.snapshots} snapshots expired."
+    parts = _summary(collected.needed, collected.reasons, collected.spared, collected.foreign, "went")
+    return Group(*parts, *_problems(collected.problems), Text(said))
+
+
+def verified_view(verified: Verification) -> RenderableType:
+    """Each damaged file: whom it harms, and what can be done."""
+    parts: list[RenderableType] = []
+    for finding in verified.findings:
+        state = Text(" repaired", style="green") if finding.repaired else Text(f" {finding.trouble}", style="bold red")
+        newest = f"{finding.harmed} snapshots, up to {finding.harms[-1].branch}/{finding.harms[-1].epoch}"
+        parts += [
+            Text.assemble(finding.path, state),
+            Text(f"  {finding.detail}; needed by {newest}", style="dim"),
+            Text(f"  {finding.remedy}"),
+        ]
+    if verified.found and not verified.sound:
+        intact = ", ".join(f"{key.branch}/{key.epoch}" for key in verified.intact) or "none"
+        parts.append(Text(f"The newest snapshots that are whole: {intact}."))
+    amount = f"{verified.files.files} files, {formatting.size(verified.files.bytes)}"
+    checked = f"{amount}, of {verified.snapshots} snapshots"
+    verdict = "sound" if verified.sound else f"{sum(not item.repaired for item in verified.findings)} damaged"
+    unneeded = f"; {verified.unreferenced.files} files are needed by none" if verified.unreferenced.files else ""
+    return Group(*parts, Text.assemble(f"{checked}: ", (verdict, "green" if verified.sound else "bold red"), unneeded))
+
+
+def _summary(
+    needed: Amount,
+    reasons: Mapping[str, Amount],
+    spared: Mapping[str, Amount],
+    foreign: Mapping[str, Amount],
+    goes: str,
+) -> list[RenderableType]:
+    table = Listing(Column(""), Column("files", numeric=True), Column("size", numeric=True), Column("", flexible=True))
+    table.add(
+        "needed", str(needed.files), formatting.size(needed.bytes), "by retained snapshots, applications and bundles"
+    )
+    for why, amount in reasons.items():
+        table.add(Text(goes, style="yellow"), str(amount.files), formatting.size(amount.bytes), why)
+    for why, amount in spared.items():
+        table.add("stays", str(amount.files), formatting.size(amount.bytes), why)
+    folders = [
+        Text(f"foreign folder {folder}: {amount.files} files", style="dim") for folder, amount in foreign.items()
+    ]
+    return [table, *folders]
+
+
+def _problems(problems: Sequence[str]) -> list[Text]:
+    return [Text(problem, style="red") for problem in problems]

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epochal.cli import formatting
 from epochal.cli.application_view import ended
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import (
     AcceptChanged,
     AcceptPartial,
@@ -17,6 +19,7 @@ from epochal.cli.options import (
     Drain,
     File,
     Json,
+    Limit,
     LineageNote,
     Name,
     Parameter,
@@ -30,13 +33,21 @@ from epochal.cli.options import (
     parameters,
 )
 from epochal.cli.session import Session, connected
-from epochal.client import Application
+from epochal.client import Application, Client
+from epochal.errors import InvalidInput, NotFound
 
 app = typer.Typer()
 
+
 NewName = Annotated[str, typer.Option("--name", metavar="NAME", help="Its name: lower-case letters, digits, hyphens.")]
+
+
 _TIME = "Fork from what was the latest then: 2030-01-01T00:00:00+00:00; without an offset, local time."
+
+
 _INTO = "Make it in another project, as a copy; needs the roles of `export` here and of `import` there."
+
+
 NoStart = Annotated[bool, typer.Option("--no-start", help="Only make it; `epochal start` starts it.")]
 
 
@@ -160,3 +171,47 @@ def _answer(session: Session, application: Application, *, start: bool, wait: bo
     else:
         follow_up = f"it is starting; `epochal logs -f {name}` shows how"
     session.output.result(application, Text(f"{name} was made {origin}; {follow_up}."))
+
+
+artifacts_app = typer.Typer(help="Registered code.", no_args_is_help=True)
+
+
+_WHOLE = 64
+
+
+@artifacts_app.command("list")
+def list_artifacts(limit: Limit = 20, url: Url = None, as_json: Json = False) -> None:
+    """List the registered code, newest first."""
+    with connected(url, as_json) as session:
+        artifacts = session.client.artifacts.list(limit)
+        table = Listing(Column("sha256"), Column("file", flexible=True), Column("bytes"), Column("uploaded"))
+        for artifact in artifacts:
+            age = formatting.age(artifact.created_at)
+            table.add(formatting.code(artifact.sha256), Text(artifact.filename, style="bold"), str(artifact.bytes), age)
+        session.output.result(artifacts, table)
+
+
+@artifacts_app.command()
+def delete(
+    sha256: Annotated[
+        str, typer.Argument(metavar="SHA256", help="As `epochal artifacts list` shows it; its beginning is enough.")
+    ],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Delete code that no version of any application is made of."""
+    with connected(url, as_json) as session:
+        found = _whole(session.client, sha256)
+        session.client.artifacts.delete(found)
+        session.output.result({"deleted": found}, Text(f"Artifact {formatting.code(found)} is deleted."))
+
+
+def _whole(client: Client, beginning: str) -> str:
+    if len(beginning) == _WHOLE:
+        return beginning
+    found = [artifact.sha256 for artifact in client.artifacts.list() if artifact.sha256.startswith(beginning)]
+    if not found:
+        raise NotFound(f"There is no artifact {beginning!r}; `epochal artifacts list` shows them.")
+    if len(found) > 1:
+        raise InvalidInput(f"{len(found)} artifacts begin with {beginning!r}; give more of it.")
+    return found[0]

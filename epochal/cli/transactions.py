@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from epochal.cli.application_view import transaction_table
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import Session, connected
-from epochal.client.models import Operation
+from epochal.client.models import Operation, Transaction
 
 app = typer.Typer(
     help="See what is decided and not committed in a sink, and decide on it by hand.", no_args_is_help=True
@@ -93,3 +97,27 @@ def _finish(session: Session, operation: Operation, wait: bool, said: str) -> No
         return
     operation = session.wait(operation, "Waiting for the driver")
     session.output.result(operation, Text(said))
+
+
+def transaction_table(transactions: Sequence[Transaction], now: datetime | None = None) -> RenderableType:
+    if not transactions:
+        return Text("Everything that is decided is committed in every sink.", style="dim")
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("sink"),
+        Column("rows", numeric=True),
+        Column("prepared", optional=True),
+        Column("waiting", optional=True),
+        Column("why", flexible=True),
+    )
+    for item in transactions:
+        on_its_way = "on its way" if item.driver else "no driver runs; the next start commits it"
+        table.add(
+            str(item.epoch),
+            Text(item.sink, style="bold"),
+            formatting.count(item.rows),
+            formatting.age(item.prepared_at, now),
+            formatting.age(item.waiting_since, now),
+            Text(item.error, style="red") if item.error else Text(on_its_way, style="dim"),
+        )
+    return table

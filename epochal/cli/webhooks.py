@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Url
 from epochal.cli.session import connected
 
@@ -61,7 +61,7 @@ def list_webhooks(url: Url = None, as_json: Json = False) -> None:
             Column("error", flexible=True, optional=True),
         )
         for item in webhooks:
-            delivered = "never" if item.delivered_at is None else words.age(item.delivered_at)
+            delivered = "never" if item.delivered_at is None else formatting.age(item.delivered_at)
             table.add(item.id, item.url, item.state, str(item.waiting), delivered, item.last_error or "")
         session.output.result(webhooks, table)
 

@@ -7,7 +7,7 @@ from epochal.client.client import AsyncClient, Client
 from epochal.client.models import (
     Application,
     Artifact,
-    AuditRecord,
+    AuditEntry,
     Epoch,
     Event,
     Execution,
@@ -26,7 +26,7 @@ __all__ = [
     "Application",
     "Artifact",
     "AsyncClient",
-    "AuditRecord",
+    "AuditEntry",
     "Client",
     "Epoch",
     "Event",

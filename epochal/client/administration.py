@@ -8,13 +8,13 @@ from typing import Literal
 
 from epochal.client.exchanges import Request, path
 from epochal.client.models import (
-    AuditRecord,
+    AuditEntry,
     CollectionPlan,
     NewToken,
     Node,
     Operation,
     Project,
-    Pruned,
+    Pruning,
     RotatedToken,
     Token,
 )
@@ -54,23 +54,19 @@ class Projects:
         self._transport.delete(path("projects", name))
 
 
-Scope = Literal["read", "operate", "admin"]
-
-
 class Tokens:
     """``client.tokens``"""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(
-        self, name: str, scope: Scope | None = None, expires_at: datetime | None = None, *, role: Role = "viewer"
-    ) -> NewToken:
-        """A new token with a role in the project ``default``. Its text is in this answer only; the control plane keeps
-        a hash. ``scope``: instead of a role, as before there were roles."""
-        body = {"name": name, "expires_at": None if expires_at is None else expires_at.isoformat()}
-        what = {"role": role} if scope is None else {"scope": scope}
-        return read(NewToken, self._transport.post("/v1/tokens", body | what))
+    def create(self, name: str, role: Role = "viewer", expires_at: datetime | None = None) -> NewToken:
+        """Create a token with a role in the project.
+
+        Only this answer contains the token's text; the control plane stores a hash.
+        """
+        body = {"name": name, "role": role, "expires_at": None if expires_at is None else expires_at.isoformat()}
+        return read(NewToken, self._transport.post("/v1/tokens", body))
 
     def list(self, limit: int | None = None) -> list[Token]:
         return self._transport.pages("/v1/tokens", Token, limit)
@@ -91,9 +87,9 @@ class Audit:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, limit: int | None = 100) -> list[AuditRecord]:
+    def list(self, limit: int | None = 100) -> list[AuditEntry]:
         """Newest first."""
-        return self._transport.pages("/v1/audit", AuditRecord, limit)
+        return self._transport.pages("/v1/audit", AuditEntry, limit)
 
 
 class Nodes:
@@ -135,11 +131,11 @@ class Store:
         deleted."""
         return read(Operation, self._transport.post("/v1/backups", {"to": to}))
 
-    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruned:
+    def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruning:
         """Which backups in ``place`` would go, and how much space that gives. Changes nothing. Raises ``NotFound``;
         ``Conflict`` where none of those that would stay is whole."""
         body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
-        return read(Pruned, self._transport.query("/v1/backups/prune/plan", body))
+        return read(Pruning, self._transport.query("/v1/backups/prune/plan", body))
 
     def prune_backups(
         self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None

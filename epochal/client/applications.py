@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from epochal.client.bundles import Exports, copied_into
-from epochal.client.entries import Entries
+from epochal.client.calls import Entries
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
 from epochal.client.models import Application, Event, Lineage, Load, Operation, StateTable

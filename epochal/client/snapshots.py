@@ -13,19 +13,18 @@ from epochal.client.models import (
     Epoch,
     Execution,
     Lineage,
-    OpenTransaction,
-    OpenTransactions,
     Operation,
-    Pin,
     Savepoint,
     Snapshot,
     SnapshotDiff,
     SnapshotMessage,
-    Tag,
+    SnapshotPin,
+    SnapshotTag,
+    Transaction,
 )
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
-from epochal.wire.snapshots import FoldedRange
+from epochal.wire.snapshots import FoldedRange, TransactionsAnswer
 
 # Where the epochs between two snapshots have expired, whole states are compared.
 DIFF_SECONDS = 300.0
@@ -134,28 +133,28 @@ class Annotations:
         self._transport = transport
         self._application = application
 
-    def pin(self, epoch: int, message: str | None = None) -> Pin:
+    def pin(self, epoch: int, message: str | None = None) -> SnapshotPin:
         """Keep a snapshot until it is unpinned. Raises ``SnapshotExpired`` when it is too late."""
-        return read(Pin, self._transport.post(self._of(epoch, "pin"), {"message": message}))
+        return read(SnapshotPin, self._transport.post(self._of(epoch, "pin"), {"message": message}))
 
     def unpin(self, epoch: int) -> None:
         """The snapshot then lives as long as any other of its age."""
         self._transport.delete(self._of(epoch, "pin"))
 
-    def pins(self) -> list[Pin]:
-        return self._transport.pages(path("applications", self._application, "pins"), Pin, None)
+    def pins(self) -> list[SnapshotPin]:
+        return self._transport.pages(path("applications", self._application, "pins"), SnapshotPin, None)
 
-    def tag(self, epoch: int, name: str, message: str | None = None, *, move: bool = False) -> Tag:
+    def tag(self, epoch: int, name: str, message: str | None = None, *, move: bool = False) -> SnapshotTag:
         """Give a snapshot a further name, which does not keep it. Raises ``NameTaken`` unless it may ``move``."""
         body = {"name": name, "message": message, "move": move}
-        return read(Tag, self._transport.post(self._of(epoch, "tags"), body))
+        return read(SnapshotTag, self._transport.post(self._of(epoch, "tags"), body))
 
     def untag(self, epoch: int, name: str) -> None:
         self._transport.delete(path("applications", self._application, "snapshots", epoch, "tags", name))
 
-    def tags(self) -> list[Tag]:
+    def tags(self) -> list[SnapshotTag]:
         """By name."""
-        return self._transport.pages(path("applications", self._application, "tags"), Tag, None)
+        return self._transport.pages(path("applications", self._application, "tags"), SnapshotTag, None)
 
     def message(self, epoch: int) -> SnapshotMessage:
         """What was said of a snapshot. Raises ``NotFound`` when nothing was."""
@@ -179,10 +178,10 @@ class Transactions:
         self._transport = transport
         self._application = application
 
-    def list(self) -> list[OpenTransaction]:
+    def list(self) -> list[Transaction]:
         """By epoch and sink."""
         answer = self._transport.get(path("applications", self._application, "transactions"))
-        return list(read(OpenTransactions, answer).items)
+        return list(read(TransactionsAnswer, answer).items)
 
     def retry(self, sink: str, epoch: int, message: str | None = None) -> Operation:
         """Try to commit now, whatever the back-off."""

@@ -1,1 +1,1 @@
-"""What authors say, before there is a graph: names, expressions, schemas, states, keyed functions."""
+"""Declarations of authors, before a graph exists: names, expressions, schemas, states, keyed functions, windows."""

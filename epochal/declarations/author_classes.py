@@ -1,4 +1,4 @@
-"""What all classes that authors write have in common, and what is checked of each before it can be an operator."""
+"""Common parts of the classes that authors write: their context, their order of rows, their settings, their checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Process = TypeVar("Process")
 
 
 class Ordered:
-    """A class that says in which order its rows come."""
+    """A class that declares the order of its rows."""
 
     order_by: ClassVar[str | tuple[str, ...]] = ()
 
@@ -35,84 +35,91 @@ class Ordered:
 
 
 def check_class(author: Any, base: type, verb: str, *methods: str) -> None:
-    """Is it a subclass of ``base`` that defines ``methods``, such as ``process(self, rows, ctx)``?
+    """Check that this is a subclass of ``base`` that defines ``methods``, such as ``process(self, rows, ctx)``.
 
-    ``verb``: what takes the class, for messages. Raises ``PipelineError`` with the fix.
+    ``verb``: the verb that takes the class, for messages. Raises ``PipelineError`` with the fix.
     """
     if not (isinstance(author, type) and issubclass(author, base)):
         shown = f"an instance of {type(author).__name__}" if isinstance(author, base) else repr(author)
-        raise PipelineError(f"{verb} takes a subclass of {base.__name__}, not {shown}. Give the class itself.")
+        raise PipelineError(f"{verb} takes a subclass of {base.__name__}, not {shown}. Pass the class itself.")
     for method in methods:
         name = method.partition("(")[0]
         if getattr(author, name) is getattr(base, name):
-            raise PipelineError(f"{author.__name__} does not define {method}: define it.")
+            raise PipelineError(f"{author.__name__} must define {method}.")
 
 
 def check_order_by(author: Any) -> None:
-    """Does ``order_by`` name columns? Raises ``PipelineError``."""
+    """Check that ``order_by`` names columns. Raises ``PipelineError``."""
     order = author.order_by
     names: tuple[Any, ...] = order if isinstance(order, tuple) else (order,)
     if not all(isinstance(name, str) for name in names):
-        raise PipelineError(f"{author.__name__}.order_by is {order!r}: give a column's name, or a tuple of names.")
+        raise PipelineError(
+            f"{author.__name__}.order_by is {order!r}: it must be the name of a column, or a tuple of names."
+        )
 
 
 def check_states(author: type, scopes: Collection[StateScope], fix: str) -> None:
-    """Are all declared states valid, and of one of these scopes? Raises ``SchemaError`` and ``PipelineError``."""
+    """Check that all declared states are valid and have one of these scopes. Raises ``SchemaError``,
+    ``PipelineError``."""
     for state in declared_states(author).values():
         if state.scope not in scopes:
-            raise PipelineError(f"state {state.name!r} of {author.__name__} is {state.scope.value} state; {fix}")
+            raise PipelineError(f"state {state.name!r} of {author.__name__} has the scope {state.scope.value!r}; {fix}")
         state.value_columns()
         state.sub_key_columns()
         state.reconciling()
 
 
 def check_times_to_live(author: type, event_time: str | None) -> None:
-    """Is there an event time where a state expires by it? Raises ``PipelineError``."""
+    """Check that states that expire by event time have one. Raises ``PipelineError``."""
     for state in declared_states(author).values():
         check_clock_of_ttl(f"state {state.name!r} of {author.__name__}", state.expires, event_time)
 
 
 def check_output(author: type) -> None:
-    """Does the class say what it yields? Raises ``PipelineError``."""
+    """Check that the class declares its output. Raises ``PipelineError``."""
     output = getattr(author, "output", None)
     if output is None or (isinstance(output, str) and not output.strip()):
-        raise PipelineError(f"{author.__name__} does not say what it yields: add output = 'column type, ..' to it.")
+        raise PipelineError(
+            f"{author.__name__} does not declare its output: add output = 'column type, ..' to the class."
+        )
 
 
 _EVENT, _PROCESSING = ("timer", "delete_timer"), ("processing_timer", "delete_processing_timer")
-NO_EVENT_TIME = "Say with_watermark(..) of its input first, or set it in processing time: ctx.processing_timer(at)."
+NO_EVENT_TIME = "Call with_watermark(..) on the input first, or use processing time: ctx.processing_timer(at)."
 
 
 def checked_hold(process: Any, has_timers: bool, event_time: str | None) -> int:
-    """The ``hold`` of a keyed process, in microseconds, and whether it may use the timers that it uses.
+    """Check the timers that a keyed process uses. Returns its ``hold`` in microseconds.
 
-    ``has_timers``: whether it defines ``on_timer``; ``event_time``: the column of its input that says when a row
-    happened. Raises ``PipelineError`` with the fix.
+    ``has_timers``: whether it defines ``on_timer``; ``event_time``: the event time column of its input. Raises
+    ``PipelineError`` with the fix.
     """
     used = dict.fromkeys(name for method in (process.process, process.on_timer) for name in _asked_of_context(method))
     if not has_timers:
         for name in used:
             if name in (*_EVENT, *_PROCESSING):
                 raise PipelineError(
-                    f"{process.__name__} uses ctx.{name}(..) and defines no on_timer(self, key, at, ctx): define it."
+                    f"{process.__name__} uses ctx.{name}(..) but does not define on_timer(self, key, at, ctx). Define "
+                    "it."
                 )
     if event_time is None:
         for name in used:
             if name in _EVENT:
                 raise PipelineError(
-                    f"{process.__name__} uses ctx.{name}(..), and its input has no event time. {NO_EVENT_TIME}"
+                    f"{process.__name__} uses ctx.{name}(..), but its input has no event time. {NO_EVENT_TIME}"
                 )
     hold = fixed_interval(f"{process.__name__}.hold", process.hold, least=0)
     if hold and event_time is None:
         raise PipelineError(
-            f"{process.__name__}.hold is {process.hold!r}, and its input has no event time that its output could be "
-            "behind: say with_watermark(..) of it first, or remove hold."
+            f"{process.__name__}.hold is {process.hold!r}, but its input has no event time. Call with_watermark(..) on "
+            "the "
+            "input first, or remove hold."
         )
     return hold
 
 
 def _asked_of_context(method: Callable[..., Any]) -> Iterator[str]:
-    """The attributes that a method reads of its last argument, as far as its own code shows it."""
+    """The attributes that the code of a method reads from its last argument."""
     code = getattr(method, "__code__", None)
     if isinstance(code, CodeType) and code.co_argcount == 4:
         yield from _attributes_of(code.co_varnames[3], code)
@@ -136,16 +143,17 @@ TimeDomain = Literal["event", "processing"]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an author's function may know besides its rows and its state.
+    """The context of a call: epoch, subtask, times and timers.
 
-    ``epoch_time``: when the epoch was opened, in UTC: the same however often it is computed, unlike the clock.
-    ``watermark``: rows before it have come; ``None`` before any is known, or without event time. In ``process`` it is
-    the one that rows are late by, in ``on_timer`` the one that timers fire by; the last moment of the year 9999 when no
-    more rows can come. ``hop``: of the records that come out of a loop in rounds (``aligned``), how often they have
-    been round; 0 in other epochs. ``converged``: such a loop has come to rest; this epoch follows its last round.
+    ``epoch_time``: the time at which the epoch was opened, in UTC. Unlike the clock, it is the same when the epoch is
+    computed again. ``watermark``: rows with an earlier event time have arrived; ``None`` if no watermark exists yet, or
+    without event time. In ``process`` it is the watermark that decides whether rows are late, in ``on_timer`` the one
+    that fires timers. It is the last instant of the year 9999 when the input has ended. ``hop``: the number of the
+    round of an ``aligned`` loop that this epoch processes; 0 in other epochs. ``converged``: an ``aligned`` loop has
+    no more records; this epoch follows its last round.
 
-    A timer is known by its time and its name (and whether that is event time or processing time): setting one that is
-    set already changes nothing, and a key may have any number of them. Times without a zone are UTC.
+    A timer is identified by its time, its name and its time domain (event or processing time). Setting an existing
+    timer again has no effect. A key can have any number of timers. Times without a zone are UTC.
     """
 
     epoch: int
@@ -158,45 +166,45 @@ class Context:
 
     @property
     def timer_name(self) -> str:
-        """In ``on_timer``: the name that the timer was set with."""
+        """In ``on_timer``: the name of the timer."""
         raise self._no_timers("timer_name")
 
     @property
     def time_domain(self) -> TimeDomain:
-        """In ``on_timer``: whether the timer was set in ``"event"`` or in ``"processing"`` time."""
+        """In ``on_timer``: the time domain of the timer, ``"event"`` or ``"processing"``."""
         raise self._no_timers("time_domain")
 
     def timer(self, at: datetime, name: str = "") -> None:
-        """Have ``on_timer`` called for this key when the watermark reaches ``at``.
+        """Set a timer: ``on_timer`` is called for this key when the watermark reaches ``at``.
 
-        If it has already: in this epoch, after the rows; in the next, which opens at once, where a timer of the key at
-        this time or a later one has fired in this epoch.
+        If the watermark is already past ``at``, the timer fires in this epoch, after the rows. If a timer of the key
+        with this or a later time has already fired in this epoch, it fires in the next epoch, which opens immediately.
         """
         raise self._no_timers("timer()")
 
     def processing_timer(self, at: datetime, name: str = "") -> None:
-        """As :meth:`timer`, when the epoch time reaches ``at``."""
+        """Set a timer that fires when the epoch time reaches ``at``. See :meth:`timer`."""
         raise self._no_timers("processing_timer()")
 
     def delete_timer(self, at: datetime, name: str = "") -> None:
-        """Take back :meth:`timer`; without effect when there is no such timer any more."""
+        """Delete a timer of :meth:`timer`. A missing timer is ignored."""
         raise self._no_timers("delete_timer()")
 
     def delete_processing_timer(self, at: datetime, name: str = "") -> None:
-        """Take back :meth:`processing_timer`; without effect when there is no such timer any more."""
+        """Delete a timer of :meth:`processing_timer`. A missing timer is ignored."""
         raise self._no_timers("delete_processing_timer()")
 
     def _no_timers(self, what: str) -> PipelineError:
         return PipelineError(
-            f"Operator {self.operator!r}: ctx.{what} is only where there are timers: in a KeyedProcess that defines "
-            "on_timer(self, key, at, ctx), called by key_by(..).process(..)."
+            f"Operator {self.operator!r}: ctx.{what} is only available in a KeyedProcess that defines "
+            "on_timer(self, key, at, ctx), in key_by(..).process(..)."
         )
 
 
 def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[Process]:
-    """``process`` with class attributes replaced.
+    """A subclass of ``process`` with replaced class attributes.
 
-    Raises ``PipelineError`` for one that it does not have, and for a value that is not of the attribute's type.
+    Raises ``PipelineError`` for an unknown attribute, and for a value that does not have the type of the attribute.
     """
     if not settings:
         return process
@@ -205,7 +213,7 @@ def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[P
     for name in settings:
         if name not in known or name in fixed:
             raise PipelineError(
-                f"{process.__name__} has no setting {name!r}; its settings are the class attributes "
+                f"{process.__name__} has no setting {name!r}; the settings are its class attributes "
                 f"{listed(other for other in known if other not in fixed)}.{closest(name, known)}"
             )
     checked = {name: _setting(process, name, value) for name, value in settings.items()}
@@ -213,7 +221,7 @@ def with_settings(process: type[Process], settings: Mapping[str, Any]) -> type[P
 
 
 def _setting(process: type, name: str, value: Any) -> Any:
-    """``value`` as the setting's type has it: that of its annotation, or else of the value in the class."""
+    """``value``, validated against the annotation of the attribute or, without one, the type of its default."""
     default = getattr(process, name)
     annotated = _annotation(process, name)
     kind = annotated if annotated is not None else type(default) if default is not None else Any
@@ -222,15 +230,13 @@ def _setting(process: type, name: str, value: Any) -> Any:
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]["msg"]
         shown = getattr(kind, "__name__", str(kind))
-        raise PipelineError(
-            f"{process.__name__}: setting {name!r} is {shown}, and cannot be {value!r}: {wrong}."
-        ) from None
-    except PydanticUserError:  # a kind that brings a configuration of its own
+        raise PipelineError(f"{process.__name__}: setting {name!r} must be {shown}, not {value!r}: {wrong}.") from None
+    except PydanticUserError:  # a type with its own configuration
         return TypeAdapter(kind).validate_python(value, strict=True)
 
 
 def _annotation(process: type, name: str) -> Any:
-    """What the class says that an attribute is; ``None`` where it says nothing, or what cannot be read here."""
+    """The annotation of a class attribute; ``None`` if it has none, or if it cannot be evaluated here."""
     owner = next((kind for kind in process.__mro__ if name in vars(kind).get("__annotations__", {})), None)
     if owner is None:
         return None

@@ -1,7 +1,7 @@
-"""Column lists as authors write them (``"streak int, since timestamp"``), read without a JVM.
+"""Parser of column lists (``"streak int, since timestamp"``) that needs no JVM.
 
-This knows the types that state can have (:mod:`epochal.state.types`); Spark itself reads the schemas of sources and of
-operators' outputs.
+It supports the types that state can have (:mod:`epochal.state.types`). Spark parses the schemas of sources and of the
+output of operators.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ALIASES = {
 
 
 def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
-    """The columns of a state's schema. ``where`` names the state in messages. Raises ``SchemaError`` with the fix."""
+    """The columns of the schema of a state. ``where``: its name in messages. Raises ``SchemaError`` with the fix."""
     columns = _from_text(where, schema) if isinstance(schema, str) else _from_struct(where, schema)
     if not columns:
         raise SchemaError(f"{where} has no columns: write 'name type, ..', such as 'streak int, since timestamp'.")
@@ -56,7 +56,9 @@ def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
         if column.name.casefold() in seen:
             raise SchemaError(f"{where} has two columns named {column.name!r}: rename one.")
         if column.name.startswith("_"):
-            raise SchemaError(f"{where} has a column {column.name!r}: names with '_' are Epochal's. Rename it.")
+            raise SchemaError(
+                f"{where} has a column {column.name!r}: names that start with '_' are reserved. Rename it."
+            )
         seen.add(column.name.casefold())
         try:
             arrow_type(column.type)
@@ -66,9 +68,10 @@ def parse_columns(where: str, schema: str | StructType) -> tuple[Column, ...]:
 
 
 def normal_type(text: str) -> str:
-    """A type as :mod:`epochal.state.type_names` spells it: ``LONG`` -> ``bigint``, ``dec( 10 )`` -> ``decimal(10,0)``.
+    """The name of a type in :mod:`epochal.state.type_names`: ``LONG`` -> ``bigint``, ``dec( 10 )`` ->
+    ``decimal(10,0)``.
 
-    Raises ``SchemaError`` for a nested type that is not well formed.
+    Raises ``SchemaError`` for a malformed nested type.
     """
     nested = _NESTED.fullmatch(text.strip())
     if nested is not None:
@@ -118,7 +121,7 @@ def _column(where: str, text: str) -> Column:
 
 
 def _with_default(where: str, column: Column, literal: str) -> Column:
-    """A default is written as in SQL: ``0``, ``true``, ``'none'``, ``'2013-01-31'``, ``null``."""
+    """The column with a default, a SQL literal: ``0``, ``true``, ``'none'``, ``'2013-01-31'``, ``null``."""
     if literal.lower() == "null":
         return column
     text = literal[1:-1] if literal[0] in "'\"" else literal.lower()
@@ -135,5 +138,5 @@ def _from_struct(where: str, schema: Any) -> tuple[Column, ...]:
     fields = getattr(schema, "fields", None)
     if fields is None:
         found = type(schema).__name__
-        raise SchemaError(f"{where}: the schema is {found}; give text such as 'streak int', or a StructType.")
+        raise SchemaError(f"{where}: the schema is {found}; use text such as 'streak int', or a StructType.")
     return tuple(Column(name=field.name, type=type_name(field.dataType)) for field in fields)

@@ -1,9 +1,9 @@
-"""Expressions that give another value when an epoch is computed again: no operator's input may depend on them.
+"""Checks for expressions whose value changes when an epoch is computed again. Inputs of operators must not have them.
 
-An epoch may be computed more than once (design decision 1), and a task of it as well; its state must come out the same.
-What Spark itself calls non-deterministic (``rand``, ``uuid``, a user's function that says so of itself) Spark is asked
-about; the clock is deterministic to Spark within one query, and known here by name. Of a function from DataFrame to
-DataFrame only the names in its plan are seen.
+An epoch or a task can be computed more than once (design decision 1) and must compute the same state. Spark reports
+non-deterministic functions (``rand``, ``uuid``, user functions declared as such). Spark treats the clock as
+deterministic within a query, so functions of the clock are listed here by name. For a function from DataFrame to
+DataFrame, only the names in its plan are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CLOCK = frozenset({"current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time"})
 _CLOCK_WITHOUT_ARGUMENTS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 _BARE = frozenset({"current_timestamp", "localtimestamp", "current_date", "current_time"})
-"""Called without brackets, where no column has the name."""
+"""Functions that can be called without parentheses if no column has the name."""
 CHANCE = frozenset(
     {
         "rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id",
@@ -40,7 +40,7 @@ _REFUSED_BY_SPARK = "NON_DETERMINISTIC|NONDETERMINISTIC"
 
 
 def check_expression(expression: Expression, frame: DataFrame) -> None:
-    """Raises ``PipelineError`` with the fix when ``expression``, over ``frame``, may change from run to run."""
+    """Raises ``PipelineError`` with the fix if the value of ``expression`` can differ between runs."""
     columns = {name.casefold() for name in frame.columns}
     name = next(varying_names(expression, columns), None)
     if name is None and _is_chance(expression, frame):
@@ -50,14 +50,14 @@ def check_expression(expression: Expression, frame: DataFrame) -> None:
 
 
 def check_clock(expression: Expression, frame: DataFrame) -> None:
-    """As :func:`check_expression`, of an aggregate: what Spark calls non-deterministic it refuses there by itself."""
+    """Like :func:`check_expression`, for an aggregate, where Spark itself refuses non-deterministic functions."""
     name = next(varying_names(expression, {name.casefold() for name in frame.columns}), None)
     if name is not None:
         raise PipelineError(_message(str(expression), name))
 
 
 def check_function(function: Any, inputs: list[DataFrame]) -> None:
-    """As :func:`check_expression`, of a function over DataFrames; as far as its plan shows it."""
+    """Like :func:`check_expression`, for a function over DataFrames, based on its plan."""
     spark = inputs[0].sparkSession
     with with_spark():
         frame = function(*(spark.createDataFrame([], input.schema) for input in inputs))
@@ -68,7 +68,7 @@ def check_function(function: Any, inputs: list[DataFrame]) -> None:
 
 
 def explained_plan(frame: DataFrame) -> str:
-    """What ``explain(extended=True)`` prints: the DataFrame API has no other way to a plan."""
+    """The output of ``explain(extended=True)``, the only access to a plan in the DataFrame API."""
     shown = io.StringIO()
     with redirect_stdout(shown):
         frame.explain(extended=True)
@@ -76,7 +76,7 @@ def explained_plan(frame: DataFrame) -> str:
 
 
 def varying_names(expression: Expression, columns: Collection[str] = ()) -> Iterator[str]:
-    """The functions of clock and chance in an expression; ``columns`` are those of the input, in small letters."""
+    """The functions of clock and chance in an expression. ``columns``: the input columns, in lower case."""
     call = expression.call
     if call.target is None:
         name = call.name.lower()
@@ -115,7 +115,7 @@ def _in_text(text: str, columns: Collection[str]) -> Iterator[str]:
 
 
 def _is_chance(expression: Expression, frame: DataFrame) -> bool:
-    """Spark refuses to aggregate what is not deterministic: so it says what is."""
+    """Detect non-determinism by an aggregation, which Spark refuses for non-deterministic expressions."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -128,7 +128,8 @@ def _is_chance(expression: Expression, frame: DataFrame) -> bool:
 
 def _message(what: str, name: str) -> str:
     return (
-        f"{what} holds {name}: an epoch that is computed again would give an operator other rows, and its state would "
-        "not come out the same. Take a time from epoch_time(), which each retry sees alike, or from a column of the "
-        "input, and chance from a hash of one (xxhash64(id)); or compute it after the last operator, before the sink."
+        f"{what} contains {name}, whose value changes when an epoch is computed again, so that the state would differ. "
+        "For a time, use epoch_time(), which is the same in each retry, or a column of the input. For random values, "
+        "use "
+        "a hash of a column (xxhash64(id)). Or compute the value after the last operator, before the sink."
     )

@@ -1,7 +1,7 @@
-"""Event time as authors declare it; windows as Spark expressions, for rows before Spark's aggregation and shuffle.
+"""The declaration of event time; windows as Spark expressions, for rows before Spark's aggregation and shuffle.
 
-Times are microseconds from the Unix epoch (``unix_micros``), so that nothing depends on the session's time zone. The
-same windows over NumPy arrays are in :mod:`epochal.tasks.windows`.
+Times are microseconds from the Unix epoch (``unix_micros``), so that results do not depend on the time zone of the
+session. The same windows over NumPy arrays are in :mod:`epochal.tasks.windows`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ON_REJECT: Final[tuple[OnReject, ...]] = ("count", "fail")
 
 @dataclass(frozen=True)
 class EventTime:
-    """``with_watermark``: the column that says when a row happened, and how far rows may be out of order.
+    """``with_watermark``: the event time column, and how far rows can be out of order.
 
-    ``delay``, ``idle_after`` and ``max_ahead`` are microseconds. Without ``idle_after`` an input never counts as idle;
-    without ``max_ahead`` no time is too far ahead.
+    ``delay``, ``idle_after`` and ``max_ahead`` are microseconds. Without ``idle_after`` an input is never idle; without
+    ``max_ahead`` future times are not rejected.
     """
 
     column: str
@@ -35,7 +35,7 @@ class EventTime:
     on_reject: OnReject = "count"
 
     def details(self) -> dict[str, Any]:
-        """For people, and to compare with in an upgrade: lengths as authors write them."""
+        """A description, also compared in an upgrade; lengths are text."""
         lengths = {"delay": self.delay, "idle_after": self.idle_after, "max_ahead": self.max_ahead}
         written = {name: None if length is None else written_interval(length) for name, length in lengths.items()}
         return {"column": self.column, **written, "on_reject": self.on_reject}
@@ -44,12 +44,12 @@ class EventTime:
 def event_time(
     column: object, delay: object, *, idle_after: object = None, max_ahead: object = None, on_reject: object = "count"
 ) -> EventTime:
-    """What an author says, checked: a column's name, and intervals as text.
+    """The checked arguments of ``with_watermark``: the name of a column, and intervals as text.
 
     Raises ``PipelineError`` that names the argument.
     """
     if not isinstance(column, str) or not column:
-        raise PipelineError(f"with_watermark(): the column is {column!r}: give the name of a timestamp column.")
+        raise PipelineError(f"with_watermark(): the column is {column!r}: it must be the name of a timestamp column.")
     for known in _ON_REJECT:
         if on_reject == known:
             return EventTime(
@@ -59,25 +59,26 @@ def event_time(
                 None if max_ahead is None else fixed_interval("with_watermark(): max_ahead", max_ahead, least=0),
                 known,
             )
-    raise PipelineError(f"with_watermark(): on_reject is {on_reject!r}: it is 'count' or 'fail'.")
+    raise PipelineError(f"with_watermark(): on_reject is {on_reject!r}; it must be 'count' or 'fail'.")
 
 
 def rejected(column: str, latest: int) -> Expression:
-    """Whether a row has no event time, or none from ``EARLIEST`` to ``latest``: ``stream.rejected``.
+    """The condition of rejected rows: the event time is null, before ``EARLIEST`` or after ``latest``.
 
-    ``latest``: of ``watermarks.latest_accepted``.
+    ``latest``: the result of ``watermarks.latest_accepted``.
     """
     time = _micros(column)
     return sql(f"({time} IS NULL OR {time} > {_number(latest)} OR {time} < {_number(EARLIEST)})")
 
 
 def before(column: str, bound: int) -> Expression:
-    """Whether the event time is before ``bound``, microseconds: a late watermark, or ``tasks.windows.late_before``."""
+    """The condition that the event time is before ``bound``, in microseconds: a late watermark, or
+    ``tasks.windows.late_before``."""
     return sql(f"({_micros(column)} < {_number(bound)})")
 
 
 def late(column: str, bound: int) -> Expression:
-    """Whether a row is late to an operator: :func:`before`, or without event time, which no operator can place."""
+    """The condition of late rows: :func:`before`, or without event time, which operators cannot process."""
     return sql(f"({_micros(column)} IS NULL OR {before(column, bound)})")
 
 
@@ -87,9 +88,9 @@ def microseconds(column: str) -> Expression:
 
 
 def pane_start(windows: GridWindows, column: str) -> Expression:
-    """The start of the pane that the event time is in, a timestamp: where it aggregates with what merges.
+    """The start of the pane of the event time, a timestamp.
 
-    Where a row is in one window (``windows.one_per_row``) it is the window's start.
+    If each row is in one window (``windows.one_per_row``), it is the start of the window.
     """
     grid, time = windows.grid, _micros(column)
     if isinstance(grid, FixedGrid):
@@ -98,7 +99,7 @@ def pane_start(windows: GridWindows, column: str) -> Expression:
 
 
 def pane_end(windows: GridWindows, column: str) -> Expression:
-    """The end of the pane that the event time is in, a timestamp: the start of the next one."""
+    """The end of the pane of the event time, a timestamp: the start of the next pane."""
     grid, time = windows.grid, _micros(column)
     if isinstance(grid, FixedGrid):
         start = f"{time} - pmod({time} - {_number(grid.origin)}, {grid.pane}L)"
@@ -107,9 +108,9 @@ def pane_end(windows: GridWindows, column: str) -> Expression:
 
 
 def all_windows(windows: GridWindows, column: str) -> Expression:
-    """All windows that the event time is in: an array, to be exploded, of structs of ``start`` and ``end``, timestamps.
+    """All windows of the event time: an array, to be exploded, of structs of ``start`` and ``end``, timestamps.
 
-    In ascending order of start, then end.
+    Ascending by start, then end.
     """
     grid = windows.grid
     pane, panes, every = _pane(grid, _micros(column)), windows.panes, windows.every
@@ -127,21 +128,21 @@ def all_windows(windows: GridWindows, column: str) -> Expression:
 
 
 def session_bounds(windows: SessionWindows, column: str) -> tuple[Expression, Expression]:
-    """Start and end of the session that a row is by itself: its event time, and ``gap`` later."""
+    """Start and end of the session of a single row: its event time, and ``gap`` later."""
     time = _micros(column)
     return sql(_timestamp(time)), sql(_timestamp(f"{time} + {windows.gap}L"))
 
 
 def sessions(windows: SessionWindows, column: str) -> Expression:
-    """The session that a row is part of among those that it is aggregated with: a struct of ``start`` and ``end``.
+    """The session of a row among the rows that it is aggregated with: a struct of ``start`` and ``end``.
 
-    To aggregate by. Spark drops rows without a time here; a row without one, as marks are, stays by itself.
+    It is a grouping expression. Spark would drop rows without a time, such as marks, so these get the time 0.
     """
     return sql(f"session_window({_timestamp(f'coalesce({_micros(column)}, 0L)')}, '{windows.gap} microseconds')")
 
 
 _STEP: Final = "_step"
-"""The variable of lambdas; hides a column of this name only within them, where none is read."""
+"""The variable of lambdas. It hides a column of this name only within lambdas, which read no columns."""
 
 
 def _micros(column: str) -> str:
@@ -153,23 +154,23 @@ def _timestamp(micros: str) -> str:
 
 
 def _number(value: int) -> str:
-    # The least long has no literal of its own in some versions of Spark.
+    # Some versions of Spark have no literal for the lowest long.
     return f"{value}L" if value > -(2**63) else f"({value + 1}L - 1L)"
 
 
 def _floored(value: str, divisor: int) -> str:
-    """The quotient rounded down, which ``div`` rounds towards zero."""
+    """The quotient, rounded down; ``div`` rounds towards zero."""
     if divisor == 1:
         return f"({value})"
     return f"((({value}) - pmod({value}, {divisor}L)) div {divisor}L)"
 
 
 def _pane(grid: FixedGrid | CalendarGrid, time: str) -> str:
-    """The index of the pane that ``time`` is in."""
+    """The index of the pane of ``time``."""
     if isinstance(grid, FixedGrid):
         return _floored(f"{time} - {_number(grid.origin)}", grid.pane)
-    # What the clocks show is not always ascending: where they go back over the boundary itself, the same local time is
-    # in two panes. So the boundaries decide, and the local time only says which to ask.
+    # Local time is not monotonic: when the clocks go back over a boundary, the same local time is in two panes. So the
+    # boundaries decide, and the local time only selects the candidates.
     near = _nominal_pane(grid, time)
     return (
         f"(CASE WHEN {time} >= {_boundary(grid, f'({near} + 1)')} THEN {near} + 1 "
@@ -193,7 +194,7 @@ def _once_floored(value: str, divisor: int) -> str:
 
 
 def _boundary(grid: FixedGrid | CalendarGrid, index: str) -> str:
-    """Where pane ``index`` begins, in microseconds."""
+    """The start of pane ``index``, in microseconds."""
     if isinstance(grid, FixedGrid):
         return f"({index} * {grid.pane}L + {_number(grid.origin)})"
     if grid.days:

@@ -1,8 +1,9 @@
-"""Column expressions that are written down now and handed to Spark later.
+"""Column expressions that are recorded first and evaluated by Spark later.
 
-Spark's own ``pyspark.sql.functions`` needs a running JVM to make a ``Column``. A pipeline is built without one (the
-control plane builds it to look at its graph), so its author takes the functions from :mod:`epochal.functions`: the same
-names and arguments, recorded as an :class:`Expression`, and replayed on Spark when the epoch's job is planned.
+Spark's ``pyspark.sql.functions`` needs a running JVM to create a ``Column``. A pipeline is built without a JVM (the
+control plane builds it to read its graph), so authors use the functions of :mod:`epochal.functions`. They have the same
+names and arguments, are recorded as an :class:`Expression`, and are replayed on Spark when the job of an epoch is
+planned.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _with_spark: ContextVar[bool] = ContextVar("epochal_with_spark", default=False)
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """``function(*arguments, **named)``; with a ``target``, that is a method of it."""
+    """``function(*arguments, **named)``; with a ``target``, a method of it."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -58,7 +59,7 @@ class Expression:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.column: Column | None = None
-        """Made by Spark when first needed; each epoch's plan needs it again, and making it costs calls into the JVM."""
+        """Created when first needed and cached for later epochs: creating it costs calls into the JVM."""
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name.startswith("_"):
@@ -70,11 +71,11 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise PipelineError(
-            f"{self} has no truth value before Spark computes it: use & for 'and', | for 'or', ~ for 'not'."
+            f"{self} has no truth value until Spark evaluates it: use & for 'and', | for 'or', ~ for 'not'."
         )
 
     def __iter__(self) -> Iterator[Any]:
-        raise PipelineError(f"{self} is one column and cannot be iterated over.")
+        raise PipelineError(f"{self} is a single column and cannot be iterated.")
 
     def __getitem__(self, key: Any) -> Expression:
         return self._method("__getitem__", key)
@@ -162,7 +163,7 @@ class Expression:
 
 
 def record(name: str, *arguments: Any, **named: Any) -> Any:
-    """The function ``name`` of Spark: recorded, or called at once inside :func:`with_spark`."""
+    """The function ``name`` of Spark: recorded, or called immediately inside :func:`with_spark`."""
     if _with_spark.get():
         by_name = {key: _to_spark(value) for key, value in named.items()}
         return _spark_function(name)(*map(_to_spark, arguments), **by_name)
@@ -170,7 +171,7 @@ def record(name: str, *arguments: Any, **named: Any) -> Any:
 
 
 def column(name: str) -> Expression:
-    """The column ``name``, exactly as it is written."""
+    """The column with exactly this name."""
     return Expression(Call("col", (quoted(name),), {}))
 
 
@@ -189,9 +190,9 @@ def sql(text: str) -> Expression:
 
 
 def epoch_time() -> Expression:
-    """The time of the epoch, a timestamp: the same in all of its rows, and when the epoch is computed again.
+    """The time of the epoch, a timestamp. It is equal for all rows, and when the epoch is computed again.
 
-    In SQL text it is written ``epoch_time()``.
+    In SQL text, write ``epoch_time()``.
     """
     expression: Expression = record("expr", "epoch_time()")
     return expression
@@ -199,7 +200,7 @@ def epoch_time() -> Expression:
 
 @contextmanager
 def with_spark() -> Iterator[None]:
-    """While the author's code works on DataFrames, :mod:`epochal.functions` are Spark's own functions."""
+    """Inside the block, :mod:`epochal.functions` are Spark's functions, for authors' code over DataFrames."""
     token = _with_spark.set(True)
     try:
         yield
@@ -208,23 +209,23 @@ def with_spark() -> Iterator[None]:
 
 
 def as_expression(what: str, value: object) -> Expression:
-    """SQL text or an expression, as an expression. Raises ``PipelineError`` for anything else, with the fix."""
+    """Convert SQL text to an expression. Raises ``PipelineError`` for other types, with the fix."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, str):
         if value.strip():
             return sql(value)
-        raise PipelineError(f"{what} is empty: give SQL text such as 'delay + 1', or one of epochal.functions.")
+        raise PipelineError(f"{what} is empty: use SQL text such as 'delay + 1', or a function of epochal.functions.")
     if type(value).__module__.startswith("pyspark."):
         raise PipelineError(
-            f"{what} was made by pyspark.sql.functions, which needs a running Spark session; a pipeline is built "
-            "without one. Write `from epochal import functions as F`: it has the same functions."
+            f"{what} is a column of pyspark.sql.functions, which requires a running Spark session, but a pipeline is "
+            "built without one. Use `from epochal import functions as F`, which has the same functions."
         )
-    raise PipelineError(f"{what} is {value!r}: give SQL text, or an expression of epochal.functions.")
+    raise PipelineError(f"{what} is {value!r}: use SQL text, or an expression of epochal.functions.")
 
 
 def to_column(expression: Expression) -> Column:
-    """Replay the expression on Spark, once. Needs a session. Raises ``PipelineError`` where Spark lacks a function."""
+    """Replay the expression on Spark, once. Requires a session. Raises ``PipelineError`` for an unknown function."""
     if expression.column is None:
         with with_spark():
             expression.column = _replay(expression.call)
@@ -232,7 +233,7 @@ def to_column(expression: Expression) -> Column:
 
 
 def rebuilt(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """The expression, each part replaced for which ``change`` gives a replacement; inside those it is not asked."""
+    """The expression with replaced parts: ``change`` returns a replacement, or ``None`` to descend into the part."""
     replacement = change(expression)
     if replacement is not None:
         return replacement

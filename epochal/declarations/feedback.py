@@ -1,4 +1,4 @@
-"""What an author says of a loop: its columns, how long a record's way may be, whether it goes in rounds."""
+"""The declaration of a loop: its columns, the maximum number of hops, whether it runs in rounds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 HOP: Final = "_hop"
-"""How often a record has been round: the column beside those of a loop that bounds the ways of its records."""
+"""The number of hops of a record: an additional column of a loop with a maximum number of hops."""
 HOP_COLUMN: Final = Column(name=HOP, type="int")
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """A loop. ``aligned``: it goes in rounds; nothing comes from outside while records are in flight."""
+    """A loop. ``aligned``: it runs in rounds; sources are not read while records are in flight."""
 
     name: str
     columns: tuple[Column, ...]
@@ -31,7 +31,7 @@ class Feedback:
 
     @property
     def counts_hops(self) -> bool:
-        """Whether each record carries its own hop; those of a round have one in common."""
+        """True if each record stores its own hop. In an aligned loop all records of a round have the same hop."""
         return self.max_hops is not None and not self.aligned
 
     @property
@@ -41,12 +41,12 @@ class Feedback:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of a record as the head gives it: with its hop, where hops have a bound."""
+        """The columns of the records of the stream: with the hop if the number of hops is bounded."""
         hop = [HOP_COLUMN] if self.max_hops is not None else []
         return pa.schema([column.to_arrow() for column in (*self.columns, *hop)])
 
     def details(self) -> dict[str, Any]:
-        """What its description says, as JSON."""
+        """The description, as JSON."""
         said: dict[str, Any] = {"columns": {column.name: column.type for column in self.columns}}
         return said | {"aligned": self.aligned} | ({} if self.max_hops is None else {"max_hops": self.max_hops})
 
@@ -55,15 +55,16 @@ def feedback(name: str, schema: str | StructType, max_hops: int | None, aligned:
     """Raises ``PipelineError``, ``SchemaError`` with the fix."""
     check_name("a loop", name)
     if not isinstance(aligned, bool):
-        raise PipelineError(f"Loop {name!r}: aligned is True or False, not {aligned!r}.")
+        raise PipelineError(f"Loop {name!r}: aligned must be True or False, not {aligned!r}.")
     if max_hops is not None and (type(max_hops) is not int or max_hops < 1):
         raise PipelineError(
-            f"Loop {name!r}: max_hops is how often a record may go round, a whole number from 1, not {max_hops!r}."
+            f"Loop {name!r}: max_hops is the maximum number of hops of a record, an integer from 1, not {max_hops!r}."
         )
     columns = parse_columns(f"Loop {name!r}", schema)
     for column in columns:
         if column.default is not None:
             raise PipelineError(
-                f"Loop {name!r}: column {column.name!r} has a default, which only state can. Leave it out."
+                f"Loop {name!r}: column {column.name!r} has a default, which only columns of state can have. Leave it "
+                "out."
             )
     return Feedback(name, columns, max_hops, aligned)

@@ -1,7 +1,8 @@
-"""Lengths of time as authors write them: ``"1 hour"``, ``"1 day 30 minutes"``, parsed as Spark parses intervals.
+"""Lengths of time: ``"1 hour"``, ``"1 day 30 minutes"``, parsed like Spark's intervals.
 
 The grammar is that of Spark's ``window`` and ``withWatermark`` (its cast from string to interval): an optional word
-``interval``, then numbers with units from year to microsecond, in any order, added up. Only seconds have a fraction.
+``interval``, then numbers with units from year to microsecond, in any order. The parts are added. Only seconds can have
+a fraction.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Final
 from epochal.errors import PipelineError
 
 SECOND: Final = 1_000_000
-"""Microseconds; so are the other lengths of fixed units."""
+"""Microseconds of a second. The other lengths are in microseconds too."""
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 LONGEST: Final = 2**59
-"""Microseconds, 18 thousand years. An event time and some such lengths, a delay, a window, an allowed lateness, come to
-a time of 64 bits."""
+"""The longest length in microseconds, 18 thousand years. The sum of an event time and several lengths (a delay, a
+window, an allowed lateness) fits into 64 bits."""
 
 _MONTHS: Final = {"year": 12, "month": 1}
 _DAYS: Final = {"week": 7, "day": 1}
@@ -34,7 +35,7 @@ _FIRST_WORD: Final = re.compile(r"interval\s", re.ASCII)
 
 @dataclass(frozen=True)
 class Interval:
-    """Months, days and microseconds apart, as in Spark: a month and, in a zone, a day have no fixed length."""
+    """Separate months, days and microseconds, as in Spark: a month and, in a zone, a day have no fixed length."""
 
     months: int = 0
     days: int = 0
@@ -42,14 +43,14 @@ class Interval:
 
     @property
     def fixed(self) -> int:
-        """Days, of 24 hours each, and microseconds, in microseconds. Months do not count."""
+        """Days of 24 hours and microseconds, in microseconds, without the months."""
         return self.days * DAY + self.microseconds
 
 
 def parsed_interval(what: str, text: object) -> Interval:
-    """The interval that ``text`` says. Raises ``PipelineError`` that begins with ``what``, with an example."""
+    """Parse an interval. Raises ``PipelineError`` that begins with ``what``, with an example."""
     if not isinstance(text, str):
-        raise PipelineError(f"{what} is {text!r}: give an interval as text, such as '10 minutes'.")
+        raise PipelineError(f"{what} is {text!r}: use an interval as text, such as '10 minutes'.")
     left = text.strip().lower()
     if word := _FIRST_WORD.match(left):
         left = left[word.end() :]
@@ -62,26 +63,26 @@ def parsed_interval(what: str, text: object) -> Interval:
     if position == 0:
         raise _no_interval(what, text)
     if abs(total.fixed) > LONGEST or max(abs(total.months), abs(total.days)) >= 2**31:
-        raise PipelineError(f"{what} is {text!r}, which is longer than 18,000 years. Give a shorter one.")
+        raise PipelineError(f"{what} is {text!r}, which is longer than 18,000 years. Use a shorter one.")
     return total
 
 
 def fixed_interval(what: str, text: object, *, least: int) -> int:
-    """``text`` in microseconds, a day being 24 hours.
+    """Parse an interval of fixed length, in microseconds. A day has 24 hours.
 
-    Raises ``PipelineError`` that begins with ``what`` for what is no interval, has months, or is below ``least``
-    (0: must not be negative; 1: must not be zero either).
+    Raises ``PipelineError`` that begins with ``what`` if the text is not an interval, has months, or is below ``least``
+    (0: must not be negative; 1: must be greater than zero).
     """
     interval = parsed_interval(what, text)
     if interval.months:
-        raise PipelineError(f"{what} is {text!r}: months and years have no fixed length. Give days or less.")
+        raise PipelineError(f"{what} is {text!r}: months and years have no fixed length. Use days or shorter units.")
     if interval.fixed < least:
         raise PipelineError(f"{what} is {text!r}: it must be {'longer than' if least else 'at least'} zero.")
     return interval.fixed
 
 
 def written_interval(microseconds: int) -> str:
-    """A length of time for people, and again an interval: ``1 hour``, ``90 minutes``, ``250 milliseconds``."""
+    """A length of time as text that can be parsed again: ``1 hour``, ``90 minutes``, ``250 milliseconds``."""
     for unit, length in (("day", DAY), *_MICROSECONDS.items()):
         if microseconds and microseconds % length == 0:
             number = microseconds // length
@@ -102,13 +103,13 @@ def _sum(total: Interval, part: re.Match[str]) -> Interval:
         return Interval(total.months + number * _MONTHS[unit], total.days, total.microseconds)
     if unit in _DAYS:
         return Interval(total.months, total.days + number * _DAYS[unit], total.microseconds)
-    # Spark reads nanoseconds and drops what is below a microsecond.
+    # Spark reads nanoseconds and truncates them to microseconds.
     fraction = sign * int((part["fraction"] or ".")[1:7].ljust(6, "0"))
     return Interval(total.months, total.days, total.microseconds + number * _MICROSECONDS[unit] + fraction)
 
 
 def _no_interval(what: str, text: str) -> PipelineError:
     return PipelineError(
-        f"{what} is {text!r}, which is no interval. Give numbers with units, such as '10 minutes' or "
+        f"{what} is {text!r}, which is not an interval. Use numbers with units, such as '10 minutes' or "
         "'1 hour 30 seconds'; units: year, month, week, day, hour, minute, second, millisecond, microsecond."
     )

@@ -1,4 +1,4 @@
-"""What authors subclass: keyed functions in Python (`KeyedProcess`) and over Arrow tables (`BatchFunction`)."""
+"""Base classes of keyed functions: in Python (`KeyedProcess`, `BroadcastProcess`) and over Arrow (`BatchFunction`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 KEYED_ONLY = (
-    "it belongs to no key: leave the scope out; use an UnkeyedProcess, stream.process_any(..), for operator and union "
+    "here, state must be keyed: leave the scope out. Use an UnkeyedProcess, stream.process_any(..), for operator and "
+    "union "
     "state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
     "PartialProcess, stream.process_partial(..), for partial state."
 )
@@ -42,7 +43,7 @@ _BROADCAST_FIX = (
 
 
 class KeyedProcess(Ordered):
-    """A function called once per key and epoch, with that key's rows in order. Subclass it::
+    """A function that is called once per key and epoch, with the rows of the key in order. Subclass it::
 
         class LateStreaks(KeyedProcess):
             current = ValueState("streak int")
@@ -56,64 +57,65 @@ class KeyedProcess(Ordered):
                 self.current.set(streak)
                 yield key.tail, streak
 
-    Only keys that have rows in an epoch are called, and ``on_timer`` for those that a timer is due for. The functions
-    must be deterministic in (state, key, rows) and what ``ctx`` says: an epoch may be computed again. Other class
+    ``process`` is called for the keys that have rows in an epoch, ``on_timer`` for the keys with a due timer. Both must
+    be deterministic functions of state, key, rows and ``ctx``, because an epoch can be computed again. Other class
     attributes are settings: ``process(LateStreaks, minutes=30)`` replaces them.
     """
 
     output: ClassVar[str | StructType]
-    """The columns of what ``process`` yields, as Spark spells schemas; key columns only if they are named here."""
+    """The columns of the output, in Spark's schema syntax. Key columns are included only if they are named here."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
-    """Column or columns that a key's rows are sorted by, ascending, nulls first. Without it their order is any.
+    """Column or columns by which the rows of a key are sorted, ascending, nulls first. The default order is undefined.
 
-    Where there are timers, and the first column is the one with the event time, rows and timers come in the order of
-    time: ``process`` is called once for each time that the watermark has reached, and once for all rows after it.
+    If the class has timers and the first column is the event time, rows and timers are processed in the order of time:
+    ``process`` is called once for each time that the watermark has passed, and once for all later rows.
     """
     sides: ClassVar[Mapping[str, str | StructType]] = {}
-    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
+    """The columns of each side output, by its name. ``yield To("alerts", row)`` writes a row to it."""
     hold: ClassVar[str] = "0 seconds"
-    """So far behind the watermark what it yields may have happened: the watermark of its output is that much behind."""
+    """How far output rows may be behind the watermark. The watermark of the output is this much lower."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
 
-        ``key`` is a named tuple of the key columns, each of which may be ``None``; ``rows`` is a sequence of named
+        ``key`` is a named tuple of the key columns, each of which can be ``None``. ``rows`` is a sequence of named
         tuples of all columns of the input.
         """
         raise NotImplementedError
 
     def on_timer(self, key: Any, at: datetime, ctx: Context) -> Iterable[Any] | None:
-        """A timer of this key is due, which was set for ``at`` (UTC) by ``ctx.timer`` or ``ctx.processing_timer``.
+        """Process a due timer of this key, set for ``at`` (UTC) by ``ctx.timer`` or ``ctx.processing_timer``.
 
-        Yields output rows as ``process`` does. Of a key the rows come first, then the timers that are due: those in
-        event time, then those in processing time, each by time and name. ``ctx.timer_name`` says which one it is.
+        Yields output rows as ``process`` does. The rows of a key are processed first, then its due timers: event time
+        timers, then processing time timers, each ordered by time and name. ``ctx.timer_name`` identifies the timer.
         """
         raise NotImplementedError
 
 
 def has_timers(process: type[KeyedProcess]) -> bool:
-    """Whether a class says what to do when a timer is due."""
+    """Return whether the class defines ``on_timer``."""
     return process.on_timer is not KeyedProcess.on_timer
 
 
 class BatchState(Protocol):
-    """One state table of one subtask, many keys at a time. The engine implements it.
+    """Bulk access to one state table of one subtask. The engine implements it.
 
-    Tables name their columns; their order does not matter. Reads see what was put and deleted before, in this call too.
+    Columns are matched by name. Reads include the changes that were made before, also in the same call.
     """
 
     def get(self, keys: pa.Table) -> tuple[npt.NDArray[np.bool_], pa.Table]:
-        """``(found, values)``: row i belongs to row i of ``keys`` (full key columns); null values where not found."""
+        """Return ``(found, values)``. Row i is for row i of ``keys`` (full key columns); values are null if not
+        found."""
 
     def put(self, rows: pa.Table) -> None:
-        """Put values: full key columns and value columns, at most one row per key."""
+        """Write values: full key columns and value columns, at most one row per key."""
 
     def delete(self, keys: pa.Table) -> None:
-        """Delete keys (full key columns); without effect where there is no value."""
+        """Delete keys (full key columns). Missing keys are ignored."""
 
 
 class BatchFunction(ABC):
-    """A function called once per subtask and epoch with all of its rows, Arrow in and Arrow out. Subclass it::
+    """A function that is called once per subtask and epoch with all rows of the subtask, as Arrow. Subclass it::
 
         class Running(BatchFunction):
             totals = ValueState("total bigint")
@@ -124,23 +126,23 @@ class BatchFunction(ABC):
                 found, old = states["totals"].get(slice.select(["route"]))
                 ...
 
-    ``states`` holds a :class:`BatchState` per declared state. All rows of one key are in the same call. An epoch
-    without rows may call it with an empty table.
+    ``states`` contains a :class:`BatchState` for each declared state. All rows of a key are in the same call. In an
+    epoch without rows the function can be called with an empty table.
     """
 
     output: ClassVar[str | StructType]
     sides: ClassVar[Mapping[str, str | StructType]] = {}
-    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", table)``."""
+    """The columns of each side output, by its name. ``yield To("alerts", table)`` writes rows to it."""
 
     @abstractmethod
     def process_batch(
         self, batch: pa.Table, states: Mapping[str, BatchState], ctx: Context
     ) -> pa.Table | Iterable[pa.Table | To]:
-        """The output rows: a table with the columns of ``output``, by name; or yield tables, and those of sides."""
+        """Return the output rows as a table with the columns of ``output``; or yield tables, and tables for sides."""
 
 
 def check_process(process: Any) -> None:
-    """Can this class be an operator? Raises ``PipelineError`` with the fix."""
+    """Check the class of ``key_by(..).process(..)``. Raises ``PipelineError`` with the fix."""
     check_class(process, KeyedProcess, "process()", "process(self, key, rows, ctx)")
     check_output(process)
     check_sides(process)
@@ -149,12 +151,12 @@ def check_process(process: Any) -> None:
 
 
 def check_batch_function(function: Any) -> BatchFunction:
-    """The function as an instance. Raises ``PipelineError`` with the fix."""
+    """Check the function of ``process_batch(..)``. Returns an instance. Raises ``PipelineError`` with the fix."""
     if isinstance(function, type) and issubclass(function, BatchFunction):
         try:
             function = function()
         except TypeError as error:
-            raise PipelineError(f"{function.__name__} needs arguments ({error}): give an instance.") from error
+            raise PipelineError(f"{function.__name__} requires arguments ({error}): pass an instance.") from error
     if not isinstance(function, BatchFunction):
         raise PipelineError(f"process_batch() takes a BatchFunction, as a class or an instance, not {function!r}.")
     check_output(type(function))
@@ -163,14 +165,14 @@ def check_batch_function(function: Any) -> BatchFunction:
     for state in declared_states(type(function)).values():
         if state.expires is not None:
             raise PipelineError(
-                f"state {state.name!r} of {type(function).__name__} has a ttl, which process_batch() does not keep: "
-                "use a KeyedProcess, or keep a time in the state and delete what is old."
+                f"state {state.name!r} of {type(function).__name__} has a ttl, which process_batch() does not "
+                "support. Use a KeyedProcess, or store a time in the state and delete old values."
             )
     return function
 
 
 class BroadcastProcess(KeyedProcess):
-    """A keyed function that a control stream steers through broadcast state. Subclass it::
+    """A keyed function that a control stream configures through broadcast state. Subclass it::
 
         class Alerts(BroadcastProcess):
             limits = MapState(key="kind string", value="most double", scope="broadcast")
@@ -188,18 +190,18 @@ class BroadcastProcess(KeyedProcess):
 
     and connect the streams: ``payments.connect(limits, broadcast=True, order_by="at").key_by("user").process(Alerts)``.
 
-    Every subtask calls ``process_broadcast`` with all of an epoch's control rows, in the order of ``order_by``, and
-    then ``process`` with its keys. Broadcast state is written by ``process_broadcast`` alone, and the same on every
-    subtask: what it writes may depend on control rows and broadcast state only, or the epoch is aborted.
+    In each epoch every subtask calls ``process_broadcast`` for all control rows, in the order of ``order_by``, and then
+    ``process`` for its keys. Only ``process_broadcast`` can write broadcast state, and it must write the same on every
+    subtask: its writes may depend only on control rows and broadcast state, otherwise the epoch is aborted.
     """
 
     def process_broadcast(self, row: Any, ctx: Context) -> Iterable[Any] | None:
-        """Take one control row, a named tuple. What it yields is output as that of ``process``; subtask 0's counts."""
+        """Process one control row, a named tuple. Output rows are taken from subtask 0 only."""
         raise NotImplementedError
 
 
 def check_broadcast(process: Any) -> None:
-    """Can this class be an operator beside a control stream? Raises ``PipelineError`` with the fix."""
+    """Check the class of ``connect(..).key_by(..).process(..)``. Raises ``PipelineError`` with the fix."""
     methods = ("process(self, key, rows, ctx)", "process_broadcast(self, row, ctx)")
     check_class(process, BroadcastProcess, "process() of connected streams", *methods)
     check_output(process)
@@ -209,17 +211,17 @@ def check_broadcast(process: Any) -> None:
     for state in declared_states(process).values():
         if state.expires is not None and state.expires.clock == "event":
             raise PipelineError(
-                f"state {state.name!r} of {process.__name__} has ttl_on='event_time'; beside a control stream there is "
-                "no event time. Leave ttl_on out, to count in processing time."
+                f"state {state.name!r} of {process.__name__} has ttl_on='event_time', but a BroadcastProcess has "
+                "no event time. Leave ttl_on out to use processing time."
             )
     for name in ("on_timer", "hold"):
         if getattr(process, name) != getattr(KeyedProcess, name):
             raise PipelineError(
-                f"{process.__name__} has {name}: beside a control stream there are no timers, and no event time. "
-                "Set timers in a KeyedProcess over what this operator yields."
+                f"{process.__name__} defines {name}, but a BroadcastProcess has no timers and no event time. "
+                "Set timers in a KeyedProcess over the output of this operator."
             )
 
 
 def broadcast_states(process: type[BroadcastProcess]) -> tuple[str, ...]:
-    """The names of the states that every subtask holds alike."""
+    """The names of the broadcast states."""
     return tuple(name for name, state in declared_states(process).items() if state.scope is StateScope.BROADCAST)

@@ -1,4 +1,4 @@
-"""How two instances of partial state become one, as authors say it: by a built-in merge, or by a function of theirs."""
+"""Declared merges of two instances of partial state: built-in merges, or an author's function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.state.type_names import decimal_of, nested_type
 from epochal.state.types import INTEGER_BITS
 
 Reconcile = Callable[[Any, Any], Any]
-"""Of what two instances hold, what one holds in their place. Associative and commutative: see
+"""Returns the merged value of the values of two instances. It must be associative and commutative: see
 :func:`epochal.testing.reconciling.check_reconcile`."""
 
 Reconciling = str | Mapping[str, str] | Reconcile
@@ -28,7 +28,7 @@ _BUILT_IN: Final = (*_SIMPLE, "first(column)", "last(column)")
 def reconciling_of(
     state: str, columns: Sequence[Column], reconcile: Reconciling | None
 ) -> tuple[MergedColumns, ...] | Literal["program"] | None:
-    """What stands in the state table. Raises ``PipelineError`` with the fix."""
+    """The declaration in the form of the state table. Raises ``PipelineError`` with the fix."""
     if reconcile is None:
         return None
     if isinstance(reconcile, str):
@@ -39,10 +39,10 @@ def reconciling_of(
     for name in reconcile:
         if name not in types:
             raise PipelineError(
-                f"{state}: reconcile names {name!r}, which is no value column of it.{closest(str(name), types)}"
+                f"{state}: reconcile names {name!r}, which is not a value column.{closest(str(name), types)}"
             )
     if missing := [name for name in types if name not in reconcile]:
-        raise PipelineError(f"{state}: reconcile does not say how column {missing[0]!r} merges: name it, too.")
+        raise PipelineError(f"{state}: reconcile does not declare how column {missing[0]!r} is merged. Add it.")
     return tuple(_merged(state, name, str(reconcile[name]), types) for name in types)
 
 
@@ -56,10 +56,10 @@ def _merged(state: str, name: str, merge: str, types: Mapping[str, str]) -> Merg
         return MergedColumns(function="simple", columns={"value": name}, options={"kind": _SIMPLE[merge]})
     found = _BY_ORDER.fullmatch(merge)
     if found is None:
-        raise PipelineError(f"{where}: there is no merge {merge!r}; give one of {listed(_BUILT_IN)}, or a function.")
+        raise PipelineError(f"{where}: unknown merge {merge!r}; use one of {listed(_BUILT_IN)}, or a function.")
     order = found["order"].strip()
     if order not in types or order == name:
-        raise PipelineError(f"{where}: {merge} needs another value column to go by.{closest(order, types)}")
+        raise PipelineError(f"{where}: {merge} requires another value column to compare by.{closest(order, types)}")
     if not _has_order(types[order]) or not (_has_order(type) or type.startswith("struct")):
         raise PipelineError(f"{where}: {type} by {types[order]} cannot be compared. Use a function.")
     largest = found["which"] == "last"

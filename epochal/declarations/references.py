@@ -1,4 +1,4 @@
-"""Which columns an expression reads, as far as that can be known without Spark. What is not understood is not known."""
+"""The columns that an expression reads, as far as they can be determined without Spark."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _WORDS = frozenset(
     {"and", "or", "not", "is", "null", "in", "like", "rlike", "ilike", "between", "true", "false", "case", "when"}
     | {"then", "else", "end", "escape", "div", "as"}
 )
-"""Of SQL, which are no columns where they stand bare."""
+"""Keywords of SQL, which are not columns unless quoted."""
 _OPAQUE = frozenset(
     {"epoch_time", "udf", "pandas_udf", "__call__", "over", "call_udf", "call_function", "transform", "outer"}
     | {"identifier"}
 )
-"""Calls that compute what is not seen here, or, as the time of the epoch, differs from epoch to epoch."""
+"""Calls whose input is unknown here, or whose value differs between epochs."""
 GENERATORS = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"}
     | {"variant_explode", "variant_explode_outer"}
 )
-"""Functions that give several rows for one."""
+"""Functions that return several rows for one."""
 _PLAIN = re.compile(r"[^\W\d]\w*")
 
 
 def renamed_column(expression: Expression) -> tuple[str, str] | None:
-    """The column that the expression is, and what it calls it; ``None`` where it computes anything."""
+    """The column that the expression selects, and its alias; ``None`` if it computes a value."""
     call = expression.call
     if call.target is not None:
         inner = renamed_column(call.target) if call.name == "alias" and len(call.arguments) == 1 else None
@@ -48,13 +48,13 @@ def renamed_column(expression: Expression) -> tuple[str, str] | None:
 
 
 def is_star(expression: Expression) -> bool:
-    """Whether it stands for all columns."""
+    """Return whether the expression is ``*``."""
     call = expression.call
     return call.target is None and call.name in ("col", "column", "expr") and str(call.arguments[0]).strip() == "*"
 
 
 def computes_of_all(expression: Expression) -> bool:
-    """Whether it gives all columns to a function, as ``struct(*)`` does: a column more is another result."""
+    """Return whether a function gets all columns, as in ``struct(*)``: an added column would change the result."""
     call = expression.call
     if call.target is None and call.name in ("col", "column", "expr"):
         return isinstance(call.arguments[0], str) and _has_star_within(list(_significant(call.arguments[0])))
@@ -67,7 +67,7 @@ def computes_of_all(expression: Expression) -> bool:
 
 
 def columns_read(expression: Expression) -> frozenset[str] | None:
-    """All names that may be columns of what a deterministic expression reads, in small letters; ``None``: not known."""
+    """Names, in lower case, that can be columns that a deterministic expression reads; ``None``: unknown."""
     if next(varying_names(expression), None) is not None:
         return None
     found: set[str] = set()
@@ -75,8 +75,9 @@ def columns_read(expression: Expression) -> frozenset[str] | None:
 
 
 def columns_needed(expressions: Iterable[Expression]) -> frozenset[str] | None:
-    """All names that may be columns of what has to be there for the expressions, in small letters; ``None``: not known,
-    or all. As :func:`columns_read`, and a star is all columns, but for that of ``count(*)``."""
+    """Names, in lower case, that can be columns that the expressions require; ``None``: unknown, or all.
+
+    Like :func:`columns_read`; a star is all columns, except in ``count(*)``."""
     found: set[str] = set()
     for expression in expressions:
         read = None if _reads_all(expression) else columns_read(expression)
@@ -87,12 +88,12 @@ def columns_needed(expressions: Iterable[Expression]) -> frozenset[str] | None:
 
 
 def is_found(column: str) -> bool:
-    """Whether :func:`columns_needed` finds a column of this name wherever it is read, as it is spelled in one way."""
+    """Return whether :func:`columns_needed` finds all reads of a column of this name."""
     return _PLAIN.fullmatch(column) is not None and column.casefold() not in _WORDS
 
 
 def multiplies_rows(expression: Expression) -> bool:
-    """Whether it may give several rows for one."""
+    """Return whether the expression can produce several rows for one."""
     call = expression.call
     if call.target is None and call.name.lower() in GENERATORS:
         return True
@@ -104,7 +105,7 @@ def multiplies_rows(expression: Expression) -> bool:
 
 
 def _collect(expression: Expression, found: set[str]) -> bool:
-    """Whether all columns that it reads are now in ``found``."""
+    """Add the columns that are read to ``found``. Returns false if some are unknown."""
     call = expression.call
     if call.name in _OPAQUE:
         return False
@@ -113,7 +114,7 @@ def _collect(expression: Expression, found: set[str]) -> bool:
             return isinstance(call.arguments[0], str) and _collect_text(call.arguments[0], found)
         if call.name == "lit":
             return True
-        # A string given to a function may name a column, or a field of one.
+        # A string argument can name a column, or a field of a column.
         texts = [value for value in _arguments(expression) if isinstance(value, str)]
         found.update(map(str.casefold, texts))
         if not all(_collect_text(text, found) for text in texts):
@@ -148,7 +149,7 @@ def _arguments(expression: Expression) -> Iterator[Any]:
 
 
 def _has_star_within(tokens: list[str]) -> bool:
-    """A star that is an argument: no multiplication, and not the fields of one column (``payload.*``)."""
+    """Return whether a star is an argument, not a multiplication or the fields of a column (``payload.*``)."""
     return any(token == "*" and before in ("(", ",") for before, token in pairwise(tokens))
 
 
@@ -165,7 +166,7 @@ def _reads_all(expression: Expression) -> bool:
 
 
 def _stands_for_all(tokens: Sequence[str]) -> bool:
-    """Whether a star is neither a multiplication nor the fields of one column (``payload.*``), nor counts rows."""
+    """Return whether a star means all columns: no multiplication, no ``payload.*``, no ``count(*)``."""
     for position, token in enumerate(tokens):
         before = tokens[position - 1] if position else ""
         if token != "*" or before == "." or _is_operand(before):
@@ -177,7 +178,7 @@ def _stands_for_all(tokens: Sequence[str]) -> bool:
 
 
 def _is_operand(token: str) -> bool:
-    """Whether a value ends with it. ``count(DISTINCT *)`` has none before its star."""
+    """Return whether the token can end an operand, so that a star after it multiplies."""
     if _is_name(token):
         return token.lower() not in ("distinct", "all", "select")
     return token in (")", "]") or token[:1].isdigit() or token[:1] in ("'", '"')

@@ -1,4 +1,4 @@
-"""The key columns of an operator, taken from its input's schema."""
+"""Schemas of DataFrames for operators and sinks: key columns, reserved names, types that Python can receive."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 RESERVED = frozenset(
     {"_mark", "_subtask", "_kg", "_op", "_handle", "_index", "_malformed", "_input", "_group", "_side"}
 )
-"""Columns that the engine adds on the way; no column of an author may have one of these names."""
+"""Names of columns that the engine adds. Columns of authors cannot have these names."""
 
 
 def key_columns(operator: str, keys: tuple[str, ...], schema: StructType) -> tuple[Column, ...]:
-    """The operator's key columns with their types. Raises ``PipelineError`` naming operator, column and fix."""
+    """The key columns of an operator, with types. Raises ``PipelineError`` that names operator, column and fix."""
     where = f"Operator {operator!r}"
     try:
         require_columns(keys, schema.names)
@@ -40,12 +40,12 @@ def key_columns(operator: str, keys: tuple[str, ...], schema: StructType) -> tup
 
 
 def check_input_names(operator: str, schema: StructType) -> None:
-    """Can an operator read columns of these names? Raises ``PipelineError`` naming operator, column and fix."""
+    """Check the names of the input columns. Raises ``PipelineError`` that names operator, column and fix."""
     where = f"Operator {operator!r}"
     seen: set[str] = set()
     for name in schema.names:
         if name.casefold() in RESERVED:
-            raise PipelineError(f"{where}: its input has a column {name!r}, a name that Epochal uses. Rename it.")
+            raise PipelineError(f"{where}: its input has a column {name!r}, a reserved name. Rename it.")
         if name.casefold() in seen:
             raise PipelineError(f"{where}: its input has two columns named {name!r}. Rename or drop one.")
         seen.add(name.casefold())
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def carried_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a DataFrame's rows in Python. Raises ``SchemaError`` naming column, type and fix."""
+    """The Arrow schema of a DataFrame's rows in Python. Raises ``SchemaError`` that names column, type and fix."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
@@ -67,13 +67,13 @@ def carried_schema(schema: StructType) -> pa.Schema:
             type = type_name(field.dataType)
             fix = _fix(type) or "cast it to string"
             raise SchemaError(
-                f"column {field.name!r} is {type}, which Spark cannot hand to Python. Drop it, or {fix}."
+                f"column {field.name!r} is {type}, which Spark cannot pass to Python. Drop it, or {fix}."
             ) from None
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def _fix(type: str) -> str | None:
-    """Of the first part of a nested type that is known to be the matter."""
+    """The fix for the first unsupported part of a nested type."""
     nested = nested_type(type)
     if nested is None:
         return unheld_fix(type)

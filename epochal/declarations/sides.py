@@ -1,4 +1,4 @@
-"""Side outputs: what an author's function gives beside its output, to streams of their own."""
+"""Side outputs: additional streams that an author's function writes to."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 LATE, REJECTED = "late", "rejected"
 LATE_OF_INPUT = ("left_late", "right_late")
-"""Of an operator that joins two streams, by input."""
+"""The late sides of an operator that joins two streams, by input."""
 RESERVED_SIDES = frozenset({LATE, REJECTED, *LATE_OF_INPUT})
-"""Sides of nodes that the engine fills itself, with rows that it keeps out."""
+"""Sides that the engine writes: rows that it removes from a stream because of their event time."""
 MOST_SIDES = 100
 
 
 class To:
-    """A row for a side output, yielded among the rows of the output: ``yield To("alerts", (user, reason))``.
+    """A row for a side output, yielded among the output rows: ``yield To("alerts", (user, reason))``.
 
-    ``row`` is a tuple in the order of the side's columns, a named tuple, or a dict by name; of ``process_batch``, a
-    ``pyarrow.Table`` of rows.
+    ``row`` is a tuple in the order of the columns of the side, a named tuple, or a dict by name. In ``process_batch``
+    it is a ``pyarrow.Table``.
     """
 
     __slots__ = ("row", "side")
@@ -37,27 +37,27 @@ class To:
 
 
 def declared_sides(author: type) -> Mapping[str, str | StructType]:
-    """The columns of each side that a class declares, in its order."""
+    """The columns of each side that a class declares, in the order of declaration."""
     sides: Mapping[str, str | StructType] = getattr(author, "sides", {})
     return sides
 
 
 def check_sides(author: type) -> None:
-    """Can these be side outputs? Raises ``PipelineError`` with the fix."""
+    """Check the side outputs of a class. Raises ``PipelineError`` with the fix."""
     sides: Any = declared_sides(author)
     if not isinstance(sides, Mapping):
         raise PipelineError(
-            f"{author.__name__}.sides is {sides!r}: give the columns of each side by its name, such as "
+            f"{author.__name__}.sides is {sides!r}: it must map the name of each side to its columns, such as "
             'sides = {"alerts": "user string, reason string"}.'
         )
     if len(sides) > MOST_SIDES:
-        raise PipelineError(f"{author.__name__} has {len(sides)} sides; there can be {MOST_SIDES}.")
+        raise PipelineError(f"{author.__name__} has {len(sides)} sides; the maximum is {MOST_SIDES}.")
     for name, columns in sides.items():
         check_name(f"a side output of {author.__name__}", name)
         if name in RESERVED_SIDES:
             raise PipelineError(
-                f"{author.__name__} cannot have a side output named {name!r}: streams have such a side already, of "
-                "rows that are kept out because of their event time. Rename it."
+                f"{author.__name__} cannot have a side output named {name!r}: this name is reserved for rows that the "
+                "engine removes because of their event time. Rename it."
             )
         if isinstance(columns, str) and not columns.strip():
-            raise PipelineError(f"side {name!r} of {author.__name__} has no columns: give 'column type, ..'.")
+            raise PipelineError(f"side {name!r} of {author.__name__} has no columns: use 'column type, ..'.")

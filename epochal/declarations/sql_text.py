@@ -1,4 +1,7 @@
-"""Recorded expressions as Spark SQL, as far as they can be written: whoever uses it lets Spark compare the results."""
+"""Text of Spark SQL: recorded expressions as SQL, as far as possible, and the tokens of SQL text.
+
+A caller of :func:`sql_text` must let Spark compare the plan of the text with the plan of the expression.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from epochal.state.type_names import quoted
 
 
 def sql_text(expression: Expression) -> str | None:
-    """What may stand in a list of columns; ``None``: it is not known how to write it."""
+    """The expression as an item of a select list; ``None`` if it cannot be written as SQL."""
     call = expression.call
     if call.name == "alias" and call.target is not None and len(call.arguments) == 1 and not call.named:
         inner = _operand(call.target)
@@ -20,7 +23,7 @@ def sql_text(expression: Expression) -> str | None:
 
 
 def _as_written(expression: Expression) -> str | None:
-    """The author's own text, which may end with a comment."""
+    """The author's text. It ends with a newline because it can end with a comment."""
     call = expression.call
     if call.target is None and call.name in ("expr", "col", "column") and isinstance(call.arguments[0], str):
         return f"{call.arguments[0]}\n"
@@ -50,7 +53,7 @@ def _operand(expression: Expression) -> str | None:
 def _function(name: str, arguments: tuple[Any, ...]) -> str | None:
     if name == "lit":
         return _literal(arguments[0]) if len(arguments) == 1 else None
-    written = [each if isinstance(each, str) else _argument(each) for each in arguments]  # a text names a column
+    written = [each if isinstance(each, str) else _argument(each) for each in arguments]  # a string names a column
     known = [each for each in written if each is not None]
     return f"{name}({', '.join(known)})" if len(known) == len(arguments) else None
 
@@ -75,12 +78,12 @@ _TOKEN = re.compile(
 
 
 def tokens_of(text: str) -> list[str]:
-    """Names, quoted parts, space, comments and single signs; together they are the text again."""
+    """Names, quoted parts, white space, comments and single characters. Joined, they are the text."""
     return _TOKEN.findall(text)
 
 
 def next_token(tokens: list[str], position: int) -> int | None:
-    """The first place from ``position`` on that is no space and no comment; ``None`` at the end."""
+    """The position of the next token that is not white space or a comment; ``None`` at the end."""
     while position < len(tokens):
         token = tokens[position]
         if not (token.isspace() or token.startswith(("--", "/*"))):

@@ -1,7 +1,7 @@
-"""State as authors declare it, and the accesses that their code reads and writes it with.
+"""State declarations, and the accesses by which authors' code reads and writes state.
 
-A declaration is a class attribute of a :class:`~epochal.declarations.keyed.KeyedProcess`. Read on the class it is the
-declaration; read on the instance that the engine runs it is an *access* to the current key's state. The engine
+A declaration is a class attribute of a :class:`~epochal.declarations.keyed.KeyedProcess`. On the class, the attribute
+is the declaration; on the instance that the engine runs, it is an *access* to the state of the current key. The engine
 implements the three accesses and binds them with :func:`bind`.
 """
 
@@ -34,44 +34,45 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 LIST_INDEX = Column(name="_index", type="bigint")
-"""The sub-key of list state: the element's position."""
+"""The sub-key of list state: the position of the element."""
 
 _BOUND = "_epochal_state"
 
 
 class ValueAccess(ABC):
-    """The current key's value.
+    """The value of the current key.
 
-    With one column declared a value is that column's plain Python value; with several it is a named tuple of them.
+    If the state declares one column, the value is a plain Python value; otherwise it is a named tuple of the columns.
     """
 
     @abstractmethod
     def get(self) -> Any:
-        """The value, or ``None`` when there is none."""
+        """Return the value, or ``None`` if there is none."""
 
     @abstractmethod
     def set(self, *values: Any, **columns: Any) -> None:
-        """Put a value: ``set(3)``, ``set(3, since)``, ``set(streak=3, since=..)``, ``set(old._replace(streak=3))``."""
+        """Write the value: ``set(3)``, ``set(3, since)``, ``set(streak=3, since=..)``,
+        ``set(old._replace(streak=3))``."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove the value; without effect when there is none."""
+        """Remove the value. A missing value is ignored."""
 
 
 class ListAccess(ABC):
-    """The current key's list. An element is as the value of :class:`ValueAccess`."""
+    """The list of the current key. An element has the form of a value of :class:`ValueAccess`."""
 
     @abstractmethod
     def get(self) -> list[Any]:
-        """All elements, oldest first; an empty list when there are none. Changing it does not change the state."""
+        """Return all elements, oldest first. Changes to the returned list do not change the state."""
 
     @abstractmethod
     def append(self, *values: Any, **columns: Any) -> None:
-        """Add one element at the end; arguments as :meth:`ValueAccess.set`."""
+        """Append one element. Arguments are those of :meth:`ValueAccess.set`."""
 
     @abstractmethod
     def extend(self, elements: Iterable[Any]) -> None:
-        """Add elements (plain values, or tuples where several columns are declared) at the end."""
+        """Append elements: plain values, or tuples if the state declares several columns."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -84,39 +85,39 @@ class ListAccess(ABC):
         return iter(self.get())
 
     def own(self) -> list[Any]:
-        """The elements that are this subtask's own: of union state fewer than :meth:`get` gives."""
+        """Return the elements that this subtask wrote; for union state, :meth:`get` returns those of all subtasks."""
         return self.get()
 
 
 class MapAccess(ABC):
-    """The current key's map. Its own keys and its values are as the value of :class:`ValueAccess`."""
+    """The map of the current key. Map keys and values have the form of a value of :class:`ValueAccess`."""
 
     @abstractmethod
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value under ``key``, or ``default``."""
+        """Return the value of ``key``, or ``default``."""
 
     @abstractmethod
     def put(self, key: Any, value: Any) -> None:
-        """Put ``value`` under ``key``."""
+        """Write ``value`` for ``key``."""
 
     @abstractmethod
     def remove(self, key: Any) -> None:
-        """Remove ``key``; without effect when it is not there."""
+        """Remove ``key``. A missing key is ignored."""
 
     @abstractmethod
     def contains(self, key: Any) -> bool:
-        """Whether there is a value under ``key``."""
+        """Return whether ``key`` has a value."""
 
     @abstractmethod
     def items(self) -> list[tuple[Any, Any]]:
-        """All (key, value), in the order of the keys."""
+        """Return all (key, value) pairs, in key order."""
 
     @abstractmethod
     def clear(self) -> None:
         """Remove all entries."""
 
     def keys(self) -> list[Any]:
-        """All keys, in order."""
+        """Return all keys, in order."""
         return [key for key, _ in self.items()]
 
     def __contains__(self, key: Any) -> bool:
@@ -135,21 +136,21 @@ StateAccess = ValueAccess | ListAccess | MapAccess
 
 
 class StateDeclaration:
-    """What the three declarations share: a name (their attribute's), value columns, whether people may look it up.
+    """Common parts of the three declarations. The name of the state is the name of the attribute.
 
-    ``scope`` says whose the state is (:class:`~epochal.state.table.StateScope`): ``keyed`` of the current key;
-    ``operator`` of the subtask; ``union`` of the subtask, and read by all; ``broadcast`` of all subtasks alike;
-    ``partial`` of an instance, of which each subtask has one.
+    ``queryable``: whether the state can be looked up. ``scope`` (:class:`~epochal.state.table.StateScope`): ``keyed``
+    state belongs to the current key; ``operator`` to the subtask; ``union`` to the subtask, and all subtasks read it;
+    ``broadcast`` is the same on all subtasks; ``partial`` has one instance per subtask.
 
-    ``reconcile``: how two instances of partial state become one, when there are fewer subtasks
-    (:mod:`epochal.declarations.reconcile`). Without it there can never be fewer.
+    ``reconcile``: how two instances of partial state are merged when the parallelism is reduced
+    (:mod:`epochal.declarations.reconcile`). Without it the parallelism cannot be reduced.
 
-    ``ttl``: so long (``"7 days"``) after it was written last is a value, each element of a list, each entry of a map,
-    gone from state. ``ttl_on``: in epoch time, or in event time, by the watermark. ``refresh="read_and_write"``: what
-    is read lives on as what is written.
+    ``ttl``: the time (``"7 days"``) after the last write after which a value, an element of a list or an entry of a map
+    is removed. ``ttl_on``: measured in epoch time, or in event time by the watermark. ``refresh="read_and_write"``:
+    reads renew the time to live too.
 
-    ``durable=False``: it is in no snapshot, only in the cache of the machine that a subtask runs on; where that is gone
-    it begins empty, and the program goes on.
+    ``durable=False``: the state is not part of snapshots; it is only in the cache of the machine that runs the subtask.
+    If the cache is missing, the state is empty and the program continues.
     """
 
     kind: ClassVar[StateKind]
@@ -169,7 +170,7 @@ class StateDeclaration:
     ) -> None:
         if scope not in self.scopes:
             raise PipelineError(
-                f"{type(self).__name__} cannot have scope {scope!r}; it is one of {listed(map(str, self.scopes))}."
+                f"{type(self).__name__} cannot have scope {scope!r}; it must be one of {listed(map(str, self.scopes))}."
             )
         self.schema = schema
         self.queryable = queryable
@@ -178,7 +179,7 @@ class StateDeclaration:
         self.expires = time_to_live(f"{type(self).__name__}()", ttl, ttl_on, refresh)
         if self.expires is not None and not self.scope.has_key:
             raise PipelineError(
-                f"{type(self).__name__} of scope {scope!r} cannot have a ttl: only keyed state has one."
+                f"{type(self).__name__} of scope {scope!r} cannot have a ttl: only keyed state can expire."
             )
         if reconcile is not None and self.scope is not StateScope.PARTIAL:
             raise PipelineError(
@@ -186,8 +187,8 @@ class StateDeclaration:
             )
         if not durable and self.scope not in CACHED_SCOPES:
             raise PipelineError(
-                f"{type(self).__name__} of scope {scope!r} has to be durable: only a state that one subtask alone "
-                f"reads and writes need not be ({listed(map(str, CACHED_SCOPES))})."
+                f"{type(self).__name__} of scope {scope!r} must be durable: durable=False is only available "
+                f"for scopes that a single subtask reads and writes ({listed(map(str, CACHED_SCOPES))})."
             )
         self.reconcile = reconcile
         self.name = ""
@@ -201,15 +202,15 @@ class StateDeclaration:
         return parse_columns(f"State {self.name!r}", self.schema)
 
     def sub_key_columns(self) -> tuple[Column, ...]:
-        """The columns of the full key beyond the operator's key."""
+        """The columns of the full key after the key of the operator."""
         return ()
 
     def reconciling(self) -> tuple[MergedColumns, ...] | Literal["program"] | None:
-        """How two instances become one, as it stands in the state table. Raises ``PipelineError`` with the fix."""
+        """How two instances are merged, in the form of the state table. Raises ``PipelineError`` with the fix."""
         return reconciling_of(f"State {self.name!r}", self.value_columns(), self.reconcile)
 
     def table(self, operator: str, key: tuple[Column, ...]) -> StateTable:
-        """The state table of this declaration in ``operator``, whose key columns are ``key``."""
+        """The state table of this declaration in ``operator``, which has the key columns ``key``."""
         return StateTable(
             id=f"{operator}.{self.name}",
             operator=operator,
@@ -239,9 +240,9 @@ class ValueState(StateDeclaration):
 
 
 class ListState(StateDeclaration):
-    """A list per key: ``recent = ListState("delay int")``. An element is a row of the state table, under ``_index``.
+    """A list per key: ``recent = ListState("delay int")``. Each element is a row of the state table, with ``_index``.
 
-    With ``scope="operator"`` or ``"union"`` a list per subtask; its elements have the address (``_group``, ``_index``).
+    With ``scope="operator"`` or ``"union"``: a list per subtask; its elements have the key (``_group``, ``_index``).
     """
 
     kind = StateKind.LIST
@@ -256,7 +257,7 @@ class ListState(StateDeclaration):
     def reconciling(self) -> Literal["program"] | None:
         if self.reconcile is not None and not callable(self.reconcile):
             raise PipelineError(
-                f"State {self.name!r}: two lists become one by a function of both, reconcile=lambda a, b: .., not by "
+                f"State {self.name!r}: two lists are merged by a function of both, reconcile=lambda a, b: .., not by "
                 f"{self.reconcile!r}."
             )
         return None if self.reconcile is None else BY_PROGRAM
@@ -333,7 +334,7 @@ def declared_states(owner: type) -> dict[str, StateDeclaration]:
 
 
 def bind(instance: object, accesses: Mapping[str, StateAccess]) -> None:
-    """For the engine: from now on ``instance``'s states read and write through ``accesses``."""
+    """For the engine: bind the states of ``instance`` to ``accesses``."""
     instance.__dict__[_BOUND] = accesses
 
 
@@ -342,6 +343,6 @@ def _bound(instance: object, name: str) -> Any:
         return instance.__dict__[_BOUND][name]
     except KeyError:
         raise PipelineError(
-            f"State {name!r} of {type(instance).__name__} belongs to the current key, and there is none here: "
+            f"State {name!r} of {type(instance).__name__} is only available while a key is processed: "
             "use it only in process()."
         ) from None

@@ -1,4 +1,4 @@
-"""What authors subclass for functions without a key: called once per subtask and epoch, with its own state."""
+"""Base classes of functions without a key: one call per subtask and epoch, with operator, union or partial state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class UnkeyedProcess(Ordered):
-    """A function called once per subtask and epoch, with the subtask's share of the rows. Subclass it::
+    """A function that is called once per subtask and epoch, with the rows of the subtask. Subclass it::
 
         class Batches(UnkeyedProcess):
             waiting = ListState("id bigint, amount double", scope="operator")
@@ -40,36 +40,36 @@ class UnkeyedProcess(Ordered):
                 self.waiting.clear()
                 self.waiting.extend(held)
 
-    Rows are dealt to the subtasks in turn, the same rows to each whenever an epoch is computed again. The function must
-    be deterministic in (state, rows). At another parallelism the subtasks get other rows, and what they give may
-    differ. Its states are lists: ``scope="operator"``, or ``"union"``, which every subtask reads whole. Other class
-    attributes are settings: ``process_any(Batches, size=500)`` replaces them.
+    Rows are distributed to the subtasks round-robin, in the same way when an epoch is computed again. The function must
+    be deterministic in (state, rows). With a different parallelism the subtasks get different rows, and the output can
+    differ. States are lists with ``scope="operator"``, or with ``scope="union"``, which every subtask reads completely.
+    Other class attributes are settings: ``process_any(Batches, size=500)`` replaces them.
     """
 
     output: ClassVar[str | StructType]
-    """The columns of what ``process`` yields, as Spark spells schemas."""
+    """The columns of the output, in Spark's schema syntax."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
-    """Column or columns that a subtask's rows are sorted by, ascending, nulls first; and then by all other columns."""
+    """Column or columns by which the rows of a subtask are sorted, ascending, nulls first; then by all other
+    columns."""
     sides: ClassVar[Mapping[str, str | StructType]] = {}
-    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
+    """The columns of each side output, by its name. ``yield To("alerts", row)`` writes a row to it."""
 
     def process(self, rows: Iterable[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.
 
-        ``rows`` are named tuples of all columns of the input, read as they are asked for, once; there may be none.
+        ``rows`` are named tuples of all columns of the input. They can be iterated once, lazily, and can be empty.
         """
         raise NotImplementedError
 
 
 SCOPES = (StateScope.OPERATOR, StateScope.UNION)
 _UNKEYED_FIX = (
-    "process_any() has no key: declare ListState(.., scope='operator') or scope='union', or key the stream, "
-    "key_by(..).process(..)."
+    "process_any() has no key: declare ListState(.., scope='operator') or scope='union', or use key_by(..).process(..)."
 )
 
 
 def check_unkeyed(process: Any) -> None:
-    """Can this class be an operator without a key? Raises ``PipelineError`` with the fix."""
+    """Check the class of ``process_any(..)``. Raises ``PipelineError`` with the fix."""
     check_class(process, UnkeyedProcess, "process_any()", "process(self, rows, ctx)")
     check_output(process)
     check_sides(process)
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 
 class PartialProcess(Ordered):
-    """A function whose state no key divides: each subtask writes an instance of its own. Subclass it::
+    """A function with partial state: each subtask has its own instance of the state. Subclass it::
 
         class Similar(PartialProcess):
             together = MapState(key="item int, other int", value="times bigint", scope="partial", reconcile="sum")
@@ -103,46 +103,47 @@ class PartialProcess(Ordered):
                     total.update(dict(answer.times))
                 yield request.user, dict(total)
 
-    and ``baskets.process_partial(Similar, requests=asked)``. In each epoch every subtask calls ``process`` once, with
-    its share of the rows (*local* access), and then ``process_global`` for each request, which all instances get
-    (*global* access), in the same order. What they return for a request comes together in ``merge``, once all have
-    answered it. Without ``answer``, what ``process_global`` yields is output as it is.
+    and call ``baskets.process_partial(Similar, requests=asked)``. In each epoch every subtask calls ``process`` once,
+    with its rows (*local* access), and then ``process_global`` for each request (*global* access). All instances get
+    all requests, in the same order. ``merge`` gets the answers of all instances to a request. Without ``answer``, the
+    rows that ``process_global`` yields are the output.
 
-    The function must be deterministic in (state, rows). At another parallelism other rows come to an instance: only
-    what is merged is the same then, if it does not depend on which instance holds what.
+    The function must be deterministic in (state, rows). With a different parallelism the instances get different rows.
+    Only merged results are then the same, provided that they do not depend on the distribution over the instances.
     """
 
     output: ClassVar[str | StructType]
-    """The columns of what ``merge`` yields or, without ``answer``, of what the others do, as Spark spells schemas."""
+    """The columns of the rows of ``merge`` or, without ``answer``, of the other methods, in Spark's schema syntax."""
     answer: ClassVar[str | StructType | None] = None
-    """The columns of what ``process_global`` returns. Then ``process`` yields to sides alone."""
+    """The columns of the answers that ``process_global`` returns. ``process`` can then only yield to sides."""
     order_by: ClassVar[str | tuple[str, ...]] = ()
-    """Column or columns that a subtask's rows are sorted by, ascending, nulls first; and then by all other columns."""
+    """Column or columns by which the rows of a subtask are sorted, ascending, nulls first; then by all other
+    columns."""
     request_order: ClassVar[str | tuple[str, ...]] = ()
-    """As ``order_by``, of the requests."""
+    """Column or columns by which the requests are sorted, like ``order_by``."""
     sides: ClassVar[Mapping[str, str | StructType]] = {}
-    """The columns of each side output, by its name: rows come to it by ``yield To("alerts", row)``."""
+    """The columns of each side output, by its name. ``yield To("alerts", row)`` writes a row to it."""
 
     def process(self, rows: Iterable[Any], ctx: Context) -> Iterable[Any] | None:
-        """Take an instance's share of the rows. Yield (or return a list of) rows.
+        """Process the rows of this instance. Yield (or return a list of) rows.
 
-        ``rows`` are named tuples of all columns of the input, read as they are asked for, once; there may be none.
+        ``rows`` are named tuples of all columns of the input. They can be iterated once, lazily, and can be empty.
         """
         raise NotImplementedError
 
     def process_global(self, request: Any, ctx: Context) -> Any:
-        """Take a request, a named tuple, in every instance: after the epoch's rows.
+        """Process a request, a named tuple. Every instance gets it, after the rows of the epoch.
 
-        With ``answer`` return this instance's, a tuple, a named tuple or a dict of its columns, or ``None`` for none.
-        Without it yield rows as ``process`` does.
+        With ``answer``, return the answer of this instance: a tuple, a named tuple or a dict of its columns, or
+        ``None`` for no answer. Without it, yield rows as ``process`` does.
         """
         raise NotImplementedError
 
     def merge(self, request: Any, answers: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows for a request that all instances have answered.
 
-        ``answers``: theirs, in the order of the instances, as named tuples; those that have answered nothing are left
-        out. There is no state here.
+        ``answers``: named tuples in the order of the instances, without the instances that returned ``None``. State is
+        not available here.
         """
         raise NotImplementedError
 
@@ -152,13 +153,13 @@ class PartialProcess(Ordered):
         return (cls.request_order,) if isinstance(cls.request_order, str) else tuple(cls.request_order)
 
 
-_PARTIAL_FIX = "process_partial() has an instance of state per subtask: declare it with scope='partial'."
+_PARTIAL_FIX = "process_partial() has one instance of the state per subtask: declare it with scope='partial'."
 
 
 def check_partial(process: Any, with_requests: bool) -> None:
-    """Can this class be an operator on partial state? Raises ``PipelineError`` with the fix.
+    """Check the class of ``process_partial(..)``. Raises ``PipelineError`` with the fix.
 
-    ``with_requests``: whether it is given a stream of them.
+    ``with_requests``: whether the verb has a stream of requests.
     """
     check_class(process, PartialProcess, "process_partial()", "process(self, rows, ctx)")
     check_output(process)
@@ -174,10 +175,14 @@ def _check_global(process: type[PartialProcess], with_requests: bool) -> None:
         check_class(process, PartialProcess, "process_partial()", "process_global(self, request, ctx)")
     elif process.process_global is not PartialProcess.process_global:
         raise PipelineError(
-            f"{name} has process_global, and no requests: give the stream that they come by, requests=.."
+            f"{name} defines process_global but has no requests. Pass the stream of requests, requests=.."
         )
     merges = process.merge is not PartialProcess.merge
     if merges and process.answer is None:
-        raise PipelineError(f"{name} has merge, but does not say what it merges: add answer = 'column type, ..' to it.")
+        raise PipelineError(
+            f"{name} defines merge but does not declare the answers: add answer = 'column type, ..' to the class."
+        )
     if process.answer is not None and not merges:
-        raise PipelineError(f"{name} has answer, and does not define merge(self, request, answers, ctx): define it.")
+        raise PipelineError(
+            f"{name} declares answer but does not define merge(self, request, answers, ctx). Define it."
+        )

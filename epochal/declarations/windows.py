@@ -1,12 +1,13 @@
-"""Windows as authors declare them: tumbling, sliding, cumulative, session.
+"""Windows: tumbling, sliding, cumulative, session; allowed lateness, and when results are output.
 
-Windows other than sessions stand on a *grid*: instants that cut time into *panes*, each window being a run of whole
-panes, so that a row's cost does not grow with the number of windows it is in ("No pane, no gain", reference [13] of
-the thesis; general slicing is its reference [45]). A grid is fixed (a length in microseconds from the Unix epoch, as
-Spark's ``window``) or of the calendar: days or months in a time zone, which last as long as the zone says. Weeks begin
-on Mondays, as in Spark's ``date_trunc``; months are counted from January.
+Windows other than sessions are aligned to a *grid*: instants that divide time into *panes*. A window is a sequence of
+whole panes, so that the cost of a row does not grow with the number of its windows ("No pane, no gain", reference [13]
+of the thesis; general slicing is its reference [45]). A grid is fixed (a length in microseconds from the Unix epoch, as
+in Spark's ``window``) or follows a calendar: days or months in a time zone, with the lengths that the zone defines.
+Weeks begin on Mondays, as in Spark's ``date_trunc``; months are counted from January.
 
-The zone is always the author's, never that of a session or a machine: the same rows give the same windows anywhere.
+The author declares the zone; the zone of the session or the machine is not used. So the same rows have the same windows
+everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from epochal.declarations.names import closest
 from epochal.errors import PipelineError
 
 MOST_PANES: Final = 1_000
-"""So many panes a window may have: each is a row of state per key."""
+"""Maximum number of panes of a window. Each pane is a row of state per key."""
 
 _SHORTEST_MONTH: Final = 28
 _MONDAY: Final = -3
@@ -32,7 +33,7 @@ _MONDAY: Final = -3
 
 @dataclass(frozen=True)
 class FixedGrid:
-    """Pane ``i`` is from ``origin + i * pane`` to the next, in microseconds from the Unix epoch."""
+    """Pane ``i`` begins at ``origin + i * pane``, in microseconds from the Unix epoch."""
 
     pane: int
     origin: int = 0
@@ -40,11 +41,11 @@ class FixedGrid:
 
 @dataclass(frozen=True)
 class CalendarGrid:
-    """Pane ``i`` begins where the clocks of ``zone`` show the first instant of its first day, and ``shift``.
+    """Pane ``i`` begins at the start of its first day in ``zone``, plus ``shift``.
 
-    That is day ``origin + i * days`` from 1970-01-01, or, where ``months`` is not 0, the first of the month
-    ``i * months`` from January 1970. A local time that does not exist is as much later as the clocks go forward; of two
-    that are the same the earlier one counts: as in Java, Spark and ``zoneinfo``.
+    The first day is ``origin + i * days`` days after 1970-01-01, or, if ``months`` is not 0, the first day of the month
+    ``i * months`` after January 1970. A local time that does not exist is moved forward by the change of the clocks; of
+    two equal local times the earlier one is used, as in Java, Spark and ``zoneinfo``.
     """
 
     zone: str
@@ -60,10 +61,10 @@ Grid = FixedGrid | CalendarGrid
 
 @dataclass(frozen=True)
 class GridWindows:
-    """Windows that are runs of panes.
+    """Windows that consist of panes.
 
-    Every ``every`` panes, counted from pane 0, a window of ``panes`` panes begins; if ``cumulative``, windows of
-    1, 2, .. ``panes`` panes (``every`` is then the same as ``panes``). ``details`` says them to people, as JSON.
+    A window of ``panes`` panes begins every ``every`` panes, counted from pane 0. If ``cumulative``, windows of 1, 2,
+    .. ``panes`` panes begin there (``every`` is then equal to ``panes``). ``details`` describes them as JSON.
     """
 
     kind: str
@@ -76,11 +77,11 @@ class GridWindows:
 
     @property
     def one_per_row(self) -> bool:
-        """Whether each row is in one window, which is then its pane."""
+        """True if each row is in exactly one window, its pane."""
         return self.panes == 1
 
     def details(self) -> dict[str, Any]:
-        """For people, and for upgrades: declarations with equal details give the same windows."""
+        """A description, also for upgrades: declarations with equal details define the same windows."""
         grid = self.grid
         said: dict[str, Any] = {"kind": self.kind, "size": _written(self.size)}
         if self.slide is not None:
@@ -93,12 +94,13 @@ class GridWindows:
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """Windows of a key's rows that are at most ``gap`` microseconds apart; a window ends ``gap`` after its last row."""
+    """Windows of rows of a key that are at most ``gap`` microseconds apart. A window ends ``gap`` after its last
+    row."""
 
     gap: int
 
     def details(self) -> dict[str, Any]:
-        """For people, and for upgrades: declarations with equal details give the same windows."""
+        """A description, also for upgrades: declarations with equal details define the same windows."""
         return {"kind": "session", "gap": written_interval(self.gap)}
 
 
@@ -106,21 +108,21 @@ Windows = GridWindows | SessionWindows
 
 
 def tumbling(size: str, *, offset: str | None = None, zone: str | None = None) -> GridWindows:
-    """Windows of one size, one after the other: ``tumbling("1 hour")``.
+    """Consecutive windows of one size: ``tumbling("1 hour")``.
 
-    Without ``zone`` a day is 24 hours and windows begin at the Unix epoch, as in Spark. With it (``tumbling("1 month",
-    zone="Europe/Berlin")``) ``size`` is days, weeks, months or years of that zone's calendar. ``offset`` moves where
-    windows begin. Raises ``PipelineError``.
+    Without ``zone``, a day has 24 hours and windows are aligned to the Unix epoch, as in Spark. With ``zone``, as in
+    ``tumbling("1 month", zone="Europe/Berlin")``, ``size`` is a number of days, weeks, months or years of the calendar
+    of the zone. ``offset`` moves the start of the windows. Raises ``PipelineError``.
     """
     what = "tumbling(): size"
     return _on_a_grid("tumbling", (what, _length(what, size, zone)), None, offset, zone)
 
 
 def sliding(size: str, slide: str, *, offset: str | None = None, zone: str | None = None) -> GridWindows:
-    """Windows of one size that begin every ``slide`` and overlap: ``sliding("1 hour", "5 minutes")``.
+    """Overlapping windows of one size that begin every ``slide``: ``sliding("1 hour", "5 minutes")``.
 
-    ``offset`` and ``zone`` as in :func:`tumbling`. Raises ``PipelineError``, also where ``slide`` is longer than
-    ``size``, or a window would have more than 1,000 panes (the greatest common divisor of both).
+    ``offset`` and ``zone`` as in :func:`tumbling`. Raises ``PipelineError``, also if ``slide`` is longer than ``size``,
+    or if a window would have more than 1,000 panes (a pane is the greatest common divisor of both).
     """
     first, second = "sliding(): size", "sliding(): slide"
     length, step = _length(first, size, zone), _length(second, slide, zone)
@@ -128,34 +130,34 @@ def sliding(size: str, slide: str, *, offset: str | None = None, zone: str | Non
     if _units(step) > _units(length):
         raise PipelineError(
             f"sliding(): slide {slide!r} is longer than size {size!r}, so that rows between two windows would be in "
-            "none. Make slide at most size."
+            "no window. Use a slide that is at most size."
         )
     return _on_a_grid("sliding", (first, length), (second, step), offset, zone)
 
 
 def cumulative(size: str, step: str, *, offset: str | None = None, zone: str | None = None) -> GridWindows:
-    """Windows that begin together every ``size`` and end a ``step`` apart: ``cumulative("1 day", "1 hour")``.
+    """Windows with a common start every ``size``, and ends every ``step``: ``cumulative("1 day", "1 hour")``.
 
-    ``offset`` and ``zone`` as in :func:`tumbling`. Raises ``PipelineError``, also where ``step`` does not divide
-    ``size``, or does so more than 1,000 times.
+    ``offset`` and ``zone`` as in :func:`tumbling`. Raises ``PipelineError``, also if ``size`` is not a multiple of
+    ``step``, or is more than 1,000 times ``step``.
     """
     first, second = "cumulative(): size", "cumulative(): step"
     length, part = _length(first, size, zone), _length(second, step, zone)
     _check_same_unit("cumulative()", length, part)
     if _units(length) % _units(part):
         raise PipelineError(
-            f"cumulative(): step {step!r} does not divide size {size!r}. Choose a step of which size is a multiple."
+            f"cumulative(): step {step!r} does not divide size {size!r}. Choose a step that divides it."
         )
     return _on_a_grid("cumulative", (first, length), (second, part), offset, zone)
 
 
 def session(gap: str) -> SessionWindows:
-    """Windows of a key's rows that are at most ``gap`` apart: ``session("30 minutes")``. Raises ``PipelineError``."""
+    """Windows of rows of a key that are at most ``gap`` apart: ``session("30 minutes")``. Raises ``PipelineError``."""
     return SessionWindows(fixed_interval("session(): gap", gap, least=1))
 
 
 def declared_windows(details: dict[str, Any]) -> Windows:
-    """The windows that :meth:`GridWindows.details` or :meth:`SessionWindows.details` say."""
+    """The windows that :meth:`GridWindows.details` or :meth:`SessionWindows.details` describe."""
     said = dict(details)
     match said.pop("kind"):
         case "session":
@@ -166,7 +168,7 @@ def declared_windows(details: dict[str, Any]) -> Windows:
             return sliding(**said)
         case "cumulative":
             return cumulative(**said)
-    raise ValueError(f"no windows are called {details['kind']!r}")
+    raise ValueError(f"unknown kind of windows: {details['kind']!r}")
 
 
 def _on_a_grid(
@@ -176,7 +178,8 @@ def _on_a_grid(
     pane = gcd(length, step)
     if length // pane > MOST_PANES:
         raise PipelineError(
-            f"{kind}(): a window would have {length // pane:,} panes of {_written(_like(size[1], pane))}, and may have "
+            f"{kind}(): a window would have {length // pane:,} panes of {_written(_like(size[1], pane))}; the maximum "
+            "is "
             f"{MOST_PANES:,}. Choose lengths with a greater common divisor."
         )
     accumulates = kind == "cumulative"
@@ -198,16 +201,16 @@ def _length(what: str, text: str, zone: str | None) -> Interval:
         interval = parsed_interval(what, text)
         if interval.months:
             raise PipelineError(
-                f"{what} is {text!r}: months and years have no fixed length. Say whose calendar they are of, such as "
-                "zone='Europe/Berlin', or give days or less."
+                f"{what} is {text!r}: months and years have no fixed length. Add the zone of their calendar, such as "
+                "zone='Europe/Berlin', or use days or shorter units."
             )
         return Interval(microseconds=fixed_interval(what, text, least=1))
     _check_zone(what.partition(":")[0], zone)
     interval = parsed_interval(what, text)
     if interval.microseconds or bool(interval.days) == bool(interval.months):
         raise PipelineError(
-            f"{what} is {text!r}: with a zone it is whole days (weeks), or whole months (years), and not both. For "
-            f"hours and less leave the zone out{_offset_for(interval, zone)}"
+            f"{what} is {text!r}: with a zone it must be whole days (weeks) or whole months (years), not both. For "
+            f"hours and shorter units, leave the zone out{_offset_for(interval, zone)}"
         )
     if interval.days < 0 or interval.months < 0:
         raise PipelineError(f"{what} is {text!r}: it must be longer than zero.")
@@ -215,42 +218,43 @@ def _length(what: str, text: str, zone: str | None) -> Interval:
 
 
 def _offset_for(interval: Interval, zone: str) -> str:
-    """The end of a sentence: how windows of hours or less begin with the clocks of a zone."""
+    """The end of a sentence: how to align windows of hours or less with the local time of a zone."""
     size = interval.microseconds
     if size <= 0 or interval.days or interval.months:
-        return ", and give offset= where the clocks of the zone are not whole windows from UTC."
+        return ", and add offset= if the difference of the zone to UTC is not a multiple of the window."
     year = datetime.now(UTC).year
     ahead = {datetime(year, month, 1, tzinfo=ZoneInfo(zone)).utcoffset() or timedelta() for month in range(1, 13)}
     offsets = {-(each // timedelta(microseconds=1)) % size for each in ahead}
     if offsets == {0}:
-        return f": they are the same in UTC and in {zone}."
+        return f": windows are the same in UTC and in {zone}."
     if len(offsets) == 1:
-        return f" and give offset={written_interval(offsets.pop())!r}, with which they begin by the clocks of {zone}."
+        return f" and add offset={written_interval(offsets.pop())!r} to align them with the local time of {zone}."
     return (
-        f", and give offset= to begin them later than in UTC. The clocks of {zone} change within a year, so that no "
-        "offset follows them: choose a size that divides one hour, or whole days."
+        f", and add offset= to move them from UTC. The clocks of {zone} change within a year, so that no offset "
+        "follows "
+        "them: choose a size that divides one hour, or whole days."
     )
 
 
 def _check_zone(where: str, zone: object) -> None:
-    # Python looks zones up as files: on some systems it finds others than those it lists, and not by their case.
+    # Python looks up zones as files: some systems find unlisted zones, or ignore case.
     if not isinstance(zone, str) or zone not in _zones():
         hint = closest(zone, _zones()) if isinstance(zone, str) else ""
-        raise PipelineError(f"{where}: {zone!r} is no time zone. Give its name, such as 'Europe/Berlin'.{hint}")
+        raise PipelineError(f"{where}: {zone!r} is not a time zone. Use a name such as 'Europe/Berlin'.{hint}")
     ZoneInfo(zone)
 
 
 @cache
 def _zones() -> frozenset[str]:
-    """Listed once in a process: it takes as long as hundreds of windows."""
+    """The names of all time zones. Listing them is slow, so each process does it once."""
     return frozenset(available_timezones())
 
 
 def _check_same_unit(where: str, one: Interval, other: Interval) -> None:
     if bool(one.months) != bool(other.months):
         raise PipelineError(
-            f"{where}: {_written(one)} and {_written(other)} have no common measure: a month is 28 to 31 days. Give "
-            "both in days, or both in months."
+            f"{where}: {_written(one)} and {_written(other)} have no common unit: a month has 28 to 31 days. Use "
+            "days for both, or months for both."
         )
 
 
@@ -262,13 +266,14 @@ def _offset(kind: str, offset: str | None, period: Interval) -> int:
     shortest = period.fixed + period.months * _SHORTEST_MONTH * DAY
     if abs(shift) >= shortest:
         raise PipelineError(
-            f"{what} is {offset!r}: it must be shorter than {_written(period)}, which windows begin apart."
+            f"{what} is {offset!r}: it must be shorter than {_written(period)}, the distance between the starts of "
+            "windows."
         )
     return shift
 
 
 def _units(interval: Interval) -> int:
-    """Of an interval that has one unit only, how many."""
+    """The number of units of an interval with a single unit."""
     return interval.months or interval.days or interval.microseconds
 
 
@@ -296,7 +301,7 @@ WINDOW_COLUMNS: Final = (WINDOW_START, WINDOW_END, WINDOW_TIME)
 
 @dataclass(frozen=True)
 class Windowing:
-    """``window(..)``. ``allowed_lateness``: microseconds after its end until which rows still count for a window."""
+    """``window(..)``. ``allowed_lateness``: microseconds after its end during which a window still accepts rows."""
 
     windows: Windows
     allowed_lateness: int
@@ -304,19 +309,20 @@ class Windowing:
 
     @property
     def hold(self) -> int:
-        """So far behind the watermark may the time of a result be, in microseconds.
+        """How far the time of a result can be behind the watermark, in microseconds.
 
-        A session closes when the watermark is past its end, a microsecond later than other windows: a row at the end
-        itself would make it longer.
+        A session closes when the watermark is past its end, a microsecond later than other windows, because a row at
+        the end would extend it.
         """
         return self.allowed_lateness + isinstance(self.windows, SessionWindows)
 
     def state_details(self) -> dict[str, Any]:
-        """What open windows lie by in state: with another of it they would close too early, too late or twice."""
+        """The part of the details that the state of open windows depends on. A change would close windows
+        incorrectly."""
         return {name: value for name, value in self.details().items() if name != "emit"}
 
     def details(self) -> dict[str, Any]:
-        """For people."""
+        """A description."""
         said: dict[str, Any] = {"window": self.windows.details()}
         if self.allowed_lateness:
             said["allowed_lateness"] = written_interval(self.allowed_lateness)
@@ -324,7 +330,7 @@ class Windowing:
 
 
 def windowing(windows: object, allowed_lateness: object, emit: object) -> Windowing:
-    """What an author says, checked. Raises ``PipelineError`` that names the argument, with the fix."""
+    """The checked arguments of ``window(..)``. Raises ``PipelineError`` that names the argument, with the fix."""
     if not isinstance(windows, GridWindows | SessionWindows):
         raise PipelineError(
             f"window() takes tumbling(..), sliding(..), cumulative(..) or session(..), not {windows!r}: "
@@ -335,9 +341,9 @@ def windowing(windows: object, allowed_lateness: object, emit: object) -> Window
         if emit == known:
             if known == "updates" and isinstance(windows, SessionWindows):
                 raise PipelineError(
-                    "window(session(..), emit='updates'): two sessions become one when a row comes between them, and "
-                    "what was said of them before could not be taken back. Leave emit out: each session goes out "
-                    "when it has closed."
+                    "window(session(..), emit='updates'): a row between two sessions merges them, so that "
+                    "earlier results could not be retracted. Leave emit out: each session is output when it has "
+                    "closed."
                 )
             return Windowing(windows, lateness, known)
-    raise PipelineError(f"window(): emit is {emit!r}: it is 'final' or 'updates'.")
+    raise PipelineError(f"window(): emit is {emit!r}; it must be 'final' or 'updates'.")

@@ -1,4 +1,4 @@
-"""Columns and code as their author wrote them, for the manifest: see :mod:`epochal.state.definition`."""
+"""Expressions and code of the author, as stored in manifests: see :mod:`epochal.state.definition`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from epochal.state.definition import Argument, Code, Group, Value, Written
 from epochal.state.type_names import quoted
 
 _ARTIFACT = "epochal_artifact_"
-"""The first letters of the package that an artifact is loaded as; what follows differs with each version."""
+"""The prefix of the package name of a loaded artifact. The rest differs between versions."""
 
 
 def written(expression: Expression) -> Written:
-    """The column as data: SQL text as it is, calls of functions with their arguments."""
+    """The expression as data: SQL text unchanged, function calls with their arguments."""
     call = expression.call
     if call.target is None and call.name in ("expr", "col", "column") and isinstance(call.arguments[0], str):
         return call.arguments[0]
@@ -35,7 +35,7 @@ def written(expression: Expression) -> Written:
 
 
 def code_of(object: Any) -> Code:
-    """The identity of a class or function of the author, and the hash of its syntax tree."""
+    """The identity of an author's class or function, and the hash of its syntax tree."""
     settings: dict[str, Any] = {}
     while isinstance(object, partial):
         settings |= {str(position): each for position, each in enumerate(object.args)} | object.keywords
@@ -83,7 +83,8 @@ def _never(position: int | str) -> bool:
 
 @cache
 def _takes_columns(name: str) -> Callable[[int | str], bool]:
-    """Of one of Spark's functions, by position and by name, whether a string names a column. ``lit`` takes a value."""
+    """For a function of Spark: whether a string argument, by position or name, names a column (``lit`` takes a
+    value)."""
     import pyspark.sql.functions as spark_functions
 
     function = getattr(spark_functions, name, None)
@@ -106,7 +107,7 @@ def _takes_columns(name: str) -> Callable[[int | str], bool]:
 
 
 def _is_configured(cls: type) -> bool:
-    """Whether it is a class of an author with settings replaced: same name and module, no source of its own."""
+    """Return whether this is a class with replaced settings: same name and module as its base, without source."""
     base = cls.__bases__[0]
     return base.__name__ == cls.__name__ and base.__module__ == cls.__module__
 
@@ -121,7 +122,7 @@ def _is_plain(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _tree_of(object: Any) -> str | None:
-    """The syntax tree as text, without positions and docstrings; ``None`` where the source cannot be read."""
+    """The syntax tree as text, without positions and docstrings; ``None`` if the source is unavailable."""
     try:
         lines, _ = inspect.getsourcelines(object)
         tree: ast.AST = ast.parse(textwrap.dedent("".join(lines)))
@@ -133,7 +134,7 @@ def _tree_of(object: Any) -> str | None:
 
 
 def _tree_of_lambda(object: Any) -> str | None:
-    """The lambdas that begin on the line of this one: the statement around it may not stand alone."""
+    """The lambdas on the line of this one; the statement around it may not parse alone."""
     code = getattr(object, "__code__", None)
     if code is None:
         return None

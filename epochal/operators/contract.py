@@ -1,8 +1,8 @@
-"""What an operator is to everybody else: its inputs, its state, its work in a task, its output, and what to say of it.
+"""The contract of operators: inputs, state, work in a task, output, description.
 
-A node of the graph carries an :class:`Operator`; over inputs of known columns that gives an :class:`OperatorPlan`. The
-walks over a graph (analysis, evaluation, planning, description) ask these two and never what kind an operator is, so
-that another kind is one more module beside this one. docs/architecture.md shows how to add one.
+A node of the graph has an :class:`Operator`, which plans an :class:`OperatorPlan` over inputs with known columns. The
+walks over a graph (analysis, evaluation, planning, description) use these two classes and know no kind of operator.
+docs/architecture.md shows how to add an operator.
 """
 
 from __future__ import annotations
@@ -35,113 +35,113 @@ if TYPE_CHECKING:
 
 
 class Operator(ABC):
-    """A stateful operator as its author declared it. Frozen; known without Spark."""
+    """A stateful operator as its author declared it. Frozen; does not require Spark."""
 
     kind: ClassVar[str]
-    """``aggregate``, ``process``, ..: what people read in descriptions."""
+    """The kind in descriptions: ``aggregate``, ``process``, .."""
     internal_rows: ClassVar[bool] = False
-    """Whether its output is for verbs of its own alone, so that nobody is shown its columns."""
+    """True if only verbs of Epochal read the output, so that descriptions omit its columns."""
     name: str
 
     @property
     @abstractmethod
     def inputs(self) -> tuple[Input, ...]:
-        """In the order of the node's inputs."""
+        """The inputs, in the order of the node's inputs."""
 
     @abstractmethod
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
-        """Plan the operator over its inputs, whose rows do not matter.
+        """Plan the operator over the columns of its inputs. The rows of ``frames`` are not read.
 
-        Raises ``PipelineError`` or ``SchemaError`` that names operator, column and fix.
+        Raises ``PipelineError`` or ``SchemaError`` with operator, column and fix.
         """
 
     @abstractmethod
     def details(self) -> dict[str, Any]:
-        """What its description says beside name and kind, as JSON."""
+        """The description of the operator, without name and kind, as JSON."""
 
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
-        """The kind of its output, from those of its inputs: by default rows that stay."""
+        """The kind of the output stream for inputs of these kinds; by default append."""
         return APPEND
 
     @property
     def hold(self) -> int:
-        """So far behind its own watermarks are those of its output, in microseconds: a row that it gives out happened
-        at most so long before ``fire``."""
+        """The delay of the output's watermarks behind the operator's own, in microseconds: the event time of an output
+        row is at most ``hold`` before ``fire``."""
         return 0
 
     @property
     def event_time_of_output(self) -> str | None:
-        """The column of its output that says when a row happened; by default there is none."""
+        """The event-time column of the output; by default none."""
         return None
 
     def late_before(self, input: int, late: int) -> int | None:
         """The event time before which rows of ``inputs[input]`` are late under the watermark ``late``.
 
-        Microseconds from the Unix epoch. The engine keeps late rows from the task, counts them, and serves the
-        operator's late stream from them. ``None``: no row is ever late.
+        Microseconds from the Unix epoch. The engine removes late rows before the task, counts them, and emits them to
+        the operator's late stream. ``None``: no row is ever late.
         """
         return None
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The names of what it gives beside its output, to streams of their own."""
+        """The names of its side outputs."""
         return ()
 
     def computes_of(self, input: int) -> frozenset[str] | None:
-        """The columns of ``inputs[input]`` that it looks into, in small letters, beside those that the input names;
+        """The columns of ``inputs[input]`` that it reads, in lower case, in addition to those that the input names;
         ``None``: all."""
         return None
 
     def state_depends_on(self, input: int) -> frozenset[str] | None:
-        """The columns of ``inputs[input]`` that its state is made of, in small letters, beside keys and event time;
-        ``None``: all. Another meaning of one of them is a change that an upgrade has to accept."""
+        """The columns of ``inputs[input]`` that its state is computed from, in lower case, without keys and event time;
+        ``None``: all. An upgrade must accept a change of the meaning of one of them."""
         return self.computes_of(input)
 
     def keeps(self, input: int) -> bool:
-        """Whether its state is made of rows of ``inputs[input]`` at all."""
+        """True if its state depends on rows of ``inputs[input]``."""
         return True
 
     def passes_on(self, input: int) -> bool:
-        """Whether its output has columns of ``inputs[input]`` under their names, with their values."""
+        """True if its output has columns of ``inputs[input]`` with their names and values."""
         return False
 
     @property
     def computed_columns(self) -> Mapping[str, Any]:
-        """Output columns that it computes over its first input, by name: expressions, or an author's own aggregates."""
+        """The output columns that it computes over its first input, by name: expressions, or an author's aggregates."""
         return {}
 
     @property
     def author_code(self) -> tuple[Any, ...]:
-        """Classes and functions of the author that it calls."""
+        """The classes and functions of the author that it calls."""
         return ()
 
     def may_be_late(self, input: int) -> bool:
-        """Whether rows of ``inputs[input]`` can come too late."""
+        """True if rows of ``inputs[input]`` can be late."""
         return self.inputs[input].event_time is not None and self.late_before(input, 0) is not None
 
-    def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most have nothing more to ask
-        """What analysis asks beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
+    def check(self, frames: Sequence[DataFrame]) -> None:  # noqa: B027  most operators have no further checks
+        """Checks of the analysis beyond :meth:`plan`. Raises ``PipelineError`` with the fix."""
 
     @property
     def grows(self) -> str | None:
-        """What of its state grows with the keys that come, and what would bound it; ``None``: nothing does.
+        """A message about state that grows with the number of keys, and how to bound it; ``None``: no state grows.
 
-        Whether keys have an end is for the author to know.
+        Whether the number of keys is bounded depends on the application.
         """
         return None
 
     def warnings(self) -> Iterator[str]:
-        """What is valid and probably not meant, or costs more than it looks, with what to do."""
+        """Warnings about valid but probably unintended or expensive declarations, with the fix."""
         return iter(())
 
 
 @dataclass(frozen=True)
 class OperatorPlan:
-    """An operator over inputs of known columns; found once in each attempt.
+    """An operator over inputs with known columns, planned once in each attempt.
 
-    ``output`` is what its task gives, without control columns; ``sides``: what it gives beside, by name. Subclasses
-    change how rows come to the task (:meth:`distributed`) and what is computed from the task's rows of ``output``
-    (:attr:`finishing`).
+    ``output``: the columns that its task yields, without control columns; ``sides``: those of the side outputs, by
+    name. Subclasses change how rows are distributed to tasks (:meth:`distributed`) and what Spark computes from the
+    tasks' rows of ``output`` (:attr:`finishing`).
     """
 
     name: str
@@ -152,11 +152,11 @@ class OperatorPlan:
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict, kw_only=True)
     reconcile: Mapping[str, Reconcile] = field(default_factory=dict, kw_only=True)
-    """By partial state table, by its id, how two instances become one, where that is the author's code."""
+    """By id of a partial state table, the author's function that reconciles two instances, where there is one."""
 
     @property
     def aggregated_columns(self) -> int:
-        """Number of columns that Spark aggregates over the rows of an epoch."""
+        """The number of columns that Spark aggregates over the rows of an epoch."""
         return 0
 
     @cached_property
@@ -165,21 +165,21 @@ class OperatorPlan:
 
     @cached_property
     def task_schema(self) -> StructType:
-        """What the task yields, control columns included, as Spark spells it."""
+        """The Spark schema of the rows that the task yields, including control columns."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return from_arrow_schema(pa.schema([*self.task_output.schema, *CONTROL]))
 
     def in_epoch(self, conditions: EpochConditions, queries: bytes) -> OperatorPlan:
-        """The plan of one epoch. ``queries``: the standing queries in force, empty where there were never any."""
+        """The plan of one epoch. ``queries``: the active standing queries, empty if there have never been any."""
         return self
 
     def output_rows(self, rows: DataFrame) -> DataFrame:
-        """The operator's output from all that its task gives: without the rows of sides and those with handles."""
+        """The operator's output from all rows of its task, without the rows of sides and those with handles."""
         return self.finished(self._tagged(rows, None) if self.sides else rows.where(f"{HANDLE} IS NULL"))
 
     def side_rows(self, rows: DataFrame, side: str) -> DataFrame:
-        """The rows of a side from all that its task gives."""
+        """The rows of a side from all rows of the task."""
         return self._tagged(rows, side)
 
     def _tagged(self, rows: DataFrame, side: str | None) -> DataFrame:
@@ -189,8 +189,8 @@ class OperatorPlan:
 
     @property
     def columns_of_task(self) -> Mapping[str, PassthroughColumn] | None:
-        """By the name of each column of the output, in their order, the column of the task's rows that it is; ``None``
-        where Spark computes something of these rows, so that a sink cannot have them from the task itself."""
+        """By output column, in order, the equal column of the task's rows. ``None`` if Spark computes the output from
+        these rows, so that a sink cannot read them in the same task."""
         kind = type(self)
         if self.sides or kind.finishing is not OperatorPlan.finishing or kind.finished is not OperatorPlan.finished:
             return None
@@ -198,24 +198,24 @@ class OperatorPlan:
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
-        """The selects, one after the other, from the task's rows to the operator's output.
+        """The consecutive selects from the task's rows to the operator's output.
 
-        The same columns serve in any number of epochs, as each costs calls into the JVM.
+        The columns are reused in all epochs, as the creation of a column takes calls into the JVM.
         """
         return ([to_column(column(name)) for name in self.output.names],)
 
     def finished(self, rows: DataFrame) -> DataFrame:
-        """The operator's output from its task's rows; control columns are left out."""
+        """The operator's output from its task's rows, without control columns."""
         for columns in self.finishing:
             rows = rows.select(*columns)
         return rows
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        """The inputs' rows at their subtasks, with marks and control columns, as ``work`` needs them."""
+        """The inputs' rows, distributed to their subtasks, with marks and control columns, as ``work`` requires."""
         return placed(united(frames, self.inputs, self.key, subtasks), subtasks)
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
-        """After a computation failed in Spark: the error that names the column; ``None`` when it was not here.
+        """The error with the column of a computation that failed in Spark; ``None`` if this operator did not fail.
 
         ``frames``: the inputs' rows of the failed epoch.
         """

@@ -1,4 +1,4 @@
-"""What the operators of authors' own classes share: the states and the output that a class declares."""
+"""States, output and side outputs that an author's class declares, for the operators that call such classes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_NAME = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>\w+))")
 
 
 def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame: DataFrame) -> tuple[StateTable, ...]:
-    """The state tables of the author's class, ``operator.state`` each, over an input.
+    """The state tables of the author's class over an input, each named ``operator.state``.
 
     Raises ``PipelineError`` or ``SchemaError`` with operator and fix.
     """
@@ -41,8 +41,8 @@ def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame:
             for column in (*table.sub_key, *table.value):
                 if column.name.casefold() in used:
                     raise PipelineError(
-                        f"state {state.name!r} has a column {column.name!r}, as the key or the state has already. "
-                        "Rename it."
+                        f"state {state.name!r} has a column {column.name!r}, but the key or the state already has a "
+                        "column with this name. Rename it."
                     )
                 used.add(column.name.casefold())
             tables.append(table)
@@ -50,25 +50,25 @@ def declared_tables(operator: str, author: type, key: tuple[Column, ...], frame:
 
 
 def declared_reconciles(operator: str, author: type) -> dict[str, Reconcile]:
-    """By state table the author's functions that make one instance of two."""
+    """The author's functions that reconcile two instances, by state table."""
     states = declared_states(author).values()
     return {f"{operator}.{state.name}": state.reconcile for state in states if callable(state.reconcile)}
 
 
 def growing_states(author: type, how: str) -> str | None:
-    """What ``Operator.grows`` says of the keyed states of the author's class. ``how``: they would be bounded."""
+    """``Operator.grows`` for the keyed states of the author's class. ``how``: the declaration that bounds a state."""
     states = [state for state in declared_states(author).values() if state.scope.has_key and state.expires is None]
     if not states:
         return None
     one = len(states) == 1
     return (
-        f"keeps state {listed(repr(state.name) for state in states)} of a key until it is cleared. Where keys have no "
-        f"end, clear {'it' if one else 'them'}, or declare {'it' if one else 'them'} {how}."
+        f"keeps state {listed(repr(state.name) for state in states)} of a key until it is cleared. If the number of "
+        f"keys is unbounded, clear {'it' if one else 'them'}, or declare {'it' if one else 'them'} {how}."
     )
 
 
 def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
-    """The ``output`` of the author's class, read by Spark, as its task gives it: every column may be null.
+    """The columns of the author's ``output``, parsed by Spark, all of them nullable as in a task's rows.
 
     Raises ``PipelineError`` with operator and fix.
     """
@@ -77,7 +77,7 @@ def declared_output(operator: str, declared: str | StructType) -> pa.Schema:
 
 
 def side_outputs(operator: str, author: type) -> dict[str, pa.Schema]:
-    """The ``sides`` of the author's class as :func:`declared_output` has its output. Raises ``PipelineError``."""
+    """The columns of each side of the author's class, as in :func:`declared_output`. Raises ``PipelineError``."""
     found = {}
     for name, declared in declared_sides(author).items():
         with at(f"Operator {operator!r}, side {name!r} {declared!r}"):
@@ -86,7 +86,7 @@ def side_outputs(operator: str, author: type) -> dict[str, pa.Schema]:
 
 
 def declared_columns(declared: str | StructType) -> pa.Schema:
-    """Columns that an author declares, as a task gives them. Raises ``PipelineError`` with the fix."""
+    """Columns that an author declares, all of them nullable. Raises ``PipelineError`` with the fix."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(declared) if isinstance(declared, str) else declared
@@ -97,13 +97,13 @@ def declared_columns(declared: str | StructType) -> pa.Schema:
         if name.casefold() in seen:
             raise PipelineError(f"it names column {name!r} twice.")
         if name.casefold() in RESERVED:
-            raise PipelineError(f"column {name!r} has a name that Epochal uses itself. Rename it.")
+            raise PipelineError(f"column {name!r} has a name that is reserved for Epochal. Rename it.")
         seen.add(name.casefold())
     return nullable(carried_schema(schema))
 
 
 def output_names(declared: str | StructType) -> list[str]:
-    """The names of an ``output``, without Spark; of one that Spark would not take, whatever looks like names."""
+    """The column names of an ``output``, parsed without Spark. An invalid ``output`` is parsed as far as possible."""
     if not isinstance(declared, str):
         return list(declared.names)
     found = (_FIRST_NAME.match(part) for part in split_outside_brackets(declared))
@@ -111,13 +111,15 @@ def output_names(declared: str | StructType) -> list[str]:
 
 
 def nullable(columns: pa.Schema) -> pa.Schema:
-    """These columns, each of which may be null, as it is in a task's rows that carry handles."""
+    """The same columns, all nullable: they are null in the rows of a task that contain handles."""
     return pa.schema([pa.field(field.name, nullable_within(field.type)) for field in columns])
 
 
 def check_order(operator: str, columns: Sequence[str], frame: DataFrame, nested: bool = True) -> None:
-    """Are the columns of ``order_by`` there, and can they be sorted by? ``nested``: as Spark does, arrays and structs
-    too. Raises ``PipelineError``."""
+    """Check that the columns of ``order_by`` exist and can be sorted. ``nested``: allow arrays and structs, as Spark.
+
+    Raises ``PipelineError``.
+    """
     unordered = ("map", "variant") if nested else ("map", "variant", "array", "struct")
     with at(f"Operator {operator!r}, order_by"):
         require_columns(tuple(columns), frame.columns)

@@ -1,10 +1,10 @@
-"""How rows come to subtasks, and how every subtask runs in every epoch and knows who it is.
+"""Distribution of rows to subtasks, and the marks that make every subtask run in every epoch.
 
-One control row per subtask, its *mark*, rides with the rows (docs/architecture.md, "Which subtask am I"). All frames
-that reach an operator's task have, beside their own columns, ``_mark`` int (in real rows null or :data:`UNMARKED`),
-``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The rows of several
-inputs are united and shuffled once: ``_input`` tinyint says which one a row is of, the operator's key columns stand
-under the key's names, and each input's other columns under names of its own
+One control row per subtask, its *mark*, is shuffled with the rows (docs/architecture.md, "Which subtask am I"). In
+addition to their own columns, all frames for an operator's task have ``_mark`` int (in data rows null or
+:data:`UNMARKED`), ``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The
+rows of several inputs are united and shuffled once: ``_input`` tinyint is the number of a row's input, the operator's
+key columns have the key's names, and the other columns of each input have names of their own
 (:func:`epochal.tasks.subtask_rows.carried_name`), null in other rows.
 """
 
@@ -33,24 +33,24 @@ _MARK_SCHEMA = pa.schema([(MARK, pa.int32())])
 
 
 class Distribution(StrEnum):
-    """Which subtasks get a row of an input."""
+    """The subtasks that receive a row of an input."""
 
     BY_KEY = "by key"
     """The subtask that owns the key's key group."""
     TO_ANY = "to any"
-    """One subtask, in turn, whatever the row is: the same one in every retry, and as many rows to each."""
+    """One subtask, round-robin: the same one in every retry, and the same number of rows to each."""
     TO_ALL = "to all"
     """Every subtask."""
     BY_GROUP = "by key group"
-    """The subtask that owns the key group in column ``_to``; every subtask, where it is negative."""
+    """The subtask that owns the key group in column ``_to``; every subtask, if it is negative."""
 
 
 @dataclass(frozen=True)
 class Input:
     """One input of an operator. ``keys``: the columns that its rows are distributed by, in the key's order.
 
-    ``takes``: the kinds of stream that it may read. By default all that are rows: what new values of keys are to an
-    author's own function is the author's to say.
+    ``takes``: the kinds of stream that it accepts. By default all kinds except changes: an author's own function
+    decides the meaning of new values of keys.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Input:
     keys: tuple[str, ...] = ()
     takes: Accepted = ALL_BUT_CHANGES
     order_by: tuple[str, ...] = ()
-    """The columns that the rows of a subtask are in the order of, or those of a key."""
+    """The columns that the rows of a subtask, or of a key, are sorted by."""
     event_time: str | None = None
-    """The column that says when a row happened, where the operator goes by event time; a timestamp, never null."""
+    """The event-time column, if the operator uses event time; a timestamp without nulls."""
 
 
 @dataclass(frozen=True)
 class Subtasks:
-    """The subtasks of an attempt's operators. ``marks``: one row each, column ``_mark``; for any number of epochs."""
+    """The subtasks of an attempt's operators. ``marks``: one row each, with column ``_mark``; reused in all epochs."""
 
     parallelism: int
     max_parallelism: int
@@ -80,15 +80,15 @@ class Subtasks:
         return cls(parallelism, max_parallelism, marks)
 
     @cached_property
-    def called(self) -> DataFrame:
-        """The marks with the subtask that each is of, ``_subtask``."""
+    def marks_with_subtasks(self) -> DataFrame:
+        """The marks with their subtasks, ``_subtask``."""
         return self.marks.selectExpr(MARK, f"int(array_position({_values(self.parallelism)}, {MARK}) - 1) AS {SUBTASK}")
 
     def control(self, keys: Sequence[str]) -> list[SparkColumn]:
-        """Of marked rows ``_kg`` and, as :func:`epochal.state.keygroups.subtask_of` has it, ``_subtask``.
+        """The columns ``_kg`` and ``_subtask`` of marked rows, as :func:`epochal.state.keygroups.subtask_of` defines.
 
-        They compute of ``_mark``, as :func:`with_marks` has it, and the columns ``keys`` alone, so that rows may be
-        aggregated by these. Made once for each key, as every column costs calls into the JVM.
+        They depend only on ``_mark``, as :func:`with_marks` adds it, and the columns ``keys``, so that rows may be
+        aggregated by these. Created once for each key, as a column takes calls into the JVM.
         """
         from pyspark.sql import functions as F
 
@@ -104,14 +104,14 @@ class Subtasks:
         return columns
 
     @property
-    def ride_spark_shuffle(self) -> bool:
-        """True when Spark's own hash partitioning of the keys puts every key group on its subtask."""
+    def match_spark_shuffle(self) -> bool:
+        """True if Spark's own hash partitioning of the keys sends every key group to its subtask."""
         return self.max_parallelism % self.parallelism == 0
 
 
 @cache
 def mark_values(parallelism: int) -> tuple[int, ...]:
-    """For each subtask an int whose Spark hash falls on it: pmod(hash(value), parallelism) == subtask."""
+    """For each subtask an int whose Spark hash selects it: pmod(hash(value), parallelism) == subtask."""
     found: dict[int, int] = {}
     candidate = 0
     while len(found) < parallelism:
@@ -123,27 +123,29 @@ def mark_values(parallelism: int) -> tuple[int, ...]:
 def with_marks(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
     """``frame`` with ``_mark`` = :data:`UNMARKED`, united with the marks, which are null in every column of ``frame``.
 
-    Grouped by ``_mark`` and then keys, a row is in the partition that Spark gives to its keys, and a mark in that of
-    its subtask. Null in rows would be hashed like this, too; but Spark's fast hash map passes rows by that have a null.
+    Grouped by ``_mark`` and then keys, a row is in the partition that Spark assigns to its keys, and a mark in the
+    partition of its subtask. Null would have the same hash, but Spark's fast hash map skips rows with a null.
     """
     return frame.selectExpr("*", f"{UNMARKED} AS {MARK}").unionByName(subtasks.marks, allowMissingColumns=True)
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> DataFrame:
-    """A marked frame with the columns of :meth:`Subtasks.control`."""
+    """A marked frame with the columns :meth:`Subtasks.control`."""
     return frame.select("*", *subtasks.control(keys))
 
 
 def united(
     frames: Sequence[DataFrame], inputs: Sequence[Input], key: Sequence[Column], subtasks: Subtasks
 ) -> DataFrame:
-    """The rows of all inputs and the marks, with control columns. A single input keeps the names of its columns."""
+    """The rows of all inputs and the marks, with control columns. A single input keeps its column names."""
     several = len(inputs) > 1
     arranged = [
         _tagged(_arranged(frame, input, subtasks), number, input, key) if several else _arranged(frame, input, subtasks)
         for number, (frame, input) in enumerate(zip(frames, inputs, strict=True))
     ]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, subtasks.called])
+    return reduce(
+        lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, subtasks.marks_with_subtasks]
+    )
 
 
 def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
@@ -154,7 +156,8 @@ def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
             group = key_group_expression(input.keys, subtasks.max_parallelism)
             return frame.selectExpr("*", f"int({group}) AS {KEY_GROUP}", f"int({group} % {parallelism}) AS {SUBTASK}")
         case Distribution.TO_ANY:
-            # A retried task may meet its partition's rows in another order: in turn means in an order of their own.
+            # A retried task may read its partition's rows in another order, so they are sorted before they are
+            # numbered.
             in_order = frame.sortWithinPartitions(*in_every_column(frame))
             turn = f"(monotonically_increasing_id() + spark_partition_id()) % {parallelism}"
             return in_order.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", f"int({turn}) AS {SUBTASK}")
@@ -168,7 +171,7 @@ def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
 
 
 def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) -> DataFrame:
-    """An arranged input as one of several: which one it is, and its columns under names of their own."""
+    """An arranged input as one of several, with its number and its columns under names of their own."""
     keyed = dict(zip((name.casefold() for name in input.keys), key, strict=False))
     columns = [f"CAST({number} AS TINYINT) AS {INPUT}", KEY_GROUP, SUBTASK]
     for name in frame.columns:
@@ -183,9 +186,9 @@ def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) 
 def in_every_column(
     frame: DataFrame, first: Sequence[str] = (), named: Callable[[str], str] = str
 ) -> list[SparkColumn]:
-    """What to sort ``frame`` by so that its order is that of its rows alone: columns ``first``, then all others.
+    """Sort columns for an order that depends only on the rows of ``frame``: columns ``first``, then all others.
 
-    ``named``: how its columns are called where they are sorted.
+    ``named``: maps the names of its columns to those in the sorted frame.
     """
     leading = {name.casefold() for name in first}
     others = [field for field in frame.schema if field.name.casefold() not in leading]
@@ -200,7 +203,7 @@ def _column(name: str) -> SparkColumn:
 
 
 def _sortable(column: SparkColumn, type: DataType) -> SparkColumn:
-    """``column`` as something that Spark can sort by: maps as their entries in order, variants as JSON."""
+    """``column`` in a form that Spark can sort: maps as sorted arrays of entries, variants as JSON."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
@@ -238,14 +241,14 @@ def _holds(type: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 def placed(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
-    """Each row in the partition of its ``_subtask``."""
+    """``frame``, repartitioned by ``_subtask``."""
     from pyspark.sql import functions as F
 
     return frame.repartitionById(subtasks.parallelism, F.col(SUBTASK))
 
 
 def sorted_by_subtask(frame: DataFrame, *columns: str | SparkColumn) -> DataFrame:
-    """The rows of each partition subtask by subtask, first the mark, then the rows in the order of ``columns``."""
+    """``frame`` with each partition sorted by subtask, then the mark first, then ``columns``."""
     from pyspark.sql import functions as F
 
     return frame.sortWithinPartitions(SUBTASK, F.expr(MARK).desc_nulls_last(), *columns)

@@ -1,6 +1,6 @@
-"""What a connector hands to a pipeline: how to make the source, table or sink, and what to say of it to people.
+"""Definitions of sources, tables and sinks that connectors return, and checks of their options.
 
-Making is put off: a pipeline is built in places where nothing of it may be touched.
+A definition creates its source, table or sink later, because a pipeline is built without access to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceDefinition:
-    """``make`` gives a fresh source for each attempt. ``description`` is JSON for people, without secrets."""
+    """``make`` creates a new source for each attempt. ``description`` is JSON for users, without secrets."""
 
     kind: str
     make: Callable[[], Source]
@@ -33,8 +33,8 @@ class SourceDefinition:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """``read`` gives the whole table. It is called in the first epoch of an attempt, and again in the first epoch that
-    is later than the last call by ``refresh`` microseconds of epoch time."""
+    """``read`` returns the whole table. It is called in the first epoch of an attempt, and again in the first epoch
+    that is at least ``refresh`` microseconds of epoch time after the last call."""
 
     kind: str
     read: Callable[[SparkSession], DataFrame]
@@ -43,7 +43,7 @@ class TableDefinition:
 
 
 def refresh_interval(what: str, refresh: str | None) -> int | None:
-    """The setting ``refresh`` of ``what`` (``files.table``) in microseconds. Raises ``OptionError``."""
+    """The option ``refresh`` of ``what`` (``files.table``), in microseconds. Raises ``OptionError``."""
     if refresh is None:
         return None
     try:
@@ -54,11 +54,10 @@ def refresh_interval(what: str, refresh: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class SinkDefinition:
-    """``make`` gives the sink's backend at its place, without touching the target.
+    """``make`` creates the backend of the sink without accessing the target.
 
-    ``takes``: the kinds of stream that may be written to it. A sink that does not say takes all but ``changes``: it is
-    given the rows, and what they are to its readers is for its author to know. ``deliveries``: what its backend can do;
-    ``delivery``: what its author has chosen of them, ``None``: as the application's ``guarantee`` says.
+    ``takes``: the kinds of stream that the sink accepts; by default all but ``changes``. ``deliveries``: the supported
+    deliveries. ``delivery``: the delivery that the author chose; ``None``: the ``guarantee`` of the application.
     """
 
     kind: str
@@ -70,7 +69,7 @@ class SinkDefinition:
 
 
 def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Raises ``OptionError`` for the first option that ``what`` does not have, naming the closest that it has."""
+    """Raises ``OptionError`` for the first unknown option, with the most similar known option."""
     for name in options:
         if name not in allowed:
             raise OptionError(
@@ -79,26 +78,28 @@ def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str
 
 
 def check_choice(what: str, name: str, value: Any, choices: Collection[str]) -> None:
-    """Raises ``OptionError`` when the value is not one of the choices."""
+    """Raises ``OptionError`` if the value is not one of the choices."""
     if value not in choices:
-        raise OptionError(f"{what}: {name} is {value!r}; it is one of {listed(choices)}.{closest(str(value), choices)}")
+        raise OptionError(
+            f"{what}: {name} is {value!r}; it must be one of {listed(choices)}.{closest(str(value), choices)}"
+        )
 
 
 def check_flag(what: str, name: str, value: Any) -> None:
-    """Raises ``OptionError`` when the value is neither ``True`` nor ``False``."""
+    """Raises ``OptionError`` if the value is neither ``True`` nor ``False``."""
     if not isinstance(value, bool):
-        raise OptionError(f"{what}: {name} is {value!r}; it is True or False.")
+        raise OptionError(f"{what}: {name} is {value!r}; it must be True or False.")
 
 
 def check_positive(what: str, name: str, value: Any, *, whole: bool) -> None:
-    """Raises ``OptionError`` when the value is neither ``None`` nor a number above zero."""
+    """Raises ``OptionError`` if the value is neither ``None`` nor a number above zero."""
     kinds = (int,) if whole else (int, float)
     if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or value <= 0):
-        raise OptionError(f"{what}: {name} is {value!r}; it is a {'whole ' if whole else ''}number above 0.")
+        raise OptionError(f"{what}: {name} is {value!r}; it must be {'an integer' if whole else 'a number'} above 0.")
 
 
 def local_path(location: str) -> str | None:
-    """The path that ``location`` says, ``~`` expanded, relative where it is that. ``None``: another file system."""
+    """The local path of ``location``, with ``~`` expanded; it can be relative. ``None``: another file system."""
     scheme, separator, rest = location.partition("://")
     if separator and scheme != "file":
         return None
@@ -106,12 +107,12 @@ def local_path(location: str) -> str | None:
 
 
 def is_absolute(location: str) -> bool:
-    """Whether ``location`` means the same in every working directory."""
+    """Return whether ``location`` is independent of the working directory."""
     path = local_path(location)
     return path is None or os.path.isabs(path)
 
 
 def absolute(location: str) -> str:
-    """``location`` such that it means the same in every working directory: an absolute path, or a URL."""
+    """``location`` as an absolute path or a URL, independent of the working directory."""
     path = local_path(location)
     return location if path is None else os.path.abspath(path)

@@ -1,7 +1,7 @@
-"""The graph of a pipeline: frozen nodes, in the order in which the author made them; built without a Spark session.
+"""The graph of a pipeline: frozen nodes in the order of their creation, built without a Spark session.
 
-Analysis (``pipeline.analysis``) and the engine's planner walk the same nodes. What an operator is, its node's
-:class:`~epochal.operators.contract.Operator` says: another kind of operator is no other kind of node.
+Analysis (``pipeline.analysis``) and the planner of the engine use the same nodes. All operators have one kind of node,
+which contains an :class:`~epochal.operators.contract.Operator`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ColumnsOf = Callable[[Columns], Columns]
 
 @dataclass(frozen=True)
 class SourceNode:
-    """``make`` gives a fresh :class:`Source` for each attempt; ``description`` is for people, without secrets."""
+    """``make`` creates a new :class:`Source` for each attempt. ``description`` is shown to users, without secrets."""
 
     id: NodeId
     name: str
@@ -49,8 +49,8 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class StaticNode:
-    """A table that does not stream: read by each execution attempt, again after ``refresh`` microseconds of epoch time,
-    and not part of any slice."""
+    """A table that does not stream. Each attempt reads it, and again after ``refresh`` microseconds of epoch time. It
+    is not part of slices."""
 
     id: NodeId
     name: str
@@ -61,7 +61,7 @@ class StaticNode:
 
 @dataclass(frozen=True)
 class TransformNode:
-    """``function`` from the inputs' DataFrames to one DataFrame: every stateless verb is one of these."""
+    """A stateless verb: ``function`` from the DataFrames of the inputs to one DataFrame."""
 
     id: NodeId
     label: str
@@ -69,20 +69,21 @@ class TransformNode:
     function: Callable[..., DataFrame]
     kind_of: KindOf
     expressions: tuple[Expression, ...] = ()
-    """Over the first input, what the verb computes."""
+    """The expressions of the verb, over the first input."""
     by_author: bool = False
-    """Whether ``function`` is the author's own: what it computes is known from its plan alone."""
+    """True for a function of the author, whose computation is only visible in its plan."""
     carrying: Callable[..., DataFrame] | None = None
-    """As ``function``, of a verb that gives rows of its first input, each with its column ``source.PARTITION``."""
+    """``function`` for rows with the column ``source.PARTITION``, if each output row belongs to one row of the first
+    input."""
     columns_of: ColumnsOf | None = None
-    """Which columns it needs of its streams; ``None``: all."""
+    """The columns that the verb needs of its streams; ``None``: all."""
     per_epoch: bool = False
-    """Whether ``function`` may compute over all rows of an epoch, so that its result depends on the cut into epochs."""
+    """True if ``function`` can compute over all rows of an epoch, so that its result depends on epoch boundaries."""
 
 
 @dataclass(frozen=True)
 class EventTimeNode:
-    """``with_watermark``: from here on rows have an event time. ``name``: of the declaration, in every snapshot."""
+    """``with_watermark``: the declaration of event time. ``name``: its name in snapshots."""
 
     id: NodeId
     name: str
@@ -105,8 +106,8 @@ class OperatorNode:
 
 @dataclass(frozen=True)
 class SideNode:
-    """A stream beside that of ``input``: rows that an operator gives to a ``side`` of that name, or, where its name
-    is reserved (``late``, ``rejected``), those that the engine keeps from an operator or an event time's readers."""
+    """A side output of ``input``: rows that an operator writes to the ``side``, or, for a reserved name (``late``,
+    ``rejected``), rows that the engine removes from the input of an operator or after a declaration of event time."""
 
     id: NodeId
     input: NodeId
@@ -114,13 +115,14 @@ class SideNode:
 
     @property
     def by_engine(self) -> bool:
-        """Whether it is a part of what ``input`` reads, so that the operator's task has nothing to do with it."""
+        """True if the rows are a part of the rows that ``input`` reads, so that the operator's task does not write
+        them."""
         return self.side in RESERVED_SIDES
 
 
 @dataclass(frozen=True)
 class FeedbackNode:
-    """The head of a loop: the records that its tail took in earlier epochs. To the graph it is a beginning."""
+    """The head of a loop: the records that its tail received in earlier epochs. The graph treats it as a source."""
 
     id: NodeId
     feedback: Feedback
@@ -132,7 +134,7 @@ class FeedbackNode:
 
 @dataclass(frozen=True)
 class CloseNode:
-    """The tail of a loop: what it reads comes out of the head in later epochs. To the graph it is an end."""
+    """The tail of a loop: its rows appear at the head in later epochs. The graph treats it as a sink."""
 
     id: NodeId
     feedback: Feedback
@@ -145,7 +147,7 @@ class CloseNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """``make`` gives the sink's backend; it is serialised to the tasks. ``takes``: the kinds of stream to write.
+    """``make`` creates the backend of the sink, which is serialised to tasks. ``takes``: the accepted kinds of stream.
 
     ``deliveries``, ``delivery``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`.
     """
@@ -160,11 +162,12 @@ class SinkNode:
     delivery: Delivery | None = None
 
     def backend(self, store: SnapshotStore | None = None, guarantee: Guarantee = "exactly_once") -> SinkBackend:
-        """The sink's backend; without a ``store``, one that is only asked what it is and whether rows would fit."""
+        """The backend of the sink; without a ``store``, only for descriptions and checks of types."""
         return self.make(SinkPlace(self.name, store, self.delivered(guarantee)))
 
     def delivered(self, guarantee: Guarantee) -> Delivery:
-        """How its rows are delivered in an application with this guarantee, which a sink that cannot do less keeps."""
+        """The delivery of its rows in an application with this guarantee. A sink without this delivery is
+        exactly-once."""
         if self.delivery is not None:
             return self.delivery
         return guarantee if guarantee in self.deliveries else "exactly_once"
@@ -196,7 +199,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
 
 @dataclass(frozen=True)
 class Graph:
-    """All nodes by id, in topological order (a node's inputs come before it). ``name`` is the pipeline's."""
+    """All nodes by id, in topological order (inputs before their readers). ``name``: the name of the pipeline."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -205,7 +208,7 @@ class Graph:
         return self.nodes[id]
 
     def operator_above(self, id: NodeId) -> str:
-        """The name of the operator whose output comes to a node by way of stateless verbs."""
+        """The name of the operator whose output reaches a node through stateless verbs."""
         node = self.node(id)
         while isinstance(node, TransformNode):
             node = self.node(node.inputs[0])
@@ -222,7 +225,7 @@ class Graph:
 
     @property
     def declarations(self) -> tuple[EventTimeNode, ...]:
-        """Where event time is declared."""
+        """The declarations of event time."""
         return tuple(node for node in self.nodes if isinstance(node, EventTimeNode))
 
     @property
@@ -251,16 +254,16 @@ class Graph:
 
     @cached_property
     def needed(self) -> frozenset[NodeId]:
-        """Operators, sinks and tails of loops, and every node that they read: what has to be evaluated."""
+        """The nodes to evaluate: operators, sinks and tails of loops, and all nodes that they read."""
         ends = OperatorNode | SinkNode | CloseNode
         return self.ancestors(node.id for node in self.nodes if isinstance(node, ends))
 
     def consumers(self, id: NodeId) -> tuple[NodeId, ...]:
-        """The nodes that read node ``id``, once for each time they read it."""
+        """The nodes that read node ``id``. A node that reads it twice is listed twice."""
         return tuple(node.id for node in self.nodes for input in inputs(node) if input == id)
 
     def ancestors(self, ids: Iterable[NodeId]) -> frozenset[NodeId]:
-        """``ids`` and every node that they read, directly or not: what has to be evaluated for them."""
+        """``ids`` and all nodes that they read, directly or indirectly."""
         found = set(ids)
         for node in reversed(self.nodes):
             if node.id in found:
@@ -269,13 +272,13 @@ class Graph:
 
 
 def counts_hops(nodes: Sequence[Node], ids: Iterable[NodeId]) -> bool:
-    """Whether rows of these nodes come out of a loop whose records carry their hops."""
+    """Return whether rows of these nodes come from a loop whose records store their hops."""
     above = Graph("", tuple(nodes)).ancestors(ids)
     return any(isinstance(node, FeedbackNode) and node.feedback.counts_hops for node in nodes if node.id in above)
 
 
 def place(graph: Graph, id: NodeId) -> str:
-    """Where a node is, for people: ``where(delay > 0) after source 'flights'``."""
+    """The place of a node in messages: ``where(delay > 0) after source 'flights'``."""
     node = graph.node(id)
     match node:
         case SourceNode():
@@ -302,35 +305,33 @@ def place(graph: Graph, id: NodeId) -> str:
 
 
 _TIMED = ("operator", "watermark")
-"""What has watermarks in a snapshot, by one name."""
+"""Kinds that share one namespace, because both have watermarks in snapshots."""
 
 
 class Builder:
-    """The nodes so far, and the names that are taken. Shared by a pipeline and all its streams."""
+    """The nodes and the used names. A pipeline and all of its streams share one builder."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._names: set[tuple[str, str]] = set()
 
     def copy(self) -> Builder:
-        """To add to, while this one stays as it is."""
+        """A copy; adding nodes to it does not change this one."""
         other = Builder()
         other.nodes, other._names = list(self.nodes), set(self._names)
         return other
 
     def add(self, make: Callable[[NodeId], Node]) -> NodeId:
-        """Append the node that ``make`` gives for the next id."""
+        """Append the node that ``make`` creates for the next id."""
         id = len(self.nodes)
         self.nodes.append(make(id))
         return id
 
     def claim(self, kind: str, name: str) -> None:
-        """Take ``name``. Raises ``PipelineError`` when there is a ``kind`` of this name."""
+        """Reserve ``name``. Raises ``PipelineError`` if a ``kind`` with this name exists."""
         if (kind, name) in self._names:
             several = "entries" if kind == "entry" else f"{kind}s"
-            raise PipelineError(f"There are two {several} named {name!r}: give one of them another name.")
+            raise PipelineError(f"Two {several} are named {name!r}. Rename one of them.")
         if kind in _TIMED and self._names.intersection((other, name) for other in _TIMED):
-            raise PipelineError(
-                f"An operator and a watermark are both named {name!r}: give one of them another name (name=..)."
-            )
+            raise PipelineError(f"An operator and a watermark are both named {name!r}. Rename one of them (name=..).")
         self._names.add((kind, name))

@@ -1,4 +1,4 @@
-"""`Pipeline`: where an author starts. It collects a graph; nothing runs until an engine is given it."""
+"""`Pipeline`, the entry point of authors. It builds a graph; nothing runs until an engine gets the graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pipeline:
         delays = flights.where("delay IS NOT NULL").key_by("origin").aggregate("delays", flights="count(*)")
         delays.write("out", files.sink("out"))
 
-    Building it needs neither Spark nor any of the places that it names.
+    Building a pipeline requires neither Spark nor access to the sources, tables and sinks.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,11 +44,12 @@ class Pipeline:
         self._programs: list[Program] = []
 
     def read(self, name: str, source: SourceDefinition) -> Stream:
-        """A stream of the source's rows. The name is unique among sources and tables, and part of every snapshot."""
+        """Read a source as a stream. The name must be unique among sources and tables; snapshots contain it."""
         check_name("a source", name)
         if not isinstance(source, SourceDefinition):
             raise PipelineError(
-                f"Source {name!r} is {source!r}: give one of epochal.connectors, such as files.source(path, format=..)."
+                f"Source {name!r} is {source!r}: use a source of epochal.connectors, such as files.source(path, "
+                "format=..)."
             )
         self._builder.claim("source", name)
         description = {"kind": source.kind, **source.description}
@@ -56,11 +57,11 @@ class Pipeline:
         return Stream(self._builder, node)
 
     def table(self, name: str, table: TableDefinition) -> StaticTable:
-        """A table that does not stream, to join with. Each attempt reads it, and again when its ``refresh`` is due."""
+        """Read a static table, for joins. Each attempt reads it once, and again after its ``refresh`` interval."""
         check_name("a table", name)
         if not isinstance(table, TableDefinition):
             raise PipelineError(
-                f"Table {name!r} is {table!r}: give one of epochal.connectors, such as files.table(path, format=..)."
+                f"Table {name!r} is {table!r}: use a table of epochal.connectors, such as files.table(path, format=..)."
             )
         self._builder.claim("source", name)
         refresh = table.refresh
@@ -72,32 +73,32 @@ class Pipeline:
     def feedback(
         self, name: str, schema: str | StructType, *, max_hops: int | None = None, aligned: bool = False
     ) -> Loop:
-        """A loop: a stream of the rows that :meth:`Loop.close` takes, each in an epoch after the one it was given in::
+        """Create a loop: a stream of the rows that are written to :meth:`Loop.close`, each in a later epoch::
 
             ranks = pipeline.feedback("ranks", "page bigint, share double", aligned=True)
             shares = links.union(ranks.select(..)).key_by("page").process(Rank)
             ranks.close(shares)
 
-        Epochs open at once while it holds records; what it holds is part of every snapshot. ``max_hops``: a record that
-        has gone round so often goes to :meth:`Loop.dead_letters` instead of once more. Rows then have a column
-        ``_hop``, which has to reach ``close``. ``aligned``: it goes in rounds. An epoch takes all of its records, and
-        nothing comes from outside while there are any; the hop is that of the round, ``ctx.hop``. After the last round
-        comes one more epoch, in which ``ctx.converged`` is true.
+        While the loop contains records, epochs open immediately. Snapshots contain the records of the loop.
+        ``max_hops``: the maximum number of hops of a record; after that, the record goes to :meth:`Loop.dead_letters`.
+        Rows then have a column ``_hop``, which must be in the rows of ``close``. ``aligned``: the loop runs in rounds.
+        Each epoch processes all of its records, and sources are not read while there are any. The hop is the number of
+        the round, ``ctx.hop``. After the last round there is one more epoch, in which ``ctx.converged`` is true.
         """
         declared = feedback(name, schema, max_hops, aligned)
         self._builder.claim("source", name)
         return loop(self._builder, declared)
 
     def program(self, program: type[Any], name: str | None = None) -> Program:
-        """A class with ``@program`` (:mod:`epochal.programs`) as operators of this pipeline::
+        """Add a class with ``@program`` (:mod:`epochal.programs`) to this pipeline::
 
             store = pipeline.program(KeyValueStore)
             store.feed("put", changes, order_by="at")
             store.feed("get", questions, order_by="at", keep="key")
             store.results("get").write("answers", files.sink("answers"))
 
-        State tables: the names of its state elements, after ``name-`` where a name is said. Raises ``ProgramRefused``
-        with the line of what cannot be a dataflow.
+        State tables have the names of the state elements, with the prefix ``name-`` if a name is given. Raises
+        ``ProgramRefused`` with the line that cannot be translated to a dataflow.
         """
         added = Program(self._builder, program, name)
         self._programs.append(added)
@@ -112,50 +113,50 @@ class Pipeline:
         optional: Collection[str] = (),
         description: str = "",
     ) -> Stream:
-        """A way to call the application, over HTTP, by the Python client and on the command line::
+        """Declare an entry: calls of the application over HTTP, by the Python client and on the command line::
 
             calls = pipeline.entry("get", {"key": "string"}, returns="string", description="The value of a key.")
 
-        A stream of its calls: ``request_id``, ``sequence``, and the ``arguments`` by name, with Spark's names of their
-        types. ``sequence`` rises in the order in which calls of all entries come. Arguments are never null, but for
-        those that are ``optional``: a call may leave these out. ``returns``: the type of the answers' values, which
-        :meth:`answer` gives; without it a call is answered with null by the epoch that took it.
+        Returns the stream of its calls, with the columns ``request_id``, ``sequence`` and the ``arguments``, whose
+        types are Spark's names. ``sequence`` ascends in the order of the calls of all entries. A call can omit
+        ``optional`` arguments, which are then null; other arguments are never null. ``returns``: the type of the values
+        that :meth:`answer` supplies; without it a call is answered with null when its epoch is committed.
         """
         return entry_verbs.declare(self._builder, declared_entry(name, arguments, optional, returns, description))
 
     def answer(self, entry: str, stream: Stream, *, ttl: str = DAY) -> None:
         """Answer the calls of ``entry`` with the rows of ``stream``: ``request_id``, ``value`` (a string of JSON) and
-        ``error`` (a string; null where there is none)::
+        ``error`` (a string, or null)::
 
             found = calls.join(values, on="key", how="left")
             pipeline.answer("get", found.select("request_id", "to_json(value) AS value", "string(null) AS error"))
 
-        The first answer of a call counts. Answers are the state table ``{entry}_answers``; they are kept for ``ttl``,
-        in processing time.
+        Only the first answer of a call counts. Answers are in the state table ``{entry}_answers`` and are kept for
+        ``ttl``, in processing time.
         """
         entry_verbs.answer(self._builder, entry, stream, ttl)
 
     def graph(self) -> Graph:
-        """What was built. Raises ``PipelineError`` when there is nothing to run, or a source that nothing reads."""
+        """The graph. Raises ``PipelineError`` if there is nothing to run, or if a source is not used."""
         for program in self._programs:
             program.complete()
         graph = Graph(name=self.name, nodes=entry_verbs.completed(self._builder.copy()))
         if not graph.sources:
-            raise PipelineError(f"Pipeline {self.name!r} has no source: begin with pipeline.read(name, source).")
+            raise PipelineError(f"Pipeline {self.name!r} has no source. Add one: pipeline.read(name, source).")
         if not graph.operators and not graph.sinks:
-            raise PipelineError(f"Pipeline {self.name!r} neither keeps state nor writes: end with write(name, sink).")
+            raise PipelineError(f"Pipeline {self.name!r} has neither state nor a sink. Add a sink: write(name, sink).")
         unused = [node.name for node in graph.sources if node.id not in graph.needed]
         if unused:
-            raise PipelineError(f"Nothing reads source {listed(map(repr, unused))}: use it, or remove it.")
+            raise PipelineError(f"Source {listed(map(repr, unused))} is not used. Use it, or remove it.")
         entry_verbs.check_entries(graph)
         check_loops(graph)
         return graph
 
     def show(self, rows: int = 20, *, sample: int = 1000, spark: SparkSession | None = None) -> None:
-        """Print what one epoch over the first ``sample`` rows of each source would write and keep, ``rows`` of each.
+        """Print the output and state of one epoch over the first ``sample`` rows of each source, ``rows`` of each.
 
-        Nothing is written to any sink, and nothing is kept. ``spark`` ``None``: the session of this process, or a local
-        one that is started. Raises what the pipeline, a source or the epoch is wrong with.
+        Sinks are not written, and state is not kept. ``spark``: the default is the session of this process, or a new
+        local session. Raises the errors of the pipeline, the sources and the epoch.
         """
         _local_runner().show(self.graph(), rows, sample, spark)
 
@@ -173,19 +174,19 @@ class Pipeline:
         accept_partial: Sequence[str] = (),
         spark: SparkSession | None = None,
     ) -> RunOutcome:
-        """Run here, as ``epochal run`` does, until the sources end, after ``epochs``, or until it is interrupted::
+        """Run in this process, like ``epochal run``, until the sources end, ``epochs`` have run, or it is interrupted::
 
             pipeline.run(available_now=True, directory="state")
 
-        ``available_now`` takes what the sources have now. When all sources are bounded and at their end, a last epoch
-        brings out everything that waits for event time, and nothing can follow; without ``drain`` the run ends before
-        it. ``directory`` keeps the state, and the next run goes on from
-        it (``take_over`` takes it from a run that holds it). ``configuration`` is an application's:
-        ``{"parallelism": 4}``. ``shadow`` writes to no sink. ``accept_changed`` and ``accept_partial`` name operators
-        and columns (``totals``, ``totals.lo``) that may mean something else than in the state in ``directory``, and
-        added aggregates that may count later rows only; they hold for this run. ``spark`` as for :meth:`show`. Raises
-        what the pipeline or an epoch is wrong with, ``IncompatibleState`` when it cannot go on from the state,
-        ``Conflict`` when another run holds the directory.
+        ``available_now``: process the rows that the sources have now. When all sources are bounded and have ended, a
+        last epoch outputs all rows that wait for event time, and the run cannot be continued; without ``drain`` the run
+        ends before this epoch. ``directory``: the directory of the state, from which the next run continues
+        (``take_over`` takes it over from another run). ``configuration``: settings of an application, such as
+        ``{"parallelism": 4}``.
+        ``shadow``: write to no sink. ``accept_changed`` and ``accept_partial``: operators and columns (``totals``,
+        ``totals.lo``) whose meaning may differ from the state in ``directory``, and added aggregates that may cover
+        later rows only, for this run. ``spark``: as in :meth:`show`. Raises the errors of the pipeline and the epochs,
+        ``IncompatibleState`` if it cannot continue from the state, ``Conflict`` if another run uses the directory.
         """
         options = RunOptions(
             epochs=epochs,
@@ -202,7 +203,7 @@ class Pipeline:
 
 
 def served(program: type[Any]) -> Pipeline:
-    """The pipeline of a program alone: its entries are called from outside. Raises ``ProgramRefused``."""
+    """A pipeline that consists of a program whose entries are called from outside. Raises ``ProgramRefused``."""
     pipeline = Pipeline(name_of_class(program.__name__))
     pipeline.program(program).serve()
     return pipeline

@@ -1,4 +1,4 @@
-"""Programs in a pipeline: streams feed the entries of an annotated class, and its answers are streams."""
+"""Programs in a pipeline: streams call the entries of an annotated class, and the answers are streams."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from epochal.declarations.entry import entry as declared_entry
 from epochal.declarations.names import check_name, closest, listed
 from epochal.errors import PipelineError
 from epochal.operators.programs.calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
-from epochal.operators.programs.fed_calls import CallsOf, ResultsOf
+from epochal.operators.programs.fed_calls import FedCalls, FedResults
 from epochal.operators.programs.plan import ProgramGraph, ProgramOperator
 from epochal.operators.programs.ports import spark_type
-from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.programs.served_calls import ServedAnswer, ServedAnswers, ServedCalls, ServedStream
 from epochal.operators.programs.work import Fed
 from epochal.pipeline import kinds
 from epochal.pipeline.entry_verbs import source_of
@@ -36,14 +36,14 @@ class _Feed:
 
 @dataclass(frozen=True)
 class _Served:
-    """Of calls from outside. ``source``: what brings those of the whole application."""
+    """Calls from outside. ``source``: the source of all calls of the application."""
 
     entry: Entry
     source: NodeId
 
 
 class Program:
-    """What :meth:`Pipeline.program` gives: :meth:`feed` its entries, then take :meth:`results`."""
+    """The result of :meth:`Pipeline.program`. Call :meth:`feed` for its entries, then :meth:`results`."""
 
     def __init__(self, builder: Builder, program: type[Any], name: str | None) -> None:
         dataflow = translate(program)
@@ -56,56 +56,60 @@ class Program:
     def feed(
         self, entry: str, stream: Stream, *, order_by: str | Sequence[str], keep: str | Sequence[str] = ()
     ) -> None:
-        """Let each row of a stream be a call of an entry: it has a column for each parameter, of its name and type::
+        """Call an entry for each row of a stream. The stream has a column for each parameter, with its name and type::
 
             ratings = pipeline.program(Ratings)
             ratings.feed("add_rating", rated, order_by="at")
             ratings.feed("recommend", asked, order_by="at", keep=("user", "at"))
 
-        ``order_by``: the columns that say in which order the calls of an epoch are, over all streams that feed the
-        program; all name columns of the same types. Calls that are equal there are in the order of the entries in the
-        class. ``keep``: columns that its results have beside. Feed all entries before the first :meth:`results`.
+        ``order_by``: the columns that define the order of the calls of an epoch, over all streams that feed the
+        program. All streams must use columns of the same types. Calls with equal values are in the order of the entries
+        in the class. ``keep``: columns of the stream to add to the results. Feed all entries before the first
+        :meth:`results`.
         """
         where = f"Entry {entry!r} of program {self._graph.dataflow.name}"
         self._check_entry(entry)
         if not isinstance(stream, Stream):
             raise PipelineError(f"{where}: feed() takes a stream of this pipeline, not {type(stream).__name__}.")
         if stream._builder is not self._builder:
-            raise PipelineError(f"{where}: feed() was given a stream of another pipeline.")
+            raise PipelineError(f"{where}: the stream of feed() belongs to another pipeline.")
         if self._last is not None:
-            raise PipelineError(f"{where} is fed after results() were taken: feed all entries first.")
+            raise PipelineError(f"{where} is fed after results(). Feed all entries first.")
         if entry in self._fed:
-            raise PipelineError(f"{where} is fed twice: union() the streams, and feed it once.")
+            raise PipelineError(f"{where} is fed twice. Combine the streams with union() and feed it once.")
         order, kept = _names(order_by), _names(keep)
         if not order:
             raise PipelineError(
-                f"{where}: feed() needs order_by, the columns that say in which order the calls of an epoch are, such "
-                "as order_by='at'. Without them what is read and written first would be left to chance."
+                f"{where}: feed() requires order_by, the columns that define the order of the calls of an epoch, such "
+                "as order_by='at'. Without them the order of reads and writes would be undefined."
             )
         for name in kept:
             if name.casefold() in ("value", "error"):
-                raise PipelineError(f"{where}, keep: its results have a column {name!r} already. Rename the stream's.")
+                raise PipelineError(
+                    f"{where}, keep: the results already have a column {name!r}. Rename the column of the stream."
+                )
         others = {len(feed.order): each for each, feed in self._fed.items() if isinstance(feed, _Feed)}
         if others and len(order) not in others:
             ((count, other),) = others.items()
             raise PipelineError(
-                f"{where} is fed in the order of {listed(order)}, and entry {other!r} of {count} columns: the calls of "
-                "all entries are in one order, so that all name as many columns, of the same types."
+                f"{where} is fed in the order of {listed(order)}, but entry {other!r} by {count} columns. The calls of "
+                "all entries have one order, so use the same number of columns, with the same types."
             )
         self._fed[entry] = _Feed(stream, order, kept)
 
     def serve(self, *entries: str) -> None:
-        """Let these entries be called from outside, over HTTP, by the client and on the command line, each under its
-        name; without names, all that no stream feeds. The calls of an epoch come after those of streams, in the order
-        in which they have arrived; each is answered when its epoch is committed."""
+        """Allow calls of these entries from outside: over HTTP, by the client and on the command line.
+
+        Without names, these are all entries that are not fed by a stream. In an epoch these calls come after the calls
+        of streams, in order of arrival. Each is answered when its epoch is committed."""
         unfed = [name for name in self._graph.dataflow.entries if name not in self._fed]
         for entry in entries or unfed:
             self._check_entry(entry)
             where = f"Entry {entry!r} of program {self._graph.dataflow.name}"
             if entry in self._fed:
-                raise PipelineError(f"{where} is fed or served already: its calls come one way.")
+                raise PipelineError(f"{where} is already fed or served. An entry has one source of calls.")
             if self._last is not None:
-                raise PipelineError(f"{where} is served after results() were taken: serve all entries first.")
+                raise PipelineError(f"{where} is served after results(). Serve all entries first.")
             self._fed[entry] = self._declared(entry)
 
     def _declared(self, name: str) -> _Served:
@@ -120,16 +124,16 @@ class Program:
         return _Served(declared, source_of(self._builder, declared))
 
     def results(self, entry: str) -> Stream:
-        """What the calls of an entry answer, a row for each: the columns of ``keep``, ``value``, and ``error``, which
-        says what the call has raised (``KeyError: 'x'``). An entry that answers None has no ``value``."""
+        """The answers of an entry, one row per call: the columns of ``keep``, ``value``, and ``error``, the exception
+        of the call (``KeyError: 'x'``). An entry that returns None has no ``value``."""
         self._check_entry(entry)
         if entry not in self._fed:
             raise PipelineError(
-                f"Nothing feeds entry {entry!r} of program {self._graph.dataflow.name}, so that it answers nothing: "
+                f"Entry {entry!r} of program {self._graph.dataflow.name} has no calls and therefore no results. Call "
                 f"feed({entry!r}, stream, order_by=..) or serve({entry!r}) first."
             )
         self._graph.read.add(entry)
-        chosen = ResultsOf(self._graph.ports.answers[entry], self._kept(entry))
+        chosen = FedResults(self._graph.ports.answers[entry], self._kept(entry))
         last = self.complete()
         label = f"results of {entry}"
         return Stream(
@@ -138,12 +142,13 @@ class Program:
         )
 
     def complete(self) -> NodeId:
-        """Add the operators, once; returns the last one. Raises ``PipelineError`` where nothing feeds the program."""
+        """Add the operators, once. Returns the last one. Raises ``PipelineError`` if the program has no calls."""
         if self._last is not None:
             return self._last
         if not self._fed:
             raise PipelineError(
-                f"Nothing feeds program {self._graph.dataflow.name}: feed(entry, stream, order_by=..) or serve(entry) "
+                f"Program {self._graph.dataflow.name} has no calls. Use feed(entry, stream, order_by=..) or "
+                "serve(entry) for "
                 f"one of its entries, {listed(self._graph.dataflow.entries)}."
             )
         self._graph.called.update(self._fed)
@@ -158,7 +163,7 @@ class Program:
         return last
 
     def _kept(self, entry: str) -> dict[str, str]:
-        """By name what its results have beside, and the column that it stands in."""
+        """The additional columns of its results, and the internal columns that contain them."""
         feed = self._fed[entry]
         if isinstance(feed, _Served):
             return {REQUEST_ID.name: SERVED_KEPT[0]}
@@ -167,9 +172,9 @@ class Program:
     def _answer(self, served: Sequence[str], last: NodeId) -> None:
         self._graph.read.update(served)
         answers = tuple(
-            AnswersOfEntry(self._prefix + name, self._graph.ports.answers[name], self._returns(name)) for name in served
+            ServedAnswer(self._prefix + name, self._graph.ports.answers[name], self._returns(name)) for name in served
         )
-        chosen, label = AnswersOf(answers, DAY), f"answers of {self._graph.dataflow.name}"
+        chosen, label = ServedAnswers(answers, DAY), f"answers of {self._graph.dataflow.name}"
         self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, kinds.kept))
 
     def _add_stage(self, number: int, before: NodeId | None) -> NodeId:
@@ -185,18 +190,18 @@ class Program:
         return self._builder.add(lambda id: OperatorNode(id, inputs, operator))
 
     def _calls(self, entry: str, feed: _Feed) -> tuple[Fed, NodeId]:
-        """The calls that a stream brings."""
+        """The calls from a stream."""
         declared = self._graph.dataflow.entries[entry]
         types = {name: spark_type(type) for name, type in declared.parameter_types.items()}
         named = self._key_of_call(entry)
         key = list(types).index(named) if isinstance(named, str) else named
-        calls = CallsOf(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
+        calls = FedCalls(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
         label = f"calls of {entry}"
         node = self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, kinds.kept))
         return (FedEntry(entry, self._number(entry), len(feed.order), len(feed.kept)),), node
 
     def _served_together(self, entries: Sequence[str]) -> list[list[str]]:
-        """Those whose calls are distributed alike."""
+        """Groups of entries whose calls have the same distribution."""
         alike: dict[tuple[bool, str | None], list[str]] = {}
         for name in entries:
             edge = self._graph.edge_of(name)
@@ -211,7 +216,7 @@ class Program:
             ServedCalls(feed.entry, name, self._number(name), self._key_of_call(name)) for name, feed in feeds.items()
         ]
         (source,) = {feed.source for feed in feeds.values()}
-        calls, label = CallsOfAll(tuple(served)), f"calls of {', '.join(entries)}"
+        calls, label = ServedStream(tuple(served)), f"calls of {', '.join(entries)}"
         node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, kinds.kept))
         fields = {name: [field.name for field in self._graph.edge_of(name).fields] for name in entries}
         columns = {name: tuple(calls.arguments[name][field] for field in fields[name]) for name in entries}
@@ -222,7 +227,7 @@ class Program:
         return None if answer is NOTHING else spark_type(answer)
 
     def _key_of_call(self, entry: str) -> str | tuple[Any, str] | None:
-        """The parameter that calls are distributed by, or a constant and its type; ``None``: it does not matter."""
+        """The parameter that distributes calls, or a constant and its type; ``None``: any distribution."""
         edge = self._graph.edge_of(entry)
         key = self._graph.keyed_by(edge)
         if key is None or edge.key is None:
@@ -231,7 +236,7 @@ class Program:
         return edge.key if named else (ast.literal_eval(edge.key), key.type)
 
     def _stages(self) -> list[int]:
-        """Those that calls of the entries that are fed come to."""
+        """The stages that calls of the fed entries reach."""
         reached = {self._graph.dataflow.entries[name].target for name in self._fed}
         for edge in sorted(self._graph.dataflow.edges, key=lambda edge: self._stage_of(edge.target)):
             if edge.source in reached:

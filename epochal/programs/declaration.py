@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from epochal.programs.conforming import Conforming
 from epochal.programs.distribution import Distributed, Distribution
+from epochal.programs.rule import Place
 from epochal.programs.rules import RULES
-from epochal.programs.source import Place
 from epochal.programs.state import ElementModel, State
 from epochal.programs.value_types import NotAValueType, python_name
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from epochal.errors import PipelineError
 
-if TYPE_CHECKING:
-    from epochal.programs.source import Place
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in the author's code."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
 
 
 class ProgramRefused(PipelineError):

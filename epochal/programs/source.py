@@ -6,23 +6,11 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from epochal.programs.rules import RULES, ProgramRefused
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where something stands in the author's code."""
-
-    file: str
-    line: int
-    text: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.file}, line {self.line}"
+from epochal.programs.rule import Place
+from epochal.programs.rules import RULES
 
 
 def tree_of(function: FunctionType) -> ast.FunctionDef:
@@ -70,6 +58,3 @@ def evaluated(annotation: ast.expr, names: dict[str, Any]) -> Any:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         expression = ast.parse(annotation.value, mode="eval")
     return eval(compile(expression, "<annotation>", "eval"), names)
-
-
-__all__ = ["Place", "ProgramRefused", "assigned_names", "evaluated", "nodes_in", "place_of", "tree_of"]

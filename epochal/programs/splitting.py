@@ -37,9 +37,9 @@ from epochal.programs.statements import (
     loaded,
     returns,
     single_use,
+    writes_of,
 )
 from epochal.programs.task_code import crossing, fanning, task_function
-from epochal.programs.writes import writes_of
 
 MAX_TASKS = 64
 """Of one program."""

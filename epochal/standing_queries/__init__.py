@@ -1,7 +1,6 @@
-"""Standing queries: a small SQL that analysts ask of a running application (RBEA, thesis 4.4.1).
+"""The language of standing queries: a small SQL for queries to a running application (RBEA, thesis 4.4.1).
 
-Here is the language: text is parsed (:mod:`~epochal.standing_queries.parsing`), bound to the columns of the stream and
-typed as Spark types it (:mod:`~epochal.standing_queries.binding`), and costed; what cannot be answered without risk to
-the job is refused (:mod:`~epochal.standing_queries.refusals`) before it is written anywhere. Neither Spark nor Arrow is
-needed.
+A text is parsed (:mod:`~epochal.standing_queries.parsing`), bound to the columns of the stream with Spark's types, and
+costed (:mod:`~epochal.standing_queries.binding`). A query that could endanger the job is refused before it is stored
+(:mod:`~epochal.standing_queries.refusals`). This package requires neither Spark nor Arrow.
 """

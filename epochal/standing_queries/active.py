@@ -1,7 +1,8 @@
-"""The queries that an epoch runs with: a value that is chosen when the epoch opens, and the same for all its tasks.
+"""The active queries of an epoch: a value that is fixed when the epoch opens, and equal in all of its tasks.
 
-It stands in a file that the manifest names, so that it forks, rolls back and is exported with the state. ``through`` is
-the number of the last command that it has carried out: ids are numbers of commands, and never used again.
+The value is stored in a file that the manifest names, so that it is forked, rolled back and exported with the state.
+``through`` is the number of the last command included. The id of a query is the number of its command, and is never
+reused.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ State = Literal["active", "paused"]
 
 @dataclass(frozen=True)
 class StandingQuery:
-    """``since``: the first event time, in microseconds, from which the query has seen every row: windows that begin
-    earlier are never answered. ``expires_at``: epoch time in microseconds; ``None``: never. ``epoch``: the first one
-    that ran with it."""
+    """A query that was added to a running application. ``since``: the first event time, in microseconds, from which the
+    query includes every row; it does not answer windows that begin earlier. ``expires_at``: an epoch time in
+    microseconds; ``None``: never. ``epoch``: the first epoch with the query."""
 
     id: int
     operator: str
@@ -36,8 +37,8 @@ class StandingQuery:
 
     @property
     def first_window(self) -> tuple[int, int] | None:
-        """Begin and end, in microseconds, of the first window that it answers since it was added or resumed; ``None``:
-        there had been no row before it, so that it answers all."""
+        """Start and end, in microseconds, of the first answered window since the query was added or resumed; ``None``
+        if there were no earlier rows, so that it answers all windows."""
         if self.since == BEGINNING:
             return None
         begin = -(-self.since // self.query.slide) * self.query.slide
@@ -65,7 +66,7 @@ class StandingQuery:
 
 @dataclass(frozen=True)
 class ActiveQueries:
-    """In the order of their ids, paused ones as well."""
+    """The queries of an epoch, including paused ones, sorted by id."""
 
     through: int = 0
     queries: tuple[StandingQuery, ...] = ()
@@ -82,14 +83,14 @@ class ActiveQueries:
         return cls(fields["through"], tuple(map(StandingQuery.of, fields["queries"])))
 
     def of(self, operator: str) -> tuple[StandingQuery, ...]:
-        """Those that an operator answers in the epoch."""
+        """The queries that an operator answers in the epoch."""
         return tuple(each for each in self.queries if each.operator == operator and each.state == "active")
 
     def get(self, id: int) -> StandingQuery | None:
         return next((each for each in self.queries if each.id == id), None)
 
     def put(self, query: StandingQuery) -> ActiveQueries:
-        """With a query in place of the one of its id, or beside the others."""
+        """A copy with this query, which replaces a query with the same id."""
         return replace(self, queries=_in_order((*self.without([query.id]).queries, query)))
 
     def without(self, ids: Iterable[int]) -> ActiveQueries:
@@ -103,5 +104,5 @@ def _in_order(queries: Iterable[StandingQuery]) -> tuple[StandingQuery, ...]:
 
 @lru_cache(maxsize=8)
 def decoded(data: bytes) -> ActiveQueries:
-    """As :meth:`ActiveQueries.decode`, once for the many epochs in which nothing changes."""
+    """As :meth:`ActiveQueries.decode`, cached for epochs without changes."""
     return ActiveQueries.decode(data)

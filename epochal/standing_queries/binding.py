@@ -1,4 +1,5 @@
-"""A query's text over the columns of a stream: parsed, checked, typed, costed. The one way to a :class:`Query`."""
+"""Binds the text of a query to the columns of a stream: parses, checks, types and costs it. The only source of
+:class:`Query`."""
 
 from __future__ import annotations
 
@@ -47,9 +48,9 @@ _CLAUSES: Final = frozenset({"expressions", "where", "group", "having", "kind", 
 
 
 def bound(text: str, columns: Mapping[str, str], limits: Limits = DEFAULT) -> Query:
-    """The query that ``text`` says over ``columns`` (name -> Spark's type).
+    """The query of ``text`` over ``columns`` (name -> Spark's type).
 
-    Raises ``QueryRefused`` with the reason, where, and what to do.
+    Raises ``QueryRefused`` with reason, position and fix.
     """
     if "\\" in text[: limits.characters]:
         raise refused("escape", at=text.index("\\"))
@@ -77,7 +78,7 @@ class _Binder:
         return found
 
     def _groups(self, select: exp.Select) -> list[tuple[exp.Expr, Expression]]:
-        """What rows are grouped by: as it was written, and bound."""
+        """The GROUP BY expressions, as written and bound."""
         clause = select.args.get("group")
         if clause is None:
             return []
@@ -99,7 +100,7 @@ class _Binder:
         return found
 
     def _having(self, clause: exp.Having | None, aggregates: tuple[Aggregate, ...]) -> Expression | None:
-        """Over the results: an aggregate is called by its name, or written as it is selected."""
+        """The HAVING condition over results. It refers to an aggregate by name, or repeats its expression."""
         if clause is None:
             return None
         condition = self._by_names(clause.this, aggregates, "having", "HAVING reads")
@@ -112,11 +113,11 @@ class _Binder:
         return self._results(aggregates).condition(condition)
 
     def _remembered(self, node: exp.Expr, aggregates: tuple[Aggregate, ...]) -> str:
-        """The aggregate whose earlier value is asked for."""
+        """The name of the aggregate whose previous value is requested."""
         return str(self._results(aggregates).bound(self._by_names(node, aggregates, "remember", "takes")).value)
 
     def _by_names(self, node: exp.Expr, aggregates: tuple[Aggregate, ...], reason: str, reads: str) -> exp.Expr:
-        """With the name of an aggregate wherever it is written as it is selected."""
+        """An expression in which the names of selected aggregates replace their expressions."""
         named = {(each.function, _key(each.argument)): each.name for each in reversed(aggregates)}
 
         def as_selected(node: exp.Expr) -> exp.Expr:
@@ -170,7 +171,7 @@ class _Binder:
             raise refused("no-aggregate", at=position_of(select.expressions[0]))
         if len(aggregates) > self._limits.aggregates:
             raise refused("many-aggregates", len(aggregates), self._limits.aggregates, at=position_of(select))
-        # What is grouped by and not selected still tells the groups apart.
+        # Group columns that are not selected are still part of the group.
         shown: dict[str, Group] = {}
         for node, bound in groups:
             name = named[bound.key] if bound.key in named else self._name(node, node, names)
@@ -194,7 +195,7 @@ class _Binder:
         return name
 
     def _aggregate(self, node: exp.Expr) -> tuple[str, Expression | None] | None:
-        """Function and argument; ``None``: it is no aggregate."""
+        """The function and argument of an aggregate; ``None`` for other expressions."""
         condition: Expression | None = None
         if isinstance(node, exp.Filter):
             condition = self._scalars.condition(node.expression.this)
@@ -251,7 +252,7 @@ def _key(argument: Expression | None) -> str | None:
 
 
 def _only_where(condition: Expression | None, argument: Expression | None) -> Expression | None:
-    """``FILTER (WHERE ..)``: elsewhere the argument is null, which no aggregate counts."""
+    """The argument of an aggregate with ``FILTER (WHERE ..)``: null, which aggregates ignore, in all other rows."""
     if condition is None:
         return argument
     then = Expression("literal", "int", value=1) if argument is None else argument

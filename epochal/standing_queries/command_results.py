@@ -1,5 +1,7 @@
-"""What became of commands on standing queries: a change of the epoch that carried them out, in its manifest and in the
-catalog, so that whoever is asked later tells the same, also when the driver ended before it could answer.
+"""Results of commands on standing queries: a change of the epoch that executed them, in its manifest and in the
+catalog.
+
+So results remain available if the driver terminates before it has answered.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from epochal.contracts.catalog import Change, Failure
 CHANGE: Final = "queries"
 """The kind of the change."""
 CARRIED_OUT: Final = "carried_out"
-"""The numbers of the commands, refused ones as well."""
+"""The numbers of the commands, including refused ones."""
 REFUSED: Final = "refused"
-"""Why some were, by number."""
+"""The failures of refused commands, by number."""
 
 
 def outcomes_of(change: Change) -> dict[int, Failure | None]:
-    """By number of the command; ``None``: it was done."""
+    """The result by number of the command; ``None`` if it succeeded."""
     refused = change.detail.get(REFUSED, {})
     return {
         number: Failure.model_validate(refused[str(number)]) if str(number) in refused else None

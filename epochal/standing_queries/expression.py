@@ -1,8 +1,8 @@
-"""Typed expressions: what is left of a query's SQL once names are columns and casts are said.
+"""Typed expressions: a query's SQL after names are resolved and casts are explicit.
 
-They are plain data, so that they travel as JSON and two queries that ask the same share one evaluation. ``key`` is the
-same for expressions that mean the same by the rules here: sides of symmetric operators are put in order, ``>`` is
-``<`` the other way round, lists are sorted.
+Expressions are plain data, which can be stored as JSON, and queries share the evaluation of equal expressions. ``key``
+is equal for expressions with the same normal form: operands of symmetric operators are sorted, ``>`` becomes ``<`` with
+swapped operands, lists are sorted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TURNED: Final = {"gt": "lt", "ge": "le"}
 
 @dataclass(frozen=True)
 class Expression:
-    """``operation`` over ``arguments``, giving a value of ``type`` (Spark's name, lower case).
+    """``operation`` over ``arguments``, with a result of ``type`` (Spark's name, lower case).
 
-    ``value``: of a literal, its value: integers, days of a date and microseconds of a timestamp as int, decimals as
-    text; of a column its name; of others what they take beside arguments: ``in`` a tuple of values.
+    ``value``: for a literal, its value: integers, days of a date and microseconds of a timestamp as int, decimals as
+    text; for a column, its name; for other operations, a constant: for ``in`` a tuple of values.
     """
 
     operation: str
@@ -70,7 +70,7 @@ def normal(operation: str, type: str, *arguments: Expression, value: Any = None)
 
 
 def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
-    """What a condition demands, each by itself."""
+    """The conjuncts of a condition."""
     return () if condition is None else _parts("and", condition)
 
 

@@ -1,6 +1,6 @@
-"""Text to a syntax tree, by sqlglot's parser for Spark SQL; and the clause that Spark does not have, ``WINDOW '..'``.
+"""Parses a query with sqlglot's parser for Spark SQL, and the additional clause ``WINDOW '..'``; values of literals.
 
-The text is bounded before it is parsed, so that no text takes long, or deep recursion, to be refused.
+The length of the text is limited before it is parsed, which limits the time and the recursion depth of parsing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Text:
-    """An interval of the window clause: its text, and where it stands."""
+    """An interval of the window clause: its text and position."""
 
     text: str
     position: int
@@ -47,13 +47,13 @@ class Parsed:
 
 
 def position_of(node: exp.Expr) -> int | None:
-    """Where an expression begins, counted from 0: the first thing in it that has a place."""
+    """The start of an expression, from 0: the first position of its parts."""
     places = [each.meta["start"] for each in node.walk() if "start" in each.meta]
     return min(places, default=None)
 
 
 def parsed(text: str, limits: Limits) -> Parsed:
-    """Raises ``QueryRefused``."""
+    """The syntax tree and the window of a query. Raises ``QueryRefused``."""
     if len(text) > limits.characters:
         raise refused("too-long", f"{limits.characters:,} characters", at=limits.characters)
     if "\0" in text:
@@ -83,7 +83,7 @@ def _check_statement(tokens: list[Token]) -> None:
 
 
 def _window(text: str, tokens: list[Token]) -> tuple[Text, Text | None, int]:
-    """The clause at the end, ``WINDOW '..' [SLIDE '..']``, and where it begins."""
+    """The clause at the end, ``WINDOW '..' [SLIDE '..']``, and its position."""
     left = tokens[:-1] if tokens[-1].token_type is TokenType.SEMICOLON else tokens
     slide: Text | None = None
     if len(left) > 2 and left[-2].text.upper() == "SLIDE" and left[-1].token_type is TokenType.STRING:
@@ -105,11 +105,11 @@ def _select(text: str) -> exp.Select:
         found = error.errors[0] if error.errors else {}
         start = len(str(found.get("start_context") or ""))
         highlight = str(found.get("highlight") or "").strip()
-        what = f"{highlight!r}, where something else has to stand" if highlight else "that it ends too early"
+        what = f"an unexpected {highlight!r}" if highlight else "an unexpected end"
         at = text.find(highlight, max(0, _offset(text, found) - len(highlight) - 1)) if highlight else start
         raise refused("syntax", what, at=max(at, 0)) from error
     except (RecursionError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        # The parser is not ours, and the text is anybody's.
+        # The parser may raise any of these errors for an arbitrary text.
         raise refused("too-deep", at=0) from error
     (statement,) = statements or [None]
     if not isinstance(statement, exp.Select):
@@ -124,7 +124,7 @@ def _offset(text: str, found: dict[str, object]) -> int:
 
 
 def cast(value: Expression, type: str) -> Expression:
-    """``value`` as ``type``, which holds it; a literal becomes one of that type."""
+    """``value`` cast to ``type``, which can represent it; a literal becomes a literal of that type."""
     if value.type == type:
         return value
     if value.operation != "literal" or value.value is None:
@@ -141,7 +141,7 @@ def cast(value: Expression, type: str) -> Expression:
 
 
 def number(node: exp.Expr, text: str) -> Expression:
-    """What a number in a query is, of the type that Spark reads it as. Raises ``QueryRefused``."""
+    """A numeric literal with the type that Spark assigns. Raises ``QueryRefused``."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -168,7 +168,7 @@ def fits(value: int, type: str) -> bool:
 
 
 def time(text: str, type: str) -> Expression:
-    """A date or a timestamp, in UTC where it names no zone. Raises ``ValueError``."""
+    """A date or a timestamp literal, in UTC unless it has a time zone. Raises ``ValueError``."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None or (type == "date" and found[2] is not None):
         raise ValueError(text)

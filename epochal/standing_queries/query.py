@@ -1,4 +1,4 @@
-"""A standing query once it is understood: plain data, for the log, the file of active queries, and tasks."""
+"""A bound standing query, as plain data for the log, the file of active queries and tasks; the limits of queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epochal.standing_queries.types import average_type, sum_type
 
 COUNTED, SUMMED, AVERAGED, LEAST, GREATEST = "count", "sum", "avg", "min", "max"
 REMEMBERED_WINDOWS: Final = 30
-"""A group of which so many windows of a query had no row is forgotten."""
+"""The number of windows without a row of a group after which its remembered values are deleted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` over ``argument``; ``None``: over rows (``count(*)``)."""
+    """``function`` over ``argument``; without an argument, over rows (``count(*)``)."""
 
     name: str
     function: str
@@ -33,7 +33,7 @@ class Aggregate:
 
     @property
     def type(self) -> str:
-        """Of its value."""
+        """The type of its value."""
         if self.argument is None or self.function == COUNTED:
             return "bigint"
         if self.function == SUMMED:
@@ -43,7 +43,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A column of the result: what the aggregate ``of`` was in the group's window before."""
+    """A column of the result: the value of the aggregate ``of`` in the previous window of the group."""
 
     name: str
     of: str
@@ -51,9 +51,10 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Query:
-    """``where``: conditions that all must hold. ``having``: conditions on results, whose columns are the names of
-    aggregates; operation ``remember`` is an aggregate's value in the group's window before. ``size``, ``slide``: of the
-    windows, in microseconds; the grid begins at the Unix epoch, and ``slide`` divides ``size``."""
+    """A bound query. ``where``: conditions that all must hold. ``having``: conditions on results, whose columns are the
+    names of aggregates; the operation ``remember`` is an aggregate's value in the previous window of the group.
+    ``size``, ``slide``: of the windows, in microseconds; windows are aligned to the Unix epoch, and ``slide`` divides
+    ``size``."""
 
     groups: tuple[Group, ...]
     aggregates: tuple[Aggregate, ...]
@@ -74,27 +75,26 @@ class Query:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of the stream that it reads."""
+        """The columns of the stream that it reads."""
         return frozenset().union(*(expression.columns for expression in self.expressions))
 
     @cached_property
     def recalled(self) -> tuple[Aggregate, ...]:
-        """The aggregates whose values it needs of the window before."""
+        """The aggregates whose previous values it reads."""
         names = {each.of for each in self.remembered}
         names |= {each.value for condition in self.having for each in condition.walk() if each.operation == "remember"}
         return tuple(aggregate for aggregate in self.aggregates if aggregate.name in names)
 
     @property
     def reach(self) -> int:
-        """So much later than the window that a group had before, in microseconds, its next one may end for that to be
-        remembered."""
+        """The maximum time between the ends of two consecutive windows of a group, in microseconds, for which the
+        previous values are remembered."""
         return REMEMBERED_WINDOWS * self.slide
 
     @property
     def cost(self) -> int:
-        """A measure of the work for a row, or a result: 1 for each distinct operation, 1 for each 10 values of a list,
-        2 for each group column, 4 for each aggregate and each value that is remembered, and the windows that a row is
-        in."""
+        """The cost of a row or a result: 1 for each distinct operation, 1 for each 10 values of a list, 2 for each
+        group column, 4 for each aggregate and each remembered value, and the number of windows of a row."""
         nodes = {each.key: each for expression in (*self.expressions, *self.having) for each in expression.walk()}
         operations = sum(each.operation not in ("column", "literal") for each in nodes.values())
         lists = sum(len(each.value) // 10 for each in nodes.values() if each.operation == "in")
@@ -135,8 +135,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Limits:
-    """The author sets ``queries``, ``groups``, ``least_window`` and ``greatest_window`` (microseconds); the others are
-    the language's. ``groups``: of a query in one window. ``depth``: of one expression."""
+    """The limits of queries, as listed in docs/standing-queries.md.
+
+    The author sets ``queries``, ``groups``, ``least_window`` and ``greatest_window`` (microseconds); the others are
+    fixed. ``groups``: of a query in one window. ``depth``: of one expression.
+    """
 
     queries: int = 1_000
     groups: int = 10_000

@@ -1,6 +1,6 @@
-"""Scalar expressions: names become columns, every value gets Spark's type, every implied cast is said.
+"""Binds scalar expressions: resolves names to columns, assigns Spark's types, and makes implicit casts explicit.
 
-An allow-list: what has no rule here is refused. No expression can fail for any row.
+Expressions without a rule here are refused. No bound expression can fail for any row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TIME_PARTS: Final[dict[type[exp.Expr], str]] = {
 _READ: Final = frozenset(
     {"this", "expression", "expressions", "low", "high", "true", "false", "ifs", "default", "to", "is_string"}
 )
-"""What the rules read of a node, of all that the parser may put there."""
+"""The arguments of a node that the rules read; the parser may set others."""
 _READ_OF: Final = frozenset(
     {("negate", exp.Like), ("safe", exp.Div), ("safe", exp.TryCast), ("big_int", exp.Count), ("table", exp.Column)}
 )
@@ -52,8 +52,8 @@ _REGULAR: Final = (exp.RegexpLike, exp.RegexpILike, exp.SimilarTo)
 
 
 class Scalars:
-    """``columns``: of the stream, name -> Spark's type; or ``of_results``, whose decimals are wider. Names are found as
-    Spark finds them, whatever their case."""
+    """The expressions over ``columns`` (name -> Spark's type) of the stream, or, with wider decimals, ``of_results``.
+    Names are case-insensitive, as in Spark."""
 
     def __init__(self, columns: Mapping[str, str], limits: Limits, of_results: bool = False) -> None:
         self._columns = {name.casefold(): (name, type.lower()) for name, type in columns.items()}
@@ -72,7 +72,7 @@ class Scalars:
         return found
 
     def bound(self, node: exp.Expr, depth: int = 0) -> Expression:
-        """Raises ``QueryRefused``."""
+        """A typed expression. Raises ``QueryRefused``."""
         if depth > self._limits.depth:
             raise refused("too-deep", at=position_of(node))
         depth += 1
@@ -157,7 +157,7 @@ class Scalars:
         value, listed = self.bound(node.this, depth), [self.bound(each, depth) for each in values]
         for each, part in zip(listed, values, strict=True):
             if each.operation != "literal":
-                raise refused("types", "IN", "what is no value", at=position_of(part))
+                raise refused("types", "IN", "an expression", at=position_of(part))
             if each.type == "void":
                 raise refused("null-literal", at=at)
         type = value.type
@@ -183,11 +183,11 @@ class Scalars:
             raise _unknown(node)
         at = position_of(node)
         if not self._of_results:
-            raise refused("remember", "reads results, and this is about rows", at=at)
+            raise refused("remember", "reads results, but this expression is over rows", at=at)
         if len(node.expressions) != 1 or not isinstance(node.expressions[0], exp.Column):
-            raise refused("remember", "takes the name of one aggregate, and nothing else", at=at)
+            raise refused("remember", "takes only the name of one aggregate", at=at)
         if not self.has_column(node.expressions[0].name):
-            raise refused("remember", f"takes {_written(node.expressions[0])}, which is no aggregate of it", at=at)
+            raise refused("remember", f"takes {_written(node.expressions[0])}, which is not an aggregate", at=at)
         of = self._column(node.expressions[0], depth)
         return Expression("remember", of.type, value=of.value)
 
@@ -300,7 +300,7 @@ class Scalars:
         return cast(value, to)
 
     def _alike(self, node: exp.Expr, what: str, *values: Expression) -> list[Expression]:
-        """All of one type, with casts where they need them."""
+        """The values with casts to one type."""
         type = "void"
         for value in values:
             if value.type != "string" or value.operation != "literal":
@@ -318,7 +318,7 @@ class Scalars:
         return [cast(value, type) for value in read]
 
     def _read_as(self, value: Expression, type: str, node: exp.Expr) -> Expression:
-        """A text that stands in the query, beside a date or a time, as one."""
+        """A text literal beside a date or a time, as a literal of that type."""
         if value.operation != "literal" or value.type != "string" or type not in ("date", "timestamp"):
             return value
         try:
@@ -362,7 +362,7 @@ def is_remember(node: exp.Expr) -> bool:
 
 
 def check_arguments(node: exp.Expr) -> None:
-    """Is there nothing of a node that no rule reads? Raises ``QueryRefused``."""
+    """Raises ``QueryRefused`` if a node has an argument that no rule reads."""
     for name, value in node.args.items():
         if value and name not in _READ and (name, type(node)) not in _READ_OF:
             raise refused("function", f"{name.strip('_').upper()} of {_name(node)}", at=position_of(node))
@@ -390,12 +390,11 @@ def _unknown(node: exp.Expr) -> Exception:
 
 
 def _name(node: exp.Expr) -> str:
-    """What people call a function or an operator."""
+    """The SQL name of a function or an operator."""
     if isinstance(node, exp.Anonymous):
         return str(node.name)
     return node.sql_name().lower() if isinstance(node, exp.Func) else type(node).__name__.lower()
 
 
 def _written(node: exp.Expr) -> str:
-    text: str = node.sql(dialect="spark")
-    return text
+    return str(node.sql(dialect="spark"))

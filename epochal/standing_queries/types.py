@@ -1,4 +1,4 @@
-"""The types of values in standing queries, by Spark's names, and which common type Spark (ANSI) compares two in."""
+"""The types of values in standing queries, by Spark's names, and the common type in which Spark (ANSI) compares two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.state.type_names import decimal_of
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 FLOATS: Final = ("float", "double")
 GREATEST_PRECISION: Final = 18
-"""Of decimals: their digits fit into 64 bits."""
+"""The maximum precision of decimals, which fit into 64 bits."""
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _WIDEST: Final = 38
 
@@ -23,20 +23,20 @@ def is_number(type: str) -> bool:
 
 
 def is_readable(type: str) -> bool:
-    """Whether a query may use the values of a column of this type."""
+    """True if a query may use the values of a column of this type."""
     if (decimal := decimal_of(type)) is not None:
         return decimal[0] <= GREATEST_PRECISION
     return is_number(type) or type in ("boolean", "string", "date", "timestamp")
 
 
 def is_groupable(type: str) -> bool:
-    """Whether rows can be grouped by it: the group is shown as JSON, which has no NaN."""
+    """True if rows can be grouped by it: the group is shown as JSON, which has no NaN."""
     return is_readable(type) and type not in FLOATS
 
 
 def common_type(one: str, other: str) -> str | None:
-    """The type in which Spark compares values of both, or which a choice between them has; ``None``: there is none,
-    or only by a cast that can fail."""
+    """The type in which Spark compares values of both types, or the type of a choice between them; ``None`` if there is
+    none, or only with a cast that can fail."""
     if one == other:
         return one
     if "void" in (one, other):
@@ -56,21 +56,21 @@ def common_type(one: str, other: str) -> str | None:
 
 
 def sum_type(type: str) -> str:
-    """Of ``sum`` over values of a type, as Spark gives it."""
+    """Spark's type of ``sum`` over values of a type."""
     if (decimal := decimal_of(type)) is not None:
         return f"decimal({min(decimal[0] + 10, _WIDEST)},{decimal[1]})"
     return "bigint" if is_integer(type) else "double"
 
 
 def average_type(type: str) -> str:
-    """Of ``avg`` over values of a type, as Spark gives it."""
+    """Spark's type of ``avg`` over values of a type."""
     if (decimal := decimal_of(type)) is not None:
         return f"decimal({min(decimal[0] + 4, _WIDEST)},{min(decimal[1] + 4, _WIDEST)})"
     return "double"
 
 
 def _parts(type: str) -> tuple[int, int]:
-    """Digits before and after the point."""
+    """The digits before and after the decimal point."""
     if (decimal := decimal_of(type)) is not None:
         return decimal[0] - decimal[1], decimal[1]
     return _DIGITS[type], 0

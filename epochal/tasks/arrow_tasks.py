@@ -1,4 +1,4 @@
-"""Tasks of ``mapInArrow``: over columns of any name, in a worker process that is prepared for them."""
+"""Running a task as the function of ``mapInArrow``: columns with any names, settings of the Python worker process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _PLAIN = re.compile(r"\w+")
 GARBAGE_THRESHOLD = 50_000
 MANY_MODULES = 50
-"""Imported since: what they hold is worth a collection that moves it out of sight."""
+"""Number of newly imported modules after which the collector runs and freezes what they hold."""
 _modules = 0
-"""When everything was moved out of sight last."""
+"""Number of loaded modules at the last freeze; 0 before the first."""
 
 
 def map_in_arrow(frame: DataFrame, task: Task, schema: StructType | str) -> DataFrame:
-    """``frame.mapInArrow(task, schema)``, which would read a dot in a name as a field of a struct."""
+    """``frame.mapInArrow(task, schema)`` for columns with any names; Spark reads a dot in a name as a struct field."""
     names = tuple(frame.columns)
     if all(map(_PLAIN.fullmatch, names)):
         return frame.mapInArrow(task, schema)
@@ -34,7 +34,7 @@ def map_in_arrow(frame: DataFrame, task: Task, schema: StructType | str) -> Data
 
 @dataclass(frozen=True)
 class _Renamed:
-    """Gives a task its columns under the names that they have."""
+    """Calls a task with the original names of its columns."""
 
     task: Task
     names: Sequence[str]
@@ -44,13 +44,12 @@ class _Renamed:
 
 
 def prepare_worker() -> None:
-    """Make this process a good host of short tasks. Called at the start of every task.
+    """Configure this process for short tasks. Every task calls this first.
 
-    Spark's worker runs a full garbage collection after each task: all that has been imported is moved out of its sight,
-    which takes a tiny task from tens of milliseconds to a few. A worker serves all operators, and what the code of the
-    next one imports would be looked through after every task from then on. Tasks make rows by the hundred thousand,
-    nearly all free of cycles: a young collection every 700 objects would be a good part of their time. Spark gives a
-    task one core.
+    Spark's worker runs a full garbage collection after each task. Freezing all imported objects reduces a tiny task
+    from tens of milliseconds to a few. A worker serves all operators, so the freeze is repeated when further modules
+    have been imported. Tasks create rows by the hundred thousand, nearly all without cycles; a young collection every
+    700 objects would take a large part of their time. Spark gives a task one core.
     """
     global _modules
     if not _modules:

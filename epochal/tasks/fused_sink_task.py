@@ -1,4 +1,4 @@
-"""An operator whose rows go to one sink as they are, or to nobody: its task and the sink's are one Python stage."""
+"""An operator and the only sink that reads it, without Spark transforms between them, as one task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from epochal.tasks.sink import SINK_RESULT, SinkTask, current_partition
 from epochal.tasks.task_output import PassthroughColumn
 
 BATCH_ROWS = 50_000
-"""What a sink gets at a time at most: as many as Spark would hand to it (``DEFAULTS`` of ``engine.session``)."""
+"""Maximum rows of a batch for the sink: the batch size that Spark would use (``DEFAULTS`` of ``engine.session``)."""
 
 
 @dataclass(frozen=True)
 class FusedSink:
-    """The sink that takes an operator's rows. ``columns``: in the order of ``schema``, the columns that it gets."""
+    """The sink that receives the operator's rows. ``columns``: its input columns, in the order of ``schema``."""
 
     sink: SinkTask
     columns: tuple[PassthroughColumn, ...]
@@ -33,11 +33,11 @@ class FusedSink:
 
 @dataclass(frozen=True)
 class FusedSinkTask:
-    """Gives rows of ``SINK_RESULT``: the sink's, as :class:`SinkTask`, then one for each of the operator's subtasks
-    with its handle, and no sink.
+    """Yields rows of ``SINK_RESULT``: the sink's row, as :class:`SinkTask` does, then one row without a sink for each
+    subtask of the operator, with its handle.
 
-    ``writing`` ``None``: nobody reads the operator, which is then silent. Raises what the operator's task or the sink's
-    raises; the transactions of both have then been discarded, but for what was pre-committed.
+    ``writing`` is ``None`` for an operator without a reader, which is then silent. Raises the errors of both tasks,
+    after both have discarded the transactions that were not pre-committed.
     """
 
     operator: OperatorTask
@@ -48,7 +48,7 @@ class FusedSinkTask:
         with closing(self._rows(batches, answers)) as rows:
             if self.writing is None:
                 for _ in rows:
-                    raise AssertionError("an operator that nobody reads is silent")
+                    raise AssertionError("an operator without a reader yields no rows")
             else:
                 try:
                     yield from self.writing.sink(_regrouped(map(self.writing.rows, rows)))
@@ -59,7 +59,7 @@ class FusedSinkTask:
     def _rows(
         self, batches: Iterable[pa.RecordBatch], answers: list[pa.RecordBatch]
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The operator's rows; the rows with its handles are put aside."""
+        """The operator's rows. Appends the rows with its handles to ``answers``."""
         produced = self.operator(batches)
         while True:
             try:
@@ -77,7 +77,7 @@ class FusedSinkTask:
 
 
 class _OperatorFailed(BaseException):
-    """On its way through the sink's task, which discards its transaction and has nothing to say of the error."""
+    """Passes an error of the operator through the sink's task, which discards its transaction without reporting it."""
 
     def __init__(self, error: EpochalError) -> None:
         super().__init__(error)
@@ -91,7 +91,7 @@ def _answer(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, :data:`BATCH_ROWS` at a time, as sinks are used to: they may write something for each batch."""
+    """The same rows in batches of :data:`BATCH_ROWS`. Sinks may write something for each batch."""
     kept: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The keys of a chunk of rows, and the named tuples that authors get keys, rows and values as."""
+"""Keys of rows: chunks of rows that never split a key, and named tuples of keys, rows and values for authors' code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK_ROWS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class KeyChunk:
-    """Some keys of one subtask, none twice: ``table`` has the operator's key columns, ``groups`` their key groups."""
+    """Distinct keys of one subtask: ``table`` has the operator's key columns, ``groups`` their key groups."""
 
     columns: tuple[Column, ...]
     table: pa.Table
@@ -38,7 +38,7 @@ class KeyChunk:
 
     @cached_property
     def prefixes(self) -> list[bytes]:
-        """What the full keys of each key's list or map entries begin with."""
+        """The prefix of the full keys of each key's list or map entries."""
         return KeyCodec(pa.schema([column.to_arrow() for column in self.columns])).encode(self.table)
 
     def shown(self, position: int) -> str:
@@ -70,8 +70,9 @@ def named_rows(kind: str, rows: pa.Table | pa.RecordBatch, names: Sequence[str])
 
 @cache
 def maker(kind: str, names: tuple[str, ...]) -> Maker:
-    """From an iterable of values to a named tuple. A name that Python cannot spell becomes ``_`` and its position."""
-    # Past namedtuple's own constructors, which cost half as much again: its users come through `zip`.
+    """A constructor of named tuples from iterables. A name that is not a Python identifier becomes ``_`` and its
+    position."""
+    # Bypasses namedtuple's own constructors, which take half as much time again; callers pass tuples from `zip`.
     return partial(tuple.__new__, row_type(kind, names))
 
 
@@ -82,7 +83,7 @@ def row_type(kind: str, names: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """``rows`` in one piece; key i has the rows from ``starts[i]`` up to ``starts[i + 1]`` or the end."""
+    """Contiguous ``rows``; key i has the rows from ``starts[i]`` up to ``starts[i + 1]`` or the end."""
 
     rows: pa.Table
     starts: np.ndarray[Any, np.dtype[np.int64]]
@@ -106,7 +107,7 @@ def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], target_row
         last = int(starts[-1])
         if last > 0:
             yield Chunk(table.slice(0, last), starts[:-1])
-        # The last key may go on in the next batch. Doubling keeps a key of very many rows from being copied each time.
+        # The last key may continue in the next batch. Doubling limits the copies of a key with very many rows.
         pending = table.slice(last).to_batches()
         rows = table.num_rows - last
         enough = target_rows if last > 0 else 2 * rows
@@ -116,11 +117,11 @@ def whole_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], target_row
 
 
 def named(name: str | None, columns: Iterable[str]) -> str | None:
-    """The one of ``columns`` that Spark finds by ``name``, as it is spelled there; ``None`` where there is none."""
+    """The column that Spark resolves ``name`` to, in its own spelling; ``None`` if no column matches."""
     return None if name is None else next((each for each in columns if each.casefold() == name.casefold()), None)
 
 
 def spelled(columns: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``columns`` that Spark finds by ``names``, as they are spelled there."""
+    """The columns that Spark resolves ``names`` to, in their own spelling."""
     own = {name.casefold(): name for name in columns}
     return tuple(own[name.casefold()] for name in names if name.casefold() in own)

@@ -1,7 +1,7 @@
 """The task of a stateful operator: (state at the parent epoch, slice) -> (output, delta), and nothing else.
 
-It never changes state in place (design decision 1), so that Spark may run it twice, speculate or lose it: each run has
-its own transaction, and only the one whose handle reaches a published manifest has ever happened.
+The task never changes state in place (design decision 1), so that Spark may run it twice, speculate or lose it. Each
+run has its own transaction. Only the run whose handle reaches a published manifest takes effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONTROL = (pa.field(HANDLE, pa.binary()), pa.field(SUBTASK, pa.int32()))
 
 @dataclass(frozen=True)
 class Ownership:
-    """Which keys a subtask may touch: those whose key group it owns."""
+    """The key groups that a subtask owns, and so the keys that it may read and write."""
 
     subtask: int
     parallelism: int
@@ -43,21 +43,22 @@ class Ownership:
 
 
 class DueTimes:
-    """What a subtask waits for after the epoch: its work names times, the earliest are kept and go with the handle.
+    """The times that a subtask waits for after the epoch. The earliest of each clock is part of the handle.
 
-    All that waits counts, also what this epoch did not touch: the next epoch asks again.
+    The work adds all waiting times, also those of state that this epoch did not change: the next epoch collects them
+    again.
     """
 
     def __init__(self) -> None:
         self._event: int | None = None
         self._processing: int | None = None
         self.dropped_timers = 0
-        """Timers that the end of the input leaves without a time to fire at: nothing waits for them."""
+        """Number of timers that can no longer fire because the input has ended."""
 
     def add(self, *, event: int | None = None, processing: int | None = None) -> None:
-        """Something waits for ``fire`` to reach ``event``, or for the epoch time to reach ``processing``.
+        """Wait for the watermark ``fire`` to reach ``event``, or for the epoch time to reach ``processing``.
 
-        Microseconds from the Unix epoch.
+        Both in microseconds from the Unix epoch.
         """
         if event is not None and (self._event is None or event < self._event):
             self._event = event
@@ -70,7 +71,7 @@ class DueTimes:
 
 
 class Agreement:
-    """What every subtask must come to alike: ``digest`` goes with the handle, and E3 compares them."""
+    """A result that must be the same in every subtask. ``digest`` is part of the handle; E3 compares the digests."""
 
     def __init__(self) -> None:
         self.digest: str | None = None
@@ -78,7 +79,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Subtask:
-    """What T2 sees of one subtask: who it is, what the epoch runs with, its tables, its transaction."""
+    """The context of T2 in one subtask: its identity, the conditions of the epoch, its tables, its transaction."""
 
     operator: str
     epoch: EpochScope
@@ -94,17 +95,17 @@ class Subtask:
 
     @property
     def watermarks(self) -> Watermarks:
-        """The operator's: it takes its rows by ``late``, then it fires by ``fire``."""
+        """The operator's watermarks: ``late`` decides which rows are late, ``fire`` what fires after them."""
         return self.conditions.watermarks(self.operator)
 
     @property
     def epoch_time(self) -> int:
-        """What processing time means in the epoch, in microseconds from the Unix epoch."""
+        """The processing time of the epoch, in microseconds from the Unix epoch."""
         return self.conditions.epoch_time
 
     @property
     def draining(self) -> bool:
-        """No epoch follows."""
+        """True if this is the last epoch."""
         return self.conditions.draining
 
     @property
@@ -116,9 +117,9 @@ class Subtask:
         return self.ownership.max_parallelism
 
     def living(self, table: StateTable) -> StateView:
-        """A state table at the parent epoch without what has lived its time when this epoch opens.
+        """A state table at the parent epoch without the rows that have expired when this epoch opens.
 
-        Otherwise what a key sees would depend on how long ago the last epoch was.
+        Otherwise results would depend on the time since the previous epoch.
         """
         clock = StateClock(self.watermarks.late, self.epoch_time)
         return unexpired(table, self.transaction.view(table.id), table.horizon(clock))
@@ -129,24 +130,24 @@ class Subtask:
 
 
 class Work(Protocol):
-    """T2 of one kind of operator. Frozen and serialisable: what belongs to a run lives in ``run``."""
+    """T2 of one kind of operator. Frozen and serialisable; ``run`` holds everything that belongs to one run."""
 
     needs_order: ClassVar[bool]
-    """Whether ``run`` wants the rows sorted by key; if so they stream, if not the task reads all of them first."""
+    """True if ``run`` requires rows sorted by key. Sorted rows stream; otherwise the task reads all rows first."""
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
         """Read all ``rows`` of the subtask, stage its changes, yield its output with the columns ``subtask.output``.
 
-        Rows of a side come among them as ``SideRows``, with the columns of ``subtask.sides``.
+        Rows of side outputs are yielded as ``SideRows``, with the columns of ``subtask.sides``.
         """
 
 
 @dataclass(frozen=True)
 class OperatorTask:
-    """The function of ``mapInArrow`` for one operator in one epoch; input and output are in the package's docstring.
+    """The function of ``mapInArrow`` for one operator in one epoch. The package's docstring describes input and output.
 
-    Raises what the backend, the author's code and the checks raise, as ``EpochalError`` marked by :class:`Reporting`.
-    Transactions that were not pre-committed by then have been discarded.
+    Raises the errors of the backend, the author's code and the checks as ``EpochalError``, marked by
+    :class:`Reporting`, after it has discarded the transactions that were not pre-committed.
     """
 
     operator: str
@@ -162,15 +163,15 @@ class OperatorTask:
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     reconcile: Mapping[str, Reconcile] = field(default_factory=dict)
-    """By state table how two of its instances become one, where that is the author's code."""
+    """By partial state table, the author's function that reconciles two instances, where there is one."""
     silent: bool = False
-    """Nobody reads the output: give only sides and handles."""
+    """True if the output has no reader: the task then yields only side outputs and handles."""
     silent_sides: frozenset[str] = frozenset()
-    """The sides that nobody reads."""
+    """The side outputs without a reader."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """What the task yields."""
+        """The columns that the task yields."""
         return pa.schema([*self._tagged.schema, *CONTROL])
 
     @cached_property
@@ -251,10 +252,10 @@ class OperatorTask:
 
 
 def _completed(handle: Handle, due: DueTimes, agreement: Agreement) -> Handle:
-    """The backend's handle with what the work has to say beside."""
-    beside = {
+    """The backend's handle with due times, the digest to compare, and the number of dropped timers."""
+    added = {
         "due": None if due.earliest.nothing else due.earliest,
         "agreed": agreement.digest,
         "dropped_timers": due.dropped_timers or None,
     }
-    return handle.model_copy(update={name: value for name, value in beside.items() if value is not None})
+    return handle.model_copy(update={name: value for name, value in added.items() if value is not None})

@@ -1,7 +1,7 @@
-"""Partial state where there are fewer subtasks than instances: a subtask makes one of all that fall to it (SDG 3.2).
+"""Partial state after the number of subtasks has decreased: a subtask reconciles its instances into one (SDG 3.2).
 
-It does so in the first epoch that finds several, before anything else: what works on the state sees one instance and
-writes to it, and the transaction adds what has become of the others.
+The first epoch that finds several instances reconciles them before the operator's work runs. The work reads and writes
+one instance. The transaction adds the deletion of the others.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def reconciling(
     max_parallelism: int,
     functions: Mapping[str, Reconcile],
 ) -> StateTransaction:
-    """``transaction``, with one instance of each partial state table, which is that of the subtask's own number.
+    """``transaction`` with one instance of each partial state table: the instance of the subtask's own number.
 
-    ``functions``: of tables, by id, that reconcile by the author's code. Raises ``AuthorError`` for what that raises,
-    and where a built-in merge leaves its type.
+    ``functions``: by table id, the author's functions that reconcile. Raises ``AuthorError`` for their errors, and
+    where a built-in merge exceeds its type.
     """
     instances = {}
     for table in tables:
@@ -87,7 +87,8 @@ class _Reconciling(StateTransaction):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of one instance: ``keys`` are the encoded sub-keys, in order; ``new[i]``: not as stored in its own."""
+    """Rows of one instance: ``keys`` are the encoded sub-keys, in order; ``new[i]``: row i differs from the stored
+    one."""
 
     keys: list[bytes]
     values: pa.Table
@@ -99,9 +100,9 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Instance:
-    """The one instance that has become of several: ``group`` is its own, ``rows`` what it holds.
+    """The reconciled instance: ``group`` is its key group, ``rows`` are its rows.
 
-    ``stored``: the keys that it held before; ``given_up``: the deletes of what the others held.
+    ``stored``: the keys that it had before; ``given_up``: the deletions of the rows of the other instances.
     """
 
     table: StateTable
@@ -120,7 +121,7 @@ class _Instance:
         return KeyCodec(self.table.owner_schema).encode_one([self.group])
 
     def changes(self) -> pa.Table:
-        """What was staged, and over it what the reconciliation has changed elsewhere."""
+        """The staged changes, and the changes of the reconciliation to all other keys."""
         table, codec = self.table, KeyCodec(self.table.key_schema)
         written: set[bytes] = set()
         parts = []
@@ -139,7 +140,7 @@ class _Instance:
 
 
 class _OneInstance(StateView):
-    """Rows that lie in memory, of one key group."""
+    """A view of rows in memory, all of one key group."""
 
     def __init__(self, keys: list[bytes], values: pa.Table) -> None:
         self._keys = keys
@@ -190,7 +191,7 @@ def _one_of(table: StateTable, view: StateView, groups: KeyGroups, function: Rec
 
 
 def _instances(owner: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Each instance that has rows, with its first row and the one after its last."""
+    """Each instance with rows, with the positions of its first row and after its last row."""
     found, firsts = np.unique(owner, return_index=True)
     yield from zip(found.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(owner)], strict=True)
 
@@ -207,7 +208,7 @@ def _reconciled(
     if table.reconcile == BY_PROGRAM:
         values = _by_author(table, old, new, _function(table, function), where)
     else:
-        assert table.reconcile is not None  # what cannot be reconciled is never shrunk: see snapshots/continuation.py
+        assert table.reconcile is not None  # snapshots/continuation.py refuses fewer subtasks for other tables
         try:
             values = merged(table.reconcile, old.combine_chunks(), new.combine_chunks())
         except OverflowError as error:
@@ -243,7 +244,7 @@ def _lists(table: StateTable, one: _Rows, other: _Rows, function: Reconcile, whe
 
 def _function(table: StateTable, function: Reconcile | None) -> Reconcile:
     if function is None:
-        raise AssertionError(f"state {table.id!r} reconciles by the author's code, and its operator has none")
+        raise AssertionError(f"state {table.id!r} requires the author's function to reconcile; its operator has none")
     return function
 
 

@@ -1,7 +1,7 @@
-"""How a failure travels from a task to the driver: as one machine-readable line in the text of the exception.
+"""Reports a failure of a task to the driver, as one machine-readable line in the text of the exception.
 
-Spark hands the driver the text of what a Python worker raised and nothing else. The task therefore ends that text with
-``epochal-failure: {Failure as JSON}``, and :func:`epochal.engine.failures.failure_of` looks for that line.
+Spark passes the driver only the text of an exception in a Python worker. The task therefore ends that text with
+``epochal-failure: {Failure as JSON}``; :func:`epochal.engine.failures.failure_of` reads that line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MACHINERY = tuple(
 
 
 def author_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` and its causes as Python prints it, without the frames of Epochal and of Spark."""
+    """The traceback of ``error`` and its causes as Python prints it, without the frames of Epochal and Spark."""
     report = traceback.TracebackException.from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:
@@ -45,7 +45,7 @@ def author_traceback(error: BaseException) -> str:
 
 
 def author_error(where: str, error: BaseException) -> AuthorError:
-    """``error``, raised by the author's code at ``where`` (``Operator 'delays', key (origin='JFK')``)."""
+    """An error that the author's code raised at ``where`` (``Operator 'delays', key (origin='JFK')``)."""
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     kind = TransientAuthorError if _may_pass(error) else AuthorError
     return kind(f"{where}: the author's code raised {what}\n{author_traceback(error)}")
@@ -53,14 +53,14 @@ def author_error(where: str, error: BaseException) -> AuthorError:
 
 @dataclass(frozen=True)
 class AuthorCall:
-    """A ``with`` block around calls of an author's code: what leaves it says where, and shows the author's lines.
+    """A ``with`` block around calls of an author's code. Adds the place and the author's lines to errors.
 
-    Raises ``AuthorError`` for what the code raises itself, and Epochal's own errors as they are; an ``InvalidInput``,
-    which the code has caused by what it gave or asked for, gets place and traceback.
+    Raises ``AuthorError`` for errors of the code, and Epochal's own errors unchanged. An ``InvalidInput``, which the
+    code has caused by a wrong argument or result, gets place and traceback.
     """
 
     where: Callable[[], str]
-    """``Operator 'delays', key (origin='JFK')``; asked only after a failure."""
+    """Returns a text like ``Operator 'delays', key (origin='JFK')``; called only after a failure."""
 
     def __enter__(self) -> None:
         pass
@@ -70,20 +70,21 @@ class AuthorCall:
     ) -> None:
         if isinstance(error, InvalidInput):
             shown = author_traceback(error)
-            lines = f"\n{shown}" if TRACEBACK_TITLE in shown else ""  # none where the code had returned before
+            lines = f"\n{shown}" if TRACEBACK_TITLE in shown else ""  # none if the code had already returned
             raise type(error)(f"{_at(self.where(), error.message)}{lines}") from error
         if isinstance(error, (Exception, SystemExit)) and not isinstance(error, EpochalError):
             raise author_error(self.where(), error) from error
 
 
 def _at(where: str, message: str) -> str:
-    """``message``, which may name its operator itself, with all of the place."""
+    """``message`` after ``where``, without a second mention of the operator."""
     operator, _, _ = where.partition(", ")
     return f"{where}: {message.removeprefix(f'{operator}: ')}"
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether the operating system stands behind it, as with every client of a network, whatever it raises itself."""
+    """True if an ``OSError`` or ``MemoryError`` caused the error, as in clients of networks, so that a retry may
+    help."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -100,13 +101,13 @@ def translated(error: Exception) -> EpochalError:
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(
-            f"No space is left where a task was writing ({error}). Free space there; the epoch is tried again."
+            f"No space is left on a device that a task writes to ({error}). Free space there; the epoch is retried."
         )
     return EpochAborted(f"{type(error).__name__}: {error}\n{_whole_traceback(error)}")
 
 
 def as_failure(error: EpochalError, step: str | None = None) -> Failure:
-    """What the catalog keeps of ``error``; a traceback in its message becomes the failure's traceback."""
+    """The catalog's record of ``error``; a traceback in its message becomes the failure's traceback."""
     message, title, rest = error.message.partition(TRACEBACK_TITLE)
     if title:
         return Failure(type=error.slug, message=message.strip(), step=step, traceback=(title + rest).rstrip())
@@ -119,15 +120,14 @@ def encode(failure: Failure) -> str:
 
 @dataclass
 class Reporting:
-    """A ``with`` block around a task: whatever leaves it is an ``EpochalError`` whose text ends with the marker line.
-
-    ``step`` is moved on by the task as it goes.
+    """A ``with`` block around a task. Converts every exception to an ``EpochalError`` whose text ends with the marker
+    line. The task updates ``step``.
     """
 
     owner: str
-    """``Operator 'delays'`` or ``Sink 'out'``: how messages name the task."""
+    """The name of the task in messages: ``Operator 'delays'`` or ``Sink 'out'``."""
     epoch: int | None = None
-    """``None``: the task does not know."""
+    """``None`` if the task has no epoch number."""
     step: Literal["T1", "T2", "T3"] = "T1"
     subtask: int | None = None
 

@@ -1,7 +1,7 @@
-"""Digests that stand for whole rows, of any columns, in the keys of state: equal rows have equal digests.
+"""Digests of whole rows, of any columns, for the keys of state: equal rows have equal digests.
 
-16 bytes: of two rows that differ, both halves are equal with a chance of 2**-128. They are the same on every machine
-and in every version, as state holds them. It is no digest to keep secrets or to withstand an adversary with.
+A digest has 16 bytes: two different rows have equal digests with a probability of 2**-128. Digests are stored in state,
+and are therefore the same on every machine and in every version. They are not cryptographic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _Words = npt.NDArray[np.uint64]
 
 
 def row_digests(rows: Columns, schema: pa.Schema) -> pa.BinaryArray:
-    """Of each row the digest of its columns ``schema``, found by name. Any may be null, and of any type of state."""
+    """The digest of the columns ``schema`` of each row. Columns are found by name, and may be null and of any state
+    type."""
     codec = RowCodec(schema)
     parts = [
         _digests(codec.encode_array(rows.slice(start, _CHUNK_ROWS))) for start in range(0, rows.num_rows, _CHUNK_ROWS)
@@ -45,7 +46,7 @@ def _digests(encoded: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> _Words:
-    """The eight bytes at each place, little-endian; zeros after the row's end, which is ``left`` bytes away."""
+    """The eight bytes at each position, little-endian, with zeros after the end of the row, ``left`` bytes further."""
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     anywhere: _Words = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
     words = anywhere[starts].astype(np.uint64)
@@ -61,14 +62,14 @@ def _half(
     lengths: npt.NDArray[np.int64],
     seed: np.uint64,
 ) -> _Words:
-    """The sum of a row's words, each mixed with its place, and the row's length."""
+    """The mixed sum of the words of each row, each mixed with its position, and the row's length."""
     mixed = _mixed(words ^ _mixed((place + np.uint64(1)) * _GOLDEN + seed))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
     return _mixed(sums[end] - sums[first] + lengths.astype(np.uint64) * _GOLDEN + seed)
 
 
 def _mixed(words: _Words) -> _Words:
-    """A permutation of 64-bit numbers in which every bit depends on all (the finaliser of SplitMix64)."""
+    """A permutation of 64-bit numbers in which every bit depends on all bits (the finaliser of SplitMix64)."""
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return words ^ words >> np.uint64(31)

@@ -1,8 +1,8 @@
-"""Runs of rows, each reduced to one row by a merge of two: the panes of windows, the parts of sessions.
+"""Reduces runs of consecutive rows to one row each by a binary merge: the panes of windows, the parts of sessions.
 
-A merge only has to be associative, and takes whole columns at a time. Runs of 1, 2, 4, .. rows are merged once
-however many longer runs they are part of, so that windows that overlap cost about what their rows do, not what they
-hold in all.
+The merge must be associative, and takes whole columns. Runs of 1, 2, 4, .. rows are merged once and reused in all
+longer runs that contain them, so that the cost of overlapping windows grows with their rows, not with the sum of their
+sizes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import pyarrow as pa
 
 Integers = npt.NDArray[np.int64]
 Merge = Callable[[pa.Table, pa.Table], pa.Table]
-"""Row i of the result is row i of the first and of the second; their columns are the same."""
+"""Row i of the result merges row i of both arguments, which have the same columns."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Run ``i`` is the rows from ``firsts[i]`` to before ``ends[i]``, at least one. Two arrays of one length, int64."""
+    """Run ``i`` has the rows from ``firsts[i]`` up to, not including, ``ends[i]``, at least one. Arrays of one
+    length."""
 
     firsts: Integers
     ends: Integers
 
 
 def reduced(rows: pa.Table, runs: Runs, merge: Merge) -> pa.Table:
-    """A row for each run, in their order: its rows merged, the first ones first."""
+    """One row for each run, in order: its rows, merged from first to last."""
     lengths = runs.ends - runs.firsts
     if not len(lengths) or lengths.max() == 1:
         return rows.take(pa.array(runs.firsts))
     result = rows.schema.empty_table()
-    held = np.zeros(0, np.int64)  # the runs that ``result`` has a row of, ascending
+    held = np.zeros(0, np.int64)  # the runs with a row in ``result``, ascending
     at = runs.firsts.copy()
     count, places = rows.num_rows, np.arange(rows.num_rows)
     for level, needed in enumerate(_needed(runs.firsts, lengths, count)):
@@ -53,7 +54,7 @@ def reduced(rows: pa.Table, runs: Runs, merge: Merge) -> pa.Table:
 
 
 def _needed(firsts: Integers, lengths: Integers, rows: int) -> list[npt.NDArray[np.bool_]]:
-    """By level: where the runs of ``2 ** level`` rows begin that some run is made of."""
+    """By level, the first rows of the runs of ``2 ** level`` rows that are needed as parts."""
     levels = int(lengths.max()).bit_length()
     needed = [np.zeros(rows, np.bool_) for _ in range(levels)]
     for level in reversed(range(levels)):
@@ -70,7 +71,7 @@ def _needed(firsts: Integers, lengths: Integers, rows: int) -> list[npt.NDArray[
 def _added(
     result: pa.Table, held: Integers, parts: pa.Table, mine: Integers, merge: Merge
 ) -> tuple[pa.Table, Integers]:
-    """``result``, of the runs ``held``, and then ``parts``, of the runs ``mine``, of which some are held."""
+    """``result``, of the runs ``held``, followed by or merged with ``parts``, of the runs ``mine``."""
     there = np.isin(mine, held, assume_unique=True)
     both, new = np.flatnonzero(there), np.flatnonzero(~there)
     again = np.searchsorted(held, mine[both])

@@ -19,10 +19,10 @@ SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("han
 
 @dataclass(frozen=True)
 class SinkTask:
-    """Writes its partition's rows within one transaction of the sink's backend; gives one row of ``SINK_RESULT``.
+    """Writes the rows of its partition in one transaction of the sink's backend; yields one row of ``SINK_RESULT``.
 
-    A sink's subtasks are the partitions of its input, so ``partition`` is Spark's partition id within the job. Raises
-    the backend's errors, translated and marked by :class:`Reporting`; the transaction has then been discarded.
+    The subtasks of a sink are the partitions of its input: ``partition`` is Spark's partition id within the job. Raises
+    the backend's errors, translated and marked by :class:`Reporting`, after it has discarded the transaction.
     """
 
     sink: str
@@ -56,6 +56,6 @@ class SinkTask:
 
 
 def current_partition() -> int:
-    """The partition of the Spark task that this process is running; 0 outside Spark, as in tests."""
+    """The partition of the Spark task that this process runs; 0 outside Spark, as in tests."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()

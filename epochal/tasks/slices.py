@@ -1,5 +1,5 @@
-"""How a task that keeps state by key begins, its slice in one piece and the keys of the rows as state has them; and how
-it ends, with the changes that it stages."""
+"""The slice of a task with keyed state: its rows as one table, their keys as state stores them, numbers of keys, an
+order of rows that does not depend on their arrival, and the rows of staged changes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ Integers = npt.NDArray[np.int64]
 
 
 def gathered(rows: Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows of a subtask in one piece."""
+    """All rows of a subtask as one contiguous table."""
     return pa.Table.from_batches(list(rows)).combine_chunks()
 
 
 @dataclass(frozen=True)
 class SliceKeys:
-    """The keys of the rows of a slice as a state table has them. ``rows``: their columns, in its types; ``groups``:
-    their key groups, int32; ``access``: to the table at the parent epoch.
+    """The keys of the rows of a slice as a state table stores them.
+
+    ``rows``: their columns, in the table's types; ``groups``: their key groups, int32; ``access``: to the table at the
+    parent epoch.
     """
 
     table: StateTable
@@ -45,9 +47,9 @@ class SliceKeys:
 
     @classmethod
     def of(cls, subtask: Subtask, table: StateTable, rows: pa.Table, named: Sequence[str] | None = None) -> Self:
-        """The full keys of ``rows``; the operator's keys alone where the table has keys of its own beside (a map).
+        """The full keys of ``rows``; for a table with its own sub-keys (a map) only the operator's keys.
 
-        ``named``: how the rows call them, where they do not as the table does.
+        ``named``: the names of the key columns in ``rows``, if they differ from the table's.
         """
         schema = table.owner_schema if table.sub_key else table.key_schema
         keys = rows.select(schema.names if named is None else list(named))
@@ -58,18 +60,18 @@ class SliceKeys:
 
     @classmethod
     def living(cls, subtask: Subtask, table: StateTable, rows: pa.Table) -> Self:
-        """As :meth:`of`, without what has lived its time when the epoch opens."""
+        """As :meth:`of`, without the rows that have expired when the epoch opens."""
         access = TableAccess(table, subtask.living(table), subtask.max_parallelism)
         keys = rows.select(table.key_schema.names).cast(table.key_schema)
         return cls(table, keys, column_of(rows, KEY_GROUP), access)
 
     @cached_property
     def encoded(self) -> pa.BinaryArray:
-        """The bytes by which state knows the full keys."""
+        """The encoded full keys."""
         return self.access.encoded(self.rows)
 
     def stored(self) -> tuple[Mask, pa.Table]:
-        """As :meth:`TableAccess.get` of the full keys."""
+        """The result of :meth:`TableAccess.get` for the full keys."""
         return self.access.get_encoded(self.encoded, self.groups.to_numpy(zero_copy_only=False))
 
     def shown(self, row: int) -> str:
@@ -77,23 +79,23 @@ class SliceKeys:
         return key_shown(self.rows, row)
 
     def entries(self) -> Entries:
-        """As :meth:`TableAccess.entries` of the operator's keys."""
+        """The result of :meth:`TableAccess.entries` for the operator's keys."""
         return self.access.entries(self.rows, self.groups.to_numpy(zero_copy_only=False))
 
     def filter(self, mask: pa.BooleanArray) -> SliceKeys:
         return SliceKeys(self.table, self.rows.filter(mask), self.groups.filter(mask), self.access)
 
     def changes(self, operation: str | pa.StringArray, values: Sequence[Any] = ()) -> pa.Table:
-        """As :func:`delta_rows` of these keys, which are full ones."""
+        """The result of :func:`delta_rows` for these keys, which must be full keys."""
         return delta_rows(self.table, self.groups, operation, [*self.rows.columns, *values])
 
 
 def delta_rows(
     table: StateTable, groups: Groups | pa.Array, operation: str | pa.StringArray, columns: Sequence[Any]
 ) -> pa.Table:
-    """Changes to be staged, as ``table.delta_schema`` has them.
+    """Changes to stage, with the columns ``table.delta_schema``.
 
-    ``operation``: ``put`` or ``delete``, or an array of them; ``columns``: those of the full key and, but for
+    ``operation``: ``put`` or ``delete``, or an array of them; ``columns``: those of the full key and, except for
     ``delete``, the values.
     """
     count = len(groups)
@@ -104,7 +106,8 @@ def delta_rows(
 
 
 def numbered_keys(keys: pa.Table) -> tuple[Integers, Integers]:
-    """Of each row the number of its key, from 0, and of each key a row that has it; null is a key like others."""
+    """The number of the key of each row, from 0, and the position of one row for each key. Null is a key like
+    others."""
     if keys.num_columns == 1:
         column = column_of(keys, keys.column_names[0])
     else:
@@ -117,10 +120,10 @@ def numbered_keys(keys: pa.Table) -> tuple[Integers, Integers]:
 
 
 def in_order(rows: pa.Table, codes: Integers, first: tuple[str, ...], descending: bool = False) -> Integers:
-    """The rows' positions by key, then by the columns ``first``, then by all others: their order is that of the rows
-    alone, nulls last. Columns that have no order are compared by a digest. Equal rows stay in the order that they have.
+    """The positions of the rows sorted by key, then by the columns ``first``, then by all others, nulls last.
 
-    ``descending``: of the columns ``first``, in which NaN is greater than all numbers, as in Spark.
+    The order depends on the rows alone. Columns without an order are compared by a digest. Equal rows keep their
+    order. ``descending``: for the columns ``first``, in which NaN is greater than all numbers, as in Spark.
     """
     direction = "descending" if descending else "ascending"
     columns: list[tuple[Any, str]] = [(pa.array(codes), "ascending")]
@@ -140,7 +143,7 @@ def in_order(rows: pa.Table, codes: Integers, first: tuple[str, ...], descending
 
 
 def key_numbers(keys: pa.Table) -> Integers:
-    """Equal numbers for equal keys, from 0, in the order in which they first come."""
+    """Equal numbers for equal keys, from 0, in the order of their first rows."""
     one = column_of(keys, keys.column_names[0]) if keys.num_columns == 1 else KeyCodec(keys.schema).encode_array(keys)
     numbers: Integers = pc.dictionary_encode(one, null_encoding="encode").indices.to_numpy().astype(np.int64)
     return numbers

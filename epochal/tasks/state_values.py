@@ -1,7 +1,8 @@
-"""The values and sub-keys that an author's code writes, in the one form that the state accesses store.
+"""Values and sub-keys that an author's code writes, in the form in which state accesses hold them.
 
-One declared column: the plain value. Several: a named tuple. Arity and names are checked here, at the call, so that the
-author's traceback shows the line; types are checked when a chunk's changes become Arrow.
+A state with one declared column holds the plain value, a state with several columns a named tuple. Arity and names are
+checked at the call, so that the author's traceback shows the line. Types are checked when a chunk's changes are
+converted to Arrow.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from epochal.tasks.values import Unconvertible, arrow_values
 
 
 class Fields:
-    """The value columns of one state table as its author sees them."""
+    """The value columns of one state table, in the author's view."""
 
     def __init__(self, state: str, columns: Sequence[Column]) -> None:
         self._state = state
@@ -29,16 +30,17 @@ class Fields:
         self.names = tuple(column.name for column in columns)
         self.single = len(self.names) == 1
         self.nested = any(pa.types.is_nested(column.to_arrow().type) for column in columns)
-        """Whether a value holds lists or dicts, which an author's code may change after it has read or given them."""
+        """True if values contain lists or dicts, which the author's code may change after it has read or written
+        them."""
         self.row = row_type("Value", self.names)
         self._make = maker("Value", self.names)
 
     def value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
-        """From the arguments of ``set`` and ``append``."""
+        """The value that the arguments of ``set`` or ``append`` describe."""
         return self.copied(self._value(values, columns))
 
     def copied(self, value: Any) -> Any:
-        """A value that shares no list or dict with ``value``: the state changes by the author's calls alone."""
+        """A copy that shares no list or dict with ``value``, so that only the author's calls change the state."""
         return _copied(value) if self.nested else value
 
     def _value(self, values: tuple[Any, ...], columns: dict[str, Any]) -> Any:
@@ -58,11 +60,11 @@ class Fields:
         return self._make(values)
 
     def one(self, value: Any) -> Any:
-        """From a single object: an element of ``extend``, the value of ``put``."""
+        """The value that a single object describes: an element of ``extend``, the value of ``put``."""
         return self.copied(value) if self.single else self.value((value,), {})
 
     def columns(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """A sequence per column; a value of ``None`` is null in all columns."""
+        """One sequence per column; ``None`` is null in all columns."""
         if self.single:
             return [values]
         empty = (None,) * len(self.names)
@@ -79,7 +81,7 @@ class Fields:
 
 
 class SubKeys:
-    """A map's own keys: to the bytes that identify an entry below its key, and back."""
+    """Converts the own keys of a map to the bytes that identify an entry below its key, and back."""
 
     def __init__(self, state: str, columns: Sequence[Column]) -> None:
         self._state = state
@@ -117,7 +119,7 @@ def declared(columns: Sequence[Column]) -> str:
 
 
 def _exact(type: pa.DataType) -> Callable[[Any], Any]:
-    """Refuses what the codec would take silently for something else: 1.7 for 1, and a local time for none."""
+    """A conversion that rejects values that the codec would change silently, such as 1.7 to 1."""
     if pa.types.is_integer(type):
         return operator.index
     if pa.types.is_timestamp(type) and type.tz is not None:
@@ -140,8 +142,10 @@ def _instance(kind: type) -> Callable[[Any], Any]:
 
 
 def value_column(table: StateTable, field: pa.Field, values: Sequence[Any], at: Callable[[int], str]) -> pa.Array:
-    """What an author wrote for one value column. Raises ``SchemaError`` for a value that does not fit; ``at`` says, of
-    a row, where it was to go."""
+    """The Arrow form of an author's values for one column. ``at``: the place of a row, for messages.
+
+    Raises ``SchemaError`` for a value that does not fit.
+    """
     try:
         return arrow_values(values, field.type)
     except Unconvertible as wrong:

@@ -1,4 +1,4 @@
-"""The fault points of E2, shared by operators and sinks; each is hit with the epoch's number."""
+"""The steps T1 to T3 of a task: their fault points, which are hit with the epoch's number, and their durations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from epochal.faults import declare
 
 OPENED = declare("T1.opened", "a task has its view of the parent epoch and an open transaction")
 PROCESSED = declare("T2.processed", "a task has processed all its rows; nothing is durable")
-BEFORE_PRE_COMMIT = declare("T3.before-pre-commit", "a task has given away its output and is about to pre-commit")
-PRE_COMMITTED = declare("T3.pre-committed", "a task's writes are durable, its handle has not been given to Spark")
+BEFORE_PRE_COMMIT = declare("T3.before-pre-commit", "a task has yielded its output and is about to pre-commit")
+PRE_COMMITTED = declare("T3.pre-committed", "a task's writes are durable, its handle has not been passed to Spark")
 
 
 class TaskAnswer(NamedTuple):
-    """``seconds``: by step, of a task that said so. ``work``: of a subtask of an operator."""
+    """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: of a subtask of an
+    operator."""
 
     handle: Handle
     seconds: dict[TaskStep, float]
@@ -36,14 +37,14 @@ class TaskAnswer(NamedTuple):
 
 
 def works_of(answers: Iterable[TaskAnswer]) -> dict[tuple[str, int], Work]:
-    """By operator and subtask, of those that said so."""
+    """The measured work by operator and subtask."""
     return {(answer.handle.owner, answer.handle.subtask): answer.work for answer in answers if answer.work is not None}
 
 
 class StepClock:
-    """Of one transaction of a task, whose first step begins now.
+    """Measures the steps of one transaction of a task. The first step begins with the object.
 
-    A task is busy while it neither waits for its rows nor for whoever takes its output.
+    A task is busy while it waits neither for its rows nor for the consumer of its output.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,13 +55,13 @@ class StepClock:
         self._rows = 0
 
     def ended(self, step: TaskStep) -> None:
-        """The next one begins."""
+        """Record the end of ``step`` and the start of the next one."""
         before, self._at = self._at, self._clock()
         self._seconds[step] = round(self._at - before, 6)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """In the block the task waits."""
+        """Count the time in the block as waiting."""
         began = self._clock()
         try:
             yield
@@ -68,7 +69,7 @@ class StepClock:
             self._waited += self._clock() - began
 
     def reading(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, counted; to get them is to wait."""
+        """The batches. Counts their rows, and the time to fetch them as waiting."""
         while True:
             with self.waiting():
                 batch = next(batches, None)
@@ -79,11 +80,11 @@ class StepClock:
 
     @property
     def work(self) -> Work:
-        """Until the end of the last step."""
+        """The work up to the end of the last step."""
         return Work(self._rows, max(0.0, round(self._at - self._began - self._waited, 6)))
 
     def answer(self, handle: Handle, work: Work | None = None) -> bytes:
-        """What :meth:`TaskAnswer.decode` reads."""
+        """The bytes that :meth:`TaskAnswer.decode` reads."""
         measured: dict[str, float | Work] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
         if work is not None:
             measured["work"] = work

@@ -1,7 +1,8 @@
-"""Which subtasks a Spark task serves, and the rows of each: the planner's marks read back.
+"""The subtasks that a Spark task serves, and the rows of each.
 
-One mark row per subtask rides with the rows through the shuffle (docs/architecture.md): a task learns from it that it
-is to serve that subtask, with or without rows. Spark may give one task several subtasks.
+One mark row per subtask is shuffled with the rows (docs/architecture.md). It makes the task serve that subtask, with or
+without rows. Spark may assign several subtasks to one task. Rows of several inputs are united for one shuffle; here
+they are separated again.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from epochal.errors import HandlesIncomplete
 
 MARK, SUBTASK, KEY_GROUP, INPUT = "_mark", "_subtask", "_kg", "_input"
 UNMARKED = -2042419109
-"""``_mark`` of a real row that Spark has grouped by it: the one int whose hash is the seed of Spark's hashes, so that
-the hash of it and a key is the key's. Rows that are not grouped by ``_mark`` have null."""
+"""``_mark`` of data rows that Spark groups by it: the one int whose hash is the seed of Spark's hashes. The hash of
+this value and a key equals the key's hash. Rows that are not grouped by ``_mark`` have null."""
 TO = "_to"
-"""The key group that a row goes to, where what gave it says so; -1: it goes to every subtask."""
+"""The key group that a row goes to, where its producer sets one; -1: the row goes to every subtask."""
 _DEFECT = "This is a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
 Call = tuple[int, Iterator[pa.RecordBatch]]
-"""A subtask and its rows; the rows have to be read to their end before the next call is taken."""
+"""A subtask and its rows; the rows must be read to their end before the next call is taken."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CallReader:
     operator: str
 
     def in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
-        """Of batches sorted by (subtask, marks first, ..): rows stream, nothing is held back."""
+        """Split batches that are sorted by (subtask, marks first, ..); rows stream."""
         pieces = self._pieces(batches)
         piece = next(pieces, None)
         served: set[int] = set()
@@ -57,7 +58,8 @@ class CallReader:
             yield subtask, rows_of(subtask)
 
     def gathered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Call]:
-        """Of batches in any order: all are read first. A subtask without rows gets one empty batch, for its columns."""
+        """Split batches in any order; all are read first. A subtask without rows has one empty batch, for its
+        columns."""
         rows: dict[int, list[pa.RecordBatch]] = {}
         marks: list[int] = []
         empty: list[pa.RecordBatch] = []
@@ -90,13 +92,13 @@ class CallReader:
 
     def _unmarked(self, subtask: int) -> HandlesIncomplete:
         return HandlesIncomplete(
-            f"Operator {self.operator!r}: rows of subtask {subtask} came to a task without its mark, so that nobody "
-            f"would commit them. {_DEFECT}"
+            f"Operator {self.operator!r}: a task received rows of subtask {subtask} without its mark, so that they "
+            f"would not be committed. {_DEFECT}"
         )
 
     def _marked_twice(self, subtask: int) -> HandlesIncomplete:
         return HandlesIncomplete(
-            f"Operator {self.operator!r}: subtask {subtask} was called twice in one task. {_DEFECT}"
+            f"Operator {self.operator!r}: one task received the mark of subtask {subtask} twice. {_DEFECT}"
         )
 
 
@@ -114,14 +116,14 @@ def _is_mark(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def _between(batch: pa.RecordBatch, marks: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows before, between and after the marks, which are few; no byte is copied."""
+    """The rows before, between and after the few marks; without copies."""
     for first, end in zip([0, *(mark + 1 for mark in marks)], [*marks, batch.num_rows], strict=True):
         if first < end:
             yield batch.slice(first, end - first)
 
 
 def _by_subtask(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """At least one row: nearly always all are one subtask's."""
+    """The rows of each subtask. There is at least one row, and nearly always only one subtask."""
     column = rows.column(SUBTASK)
     subtasks = pc.unique(column).to_pylist()
     for subtask in subtasks:
@@ -129,30 +131,31 @@ def _by_subtask(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def carried_name(number: int, name: str) -> str:
-    """How column ``name`` of the input ``number`` is called among the united columns."""
+    """The name that column ``name`` of input ``number`` has among the united columns."""
     return f"_{number}_{name}"
 
 
 @dataclass(frozen=True)
 class InputColumns:
-    """The columns of one of several inputs: their ``names``, in the author's order, and how they are ``carried``."""
+    """The columns of one of several inputs: their ``names``, in the author's order, and their united names,
+    ``carried``."""
 
     names: tuple[str, ...]
     carried: tuple[str, ...]
 
     @classmethod
     def of(cls, number: int, names: Sequence[str], keys: Sequence[str] = (), key: Sequence[str] = ()) -> InputColumns:
-        """``keys``: those of ``names`` that the input is distributed by; ``key``: the operator's names for them."""
+        """``keys``: the columns that distribute the input; ``key``: the operator's names for them."""
         keyed = dict(zip((name.casefold() for name in keys), key, strict=True))
         return cls(tuple(names), tuple(keyed.get(name.casefold(), carried_name(number, name)) for name in names))
 
     def own(self, rows: pa.RecordBatch, *beside: str) -> pa.RecordBatch:
-        """The input's own columns of united rows under their own names, and the columns ``beside``."""
+        """This input's columns of united rows under their original names, and the columns ``beside``."""
         return rows.select([*self.carried, *beside]).rename_columns([*self.names, *beside])
 
 
 def by_input(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Runs of united rows that are of the same input, with the input's number."""
+    """Consecutive united rows of the same input, with the input's number."""
     for batch in batches:
         if not batch.num_rows:
             continue

@@ -1,4 +1,7 @@
-"""The tagged output of an operator with side outputs: its own rows and those of each side, in columns apart."""
+"""The columns that an operator's task yields: its output, its side outputs, and columns that need no computation.
+
+The rows of an operator with side outputs are tagged; the output and each side have separate columns.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ SIDE = "_side"
 
 @dataclass(frozen=True, eq=False)
 class SideRows:
-    """Rows of a side output, with the side's columns, among the batches that an operator's work gives."""
+    """Rows of a side output, with the side's columns, among the batches that an operator's work yields."""
 
     side: str
     rows: pa.RecordBatch
@@ -29,7 +32,7 @@ OutputBatch: TypeAlias = "pa.RecordBatch | SideRows"
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """The columns that a task gives, control columns apart: without sides those of ``main``, as they are."""
+    """The columns that a task yields, without control columns. Without side outputs they are those of ``main``."""
 
     main: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
@@ -47,13 +50,13 @@ class TaskOutput:
         return 0 if side is None else list(self.sides).index(side) + 1
 
     def columns(self, side: str | None) -> dict[str, str]:
-        """By the name of each column of a side how it is called in the task's output. There are sides."""
+        """By the name of each column of a side, its name in the task's output. Requires side outputs."""
         schema = self.main if side is None else self.sides[side]
         number = self.number(side)
         return {name: carried_name(number, name) for name in schema.names}
 
     def tagged(self, batch: OutputBatch) -> pa.RecordBatch:
-        """What the work gave, with the columns :attr:`schema`."""
+        """A batch of the work, with the columns :attr:`schema`."""
         if not self.sides:
             return batch
         rows = batch.rows if isinstance(batch, SideRows) else batch
@@ -68,7 +71,7 @@ class TaskOutput:
 
 @dataclass(frozen=True)
 class PassthroughColumn:
-    """An output column that is a column of the task's rows as it is; ``or_zero``: 0 where that is null."""
+    """An output column that equals a column of the task's rows. ``or_zero``: with 0 in place of null."""
 
     column: str
     or_zero: bool = False

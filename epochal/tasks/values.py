@@ -1,4 +1,4 @@
-"""Arrow columns as plain Python values, and back, a column at a time.
+"""Converts Arrow columns to plain Python values, and back, a column at a time.
 
 ========================  ==================================================
 Spark type                Python
@@ -12,15 +12,15 @@ timestamp_ntz             ``datetime.datetime`` without a time zone
 interval of days to       ``datetime.timedelta``
 seconds
 array                     list
-map                       dict; a list of pairs where its keys cannot be those
-                          of a dict (arrays, maps, structs; in input rows only)
+map                       dict; a list of pairs where its keys are not hashable
+                          (arrays, maps, structs; in input rows only)
 struct                    dict
 variant                   ``pyspark.sql.types.VariantVal``
 null                      None
 ========================  ==================================================
 
-On the way back a timestamp without a time zone is taken as UTC; an array may be a tuple or a NumPy array as well, a map
-a list of pairs, a struct any mapping or, by position, a tuple or list.
+In the other direction, a timestamp without a time zone is UTC; an array may also be a tuple or a NumPy array, a map a
+list of pairs, a struct any mapping or, by position, a tuple or list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNCONVERTIBLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def python_values(array: pa.Array) -> list[Any]:
     """The values of ``array``, ``None`` where null.
 
-    Arrow makes dates and timestamps one by one; NumPy is some thirty times faster at them.
+    NumPy converts dates and timestamps about thirty times faster than Arrow, which converts them one by one.
     """
     type = array.type
     if pa.types.is_nested(type):
@@ -68,7 +68,7 @@ def python_values(array: pa.Array) -> list[Any]:
 
 
 def arrow_values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """The inverse of :func:`python_values`. Raises :class:`Unconvertible` that says which value does not fit."""
+    """The inverse of :func:`python_values`. Raises :class:`Unconvertible`, with the value that does not fit."""
     if pa.types.is_integer(type):
         _refuse_fractions(values)
     if pa.types.is_duration(type):
@@ -87,19 +87,19 @@ def arrow_values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 def _refuse_fractions(values: Sequence[Any]) -> None:
-    """Arrow would cut 1.5 to 1 without a word. Only whole numbers by type, so that it does not depend on the data."""
+    """Reject numbers that are not integers by type, whatever their value: Arrow would silently cut 1.5 to 1."""
     if all(issubclass(kind, _WHOLE) for kind in set(map(type, values))):
         return
     for position, value in enumerate(values):
         if isinstance(value, Number) and not isinstance(value, _WHOLE):
-            raise Unconvertible(position, value, "an integer is needed; use int(..) or round(..)")
+            raise Unconvertible(position, value, "an integer is required; use int(..) or round(..)")
 
 
 def _refuse_numbers(values: Sequence[Any]) -> None:
-    """Arrow would take a number for that many microseconds."""
+    """Reject numbers in place of durations, which Arrow would read as microseconds."""
     for position, value in enumerate(values):
         if not isinstance(value, _DURATIONS):
-            raise Unconvertible(position, value, "a datetime.timedelta is needed")
+            raise Unconvertible(position, value, "a datetime.timedelta is required")
 
 
 def _nested_python(array: pa.Array) -> list[Any]:
@@ -197,7 +197,7 @@ def _parts_of_variant(value: Any) -> Sequence[Any]:
 
 
 class Unconvertible(ValueError):
-    """A Python value that does not fit an Arrow type. Callers say where it came from and what to do."""
+    """A Python value that does not fit an Arrow type. Callers add its origin and the fix to the message."""
 
     def __init__(self, position: int, value: Any, why: str) -> None:
         shown = repr(value)
@@ -208,7 +208,7 @@ class Unconvertible(ValueError):
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """One column in one piece."""
+    """One column as a contiguous array."""
     array = rows.column(name)
     if not isinstance(array, pa.ChunkedArray):
         return array
@@ -218,14 +218,14 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
 
 
 def run_starts(rows: pa.Table | pa.RecordBatch, key: Sequence[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Of rows that are sorted by ``key``, the position of the first row of each key."""
+    """The position of the first row of each key, in rows sorted by ``key``."""
     if rows.num_rows == 0:
         return np.zeros(0, np.int64)
     changed = np.zeros(rows.num_rows - 1, np.bool_)
     for name in key:
         column = column_of(rows, name)
         differs = pc.not_equal(column[1:], column[:-1])
-        if column.null_count:  # null is as null
+        if column.null_count:  # null equals null
             null = column.is_null()
             differs = pc.fill_null(differs, False)
             differs = pc.or_(differs, pc.xor(null[1:], null[:-1]))
@@ -235,7 +235,7 @@ def run_starts(rows: pa.Table | pa.RecordBatch, key: Sequence[str]) -> np.ndarra
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """While tuples are made by the hundred thousand, the collector would look at them again and again for nothing."""
+    """Pause the collector, which would otherwise scan hundreds of thousands of new tuples repeatedly without effect."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""Windows over NumPy arrays: which pane a time is in, which windows a pane is in, which panes a window has.
+"""Windows over NumPy arrays: the pane of a time, the windows of a pane, the panes of a window.
 
 Times are int64, microseconds from the Unix epoch, UTC. No step is taken per row: a fixed grid is integer arithmetic,
-and of a calendar's grid each boundary that is near some row is found once. The same as Spark expressions, for rows that
-have not come to a task yet: :mod:`epochal.declarations.event_time`.
+and each boundary of a calendar's grid near some row is computed once. :mod:`epochal.declarations.event_time` has the
+same as Spark expressions, for rows before the shuffle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Assigned:
-    """Windows of rows: row ``rows[i]`` is in the window ``[starts[i], ends[i])``. In the order of row, start, end."""
+    """Windows of rows: row ``rows[i]`` is in the window ``[starts[i], ends[i])``. Sorted by row, start, end."""
 
     rows: Integers
     starts: Integers
@@ -39,9 +39,9 @@ class Assigned:
 
 
 def times_of(column: pa.Array) -> Integers:
-    """The times of a timestamp column that has no nulls (these were rejected). Raises ``InvalidInput``."""
+    """The times of a timestamp column without nulls. Raises ``InvalidInput``."""
     if column.null_count:
-        raise InvalidInput("An event time is null, where rows without one have been rejected.")
+        raise InvalidInput("An event time is null, although rows without an event time were rejected before.")
     return column.cast(TIMESTAMP).view(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
@@ -51,16 +51,16 @@ def timestamps(times: Integers) -> pa.Array:
 
 
 def pane_starts(windows: GridWindows, times: Integers) -> Integers:
-    """For each time the start of its pane; where a row is in one window, of its window."""
+    """The start of the pane of each time; where a row is in one window only, the start of its window."""
     return boundaries(windows, pane_indices(windows, times))
 
 
 def pane_indices(windows: GridWindows, times: Integers) -> Integers:
-    """For each time the number of its pane on the grid. Raises ``InvalidInput`` for a time that no calendar has."""
+    """The number of the pane of each time on the grid. Raises ``InvalidInput`` for a time outside the calendar."""
     grid = windows.grid
     if isinstance(grid, FixedGrid):
         return np.floor_divide(times - grid.origin, grid.pane)
-    # Clocks are at most a day and a bit from UTC, and ``shift`` moves them by what is known.
+    # Local clocks differ from UTC by at most about a day, and from the grid by ``shift``.
     days = np.unique(np.floor_divide(times - grid.shift, DAY))
     near = np.unique((days[:, None] + np.arange(-2, 3)).ravel())
     candidates = _nominal_panes(grid, near)
@@ -70,7 +70,7 @@ def pane_indices(windows: GridWindows, times: Integers) -> Integers:
 
 
 def boundaries(windows: GridWindows, indices: Integers) -> Integers:
-    """For each number of a pane its start, which is the end of the pane before it."""
+    """The start of each pane, by its number. It is the end of the previous pane."""
     grid = windows.grid
     if isinstance(grid, FixedGrid):
         return indices * grid.pane + grid.origin
@@ -79,7 +79,7 @@ def boundaries(windows: GridWindows, indices: Integers) -> Integers:
 
 
 def assigned(windows: GridWindows, times: Integers) -> Assigned:
-    """All windows that each time is in. With the starts of panes for times: the windows that each pane is part of."""
+    """All windows that contain each time. For the starts of panes: the windows that each pane is part of."""
     panes = pane_indices(windows, times)
     if windows.cumulative:
         first = np.floor_divide(panes, windows.panes) * windows.panes
@@ -94,9 +94,9 @@ def assigned(windows: GridWindows, times: Integers) -> Assigned:
 
 
 def panes_of(windows: GridWindows, starts: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """The panes that windows are made of: for each, the position of its window and its start, in ascending order.
+    """The panes of windows: for each pane the position of its window and its start, in ascending order.
 
-    A day that a zone skipped (Samoa, 30 December 2011) is no pane: nothing is in it.
+    A day that a time zone skipped (Samoa, 30 December 2011) is not a pane, as it contains no time.
     """
     first = pane_indices(windows, starts)
     rows, step = expanded(pane_indices(windows, ends - 1) + 1 - first)
@@ -111,8 +111,8 @@ def panes_of(windows: GridWindows, starts: Integers, ends: Integers) -> tuple[In
 def late_before(windows: GridWindows, late: int, allowed_lateness: int = 0) -> int:
     """The time before which a row is late: all of its windows ended ``allowed_lateness`` or more before ``late``.
 
-    A row that some of its windows are still open for is not late. So late rows are one comparison with a literal,
-    before any shuffle. ``BEGINNING`` and ``END`` stay what they are.
+    A row with an open window is not late. So one comparison with a literal finds late rows, before any shuffle.
+    ``BEGINNING`` and ``END`` are returned unchanged.
     """
     if late in (BEGINNING, END):
         return late
@@ -124,9 +124,9 @@ def late_before(windows: GridWindows, late: int, allowed_lateness: int = 0) -> i
 
 
 def closed_until(windows: GridWindows, watermark: int, allowed_lateness: int = 0) -> int:
-    """The end of the last window that has closed: that ended ``allowed_lateness`` or more before ``watermark``.
+    """The end of the last closed window: it ended ``allowed_lateness`` or more before ``watermark``.
 
-    ``BEGINNING`` and ``END`` stay what they are: none has, and all have.
+    ``BEGINNING`` (no window has closed) and ``END`` (all have) are returned unchanged.
     """
     if watermark in (BEGINNING, END):
         return watermark
@@ -137,7 +137,7 @@ def closed_until(windows: GridWindows, watermark: int, allowed_lateness: int = 0
 
 
 def last_ends(windows: GridWindows, panes: Integers) -> Integers:
-    """For each start of a pane the end of the last window that it is part of."""
+    """The end of the last window of each pane, by the start of the pane."""
     distinct, ranks = np.unique(panes, return_inverse=True)
     numbers = pane_indices(windows, distinct)
     return boundaries(windows, np.floor_divide(numbers, windows.every) * windows.every + windows.panes)[ranks]
@@ -145,7 +145,7 @@ def last_ends(windows: GridWindows, panes: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Occupied:
-    """Windows of keys: ``i`` is ``[starts[i], ends[i])`` and holds rows ``firsts[i]`` to before ``lasts[i]``."""
+    """Windows of keys: window ``i`` is ``[starts[i], ends[i])`` and contains rows ``firsts[i]`` up to ``lasts[i]``."""
 
     firsts: Integers
     lasts: Integers
@@ -153,47 +153,47 @@ class Occupied:
     ends: Integers
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Occupied:
-        """Those where the mask is true."""
+        """The windows where the mask is true."""
         return Occupied(self.firsts[chosen], self.lasts[chosen], self.starts[chosen], self.ends[chosen])
 
 
 def alone(windows: GridWindows, panes: Integers) -> Occupied:
-    """Of rows whose pane is their window (``one_per_row``): each is one."""
+    """One window for each row, where the pane of a row is its window (``one_per_row``)."""
     rows = np.arange(len(panes))
     return Occupied(rows, rows + 1, panes, last_ends(windows, panes))
 
 
 def occupied(windows: GridWindows, keys: Integers, panes: Integers, after: int, until: int) -> Occupied:
-    """Of rows in the order of key and pane: the windows that hold some, end after ``after``, and not after ``until``.
+    """The windows that contain rows and end after ``after`` and at most at ``until``, sorted by end, start and key.
 
-    ``keys``: numbers of keys, ascending; ``panes``: where the row's pane begins. In the order of end, start and key.
+    The rows are sorted by key and pane. ``keys``: numbers of keys, ascending; ``panes``: the start of the row's pane.
     """
     distinct, ranks = np.unique(panes, return_inverse=True)
     found = assigned(windows, distinct)
     bounds = np.unique(np.stack([found.ends, found.starts]), axis=1)
     ends, starts = bounds[:, (bounds[0] > after) & (bounds[0] <= until)]
-    # A window is found at its first row: those that begin after the row before it of the same key, and at most at it,
-    # and have not ended. Both starts and ends of the windows, as they are sorted, ascend.
+    # A window is found at its first row: windows that begin after the previous row of the same key, at most at this
+    # row, and have not ended. Both the starts and the ends of the sorted windows ascend.
     before = np.full(len(panes), BEGINNING)
     before[1:] = np.where(keys[1:] == keys[:-1], panes[:-1], BEGINNING)
     low = np.maximum(np.searchsorted(starts, before, side="right"), np.searchsorted(ends, panes, side="right"))
     counts = np.maximum(np.searchsorted(starts, panes, side="right") - low, 0)
     firsts, step = expanded(counts)
     number = low[firsts] + step
-    code = keys * len(distinct) + ranks  # ascending; the rows of a window are those below the code of its end
+    code = keys * len(distinct) + ranks  # ascending; the rows of a window are below the code of its end
     lasts = np.searchsorted(code, keys[firsts] * len(distinct) + np.searchsorted(distinct, ends[number]))
     order = np.argsort(number, kind="stable")
     return Occupied(firsts[order], lasts[order], starts[number][order], ends[number][order])
 
 
 def expanded(counts: Integers) -> tuple[Integers, Integers]:
-    """``counts[i]`` times ``i``, and beside it 0, 1, .. for each ``i``."""
+    """``counts[i]`` times ``i``, and for each ``i`` the numbers 0, 1, .. in a second array."""
     rows = np.repeat(np.arange(len(counts)), counts)
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _nominal_panes(grid: CalendarGrid, days: Integers) -> Integers:
-    """The numbers of the panes that local days, shifted, are in."""
+    """The numbers of the panes of shifted local days."""
     if grid.days:
         return np.unique(np.floor_divide(days - grid.origin, grid.days))
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
@@ -216,11 +216,12 @@ def _calendar_boundary(grid: CalendarGrid, index: int) -> int:
         return _instant(local, ZoneInfo(grid.zone))
     except (OverflowError, ValueError):
         raise InvalidInput(
-            f"A time is in a window that begins or ends outside the years 1 to 9999, for which calendars (zone "
-            f"{grid.zone!r}) are known. Filter such rows out, or reject them: with_watermark(.., max_ahead='1 day')."
+            f"A time is in a window that begins or ends outside the years 1 to 9999, the range of calendars (zone "
+            f"{grid.zone!r}). Filter such rows out, or reject them: with_watermark(.., max_ahead='1 day')."
         ) from None
 
 
 def _instant(local: datetime, zone: ZoneInfo) -> int:
-    """Of a local time that exists twice the earlier instant; one that the clocks skip is as much later as they skip."""
+    """The instant of a local time: the earlier one if it exists twice; a skipped time is later by the length of the
+    gap."""
     return (local.replace(tzinfo=zone).astimezone(UTC).replace(tzinfo=None) - _UNIX_EPOCH) // _MICROSECOND

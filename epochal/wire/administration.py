@@ -35,7 +35,7 @@ class AuditChange(Answer):
     after: JsonValue = None
 
 
-class AuditAnswer(Answer):
+class AuditEntryAnswer(Answer):
     """One mutating call. ``outcome`` is the HTTP status that it was answered with; ``token`` and ``token_id`` the name
     and the id of the caller's token; ``address`` where the caller's connection came from; ``request`` the answer's
     ``X-Request-Id``."""

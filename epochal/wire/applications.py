@@ -130,13 +130,11 @@ class ApplicationAnswer(Answer):
     model_config = ALL_SAID
 
     name: str
-    project: str = Field(default="default", description="To which it belongs.")
+    project: str
     revision: str = Field(
-        default="",
-        description="Another one after each change: a version, a start, a stop, a rollback, a rekey, an end. It stays "
-        "while epochs are committed. Also the ETag of the application, for `If-Match`.",
+        description="Changes with each version, start, stop, rollback, rekey and deletion, but not with committed "
+        "epochs. Also the application's ETag, for `If-Match`."
     )
-    """Empty in the answer of a control plane that has no revisions yet."""
     state: Open[ApplicationState]
     detail: str | None
     branch: str
@@ -148,7 +146,7 @@ class ApplicationAnswer(Answer):
     head: Head | None
     parent: Parent | None
     imported_from: ImportOrigin | None = Field(
-        default=None, description="Where an import came from; of a fork into another project, the source."
+        description="Where an import came from; of a fork into another project, the source."
     )
     execution: str | None
     failure: Failure | None
@@ -193,7 +191,7 @@ class ExecutionAnswer(Answer):
     attempts: list[AttemptAnswer]
 
 
-class AutoscalingAnswer(Answer):
+class AutoscalingDecision(Answer):
     """What autoscaling makes of it: ``parallelism`` is set where it is about to rescale."""
 
     parallelism: int | None
@@ -216,4 +214,4 @@ class LoadAnswer(Answer):
         description="How far the source that is furthest behind was; unset where none can say."
     )
     operators: dict[str, OperatorLoad]
-    autoscaling: AutoscalingAnswer | None = Field(description="Unset where it is switched off, or nothing runs.")
+    autoscaling: AutoscalingDecision | None = Field(description="Unset where it is switched off, or nothing runs.")

@@ -52,7 +52,7 @@ class CreateImport(Body):
     bytes: int = Field(gt=0)
 
 
-class ImportAnswer(Answer):
+class UploadAnswer(Answer):
     """An upload. The next part goes to ``received``; it is whole when that is ``bytes``."""
 
     id: str

@@ -15,7 +15,7 @@ from epochal.wire.bodies import Answer, Open
 from epochal.wire.state import Since
 
 
-class HistoryItem(Answer):
+class KeyChangeAnswer(Answer):
     """One change of one full key. ``old``, ``new``: null where there was no row. ``at``: when the epoch was committed;
     of one that is only prepared, when it was made. ``expired``: the row was not deleted; its time to live is over.
     ``since``: of the columns of ``new``, as the epoch of the change has them."""
@@ -41,7 +41,7 @@ class KeyHistory(Answer):
     key: dict[str, Any]
     branch: str
     epoch: int
-    items: list[HistoryItem]
+    items: list[KeyChangeAnswer]
     next_cursor: str | None
     known_since: EpochKey | None
     note: str | None = Field(
@@ -73,7 +73,7 @@ class Blame(Answer):
     key: dict[str, Any]
     branch: str
     epoch: int
-    change: HistoryItem
+    change: KeyChangeAnswer
     artifact: str
     filename: str | None
     version: int | None
@@ -145,7 +145,7 @@ class DatedChange(Answer):
     change: Change
 
 
-class Side(Answer):
+class DiffPath(Answer):
     """What was done since the common ancestor."""
 
     epochs: int
@@ -153,11 +153,11 @@ class Side(Answer):
     changes: list[DatedChange]
 
 
-class Between(_FromTo):
+class DiffPaths(_FromTo):
     """``from`` has epochs only where the two snapshots lie on different branches, or ``to`` is the older one."""
 
-    source: Side = Field(alias="from")
-    target: Side = Field(alias="to")
+    source: DiffPath = Field(alias="from")
+    target: DiffPath = Field(alias="to")
 
 
 class SnapshotDiff(_FromTo):
@@ -167,7 +167,7 @@ class SnapshotDiff(_FromTo):
     source: DiffSide = Field(alias="from")
     target: DiffSide = Field(alias="to")
     ancestor: EpochKey | None
-    between: Between | None
+    between: DiffPaths | None
     code: Open[Literal["same", "different"]]
     parameters: list[ParameterDiff]
     tables: list[TableDiff]

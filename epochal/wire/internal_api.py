@@ -45,9 +45,9 @@ from epochal.contracts.catalog import Directive, EpochCounts, EpochTerms, Failur
 from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Sha256
 
-PROTOCOL = 2
-"""Of this version. Each change that the other side has to know of raises it by one. Versions of which the protocol is
-one apart understand each other; 1 is that of drivers that do not say it."""
+PROTOCOL = 1
+"""Protocol of this version. Each change that the other side must support increments it. Versions whose protocols differ
+by at most one are compatible."""
 PROTOCOL_HEADER = "Epochal-Protocol"
 VERSION_HEADER = "Epochal-Version"
 

@@ -55,7 +55,7 @@ class LineageNode(Answer):
         return EpochKey(self.branch, self.epoch)
 
 
-class EdgeLabel(Answer):
+class LineageLabel(Answer):
     """Who did what ``kind`` says, when and why, and what it was done with from then on."""
 
     by: str | None
@@ -76,7 +76,7 @@ class LineageEdge(Answer):
     source: EpochKey = Field(alias="from")
     target: EpochKey = Field(alias="to")
     kind: Open[EdgeKind]
-    label: EdgeLabel | None
+    label: LineageLabel | None
     slices: dict[str, SourceRange] | None
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, Sha256
-from epochal.wire.state import Column
+from epochal.wire.state import StateColumn
 from epochal.wire.versions import GraphAnswer
 
 
@@ -76,7 +76,7 @@ class StateChange(Answer):
         "version that computed the state, which has to be accepted by name. `refused`: another merge function or "
         "layout, with which the state cannot be continued."
     )
-    added: tuple[Column, ...] = ()
+    added: tuple[StateColumn, ...] = ()
     widened: dict[str, tuple[str, str]] = Field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     changed: tuple[MeaningChange, ...] = ()

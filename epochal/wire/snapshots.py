@@ -66,29 +66,29 @@ class _Said(Answer):
     created_by: str
 
 
-class PinAnswer(_Said):
+class SnapshotPinAnswer(_Said):
     """The snapshot is kept until it is unpinned."""
 
     message: str | None
 
 
-class TagAnswer(_Said):
+class SnapshotTagAnswer(_Said):
     """A further name of a snapshot, which it does not keep: pin it, too."""
 
     name: str
     message: str | None
 
 
-class MessageAnswer(_Said):
+class SnapshotMessageAnswer(_Said):
     message: str
 
 
 class Annotations(Answer):
     """All that was said of one snapshot."""
 
-    pin: PinAnswer | None = None
-    tags: tuple[TagAnswer, ...] = ()
-    message: MessageAnswer | None = None
+    pin: SnapshotPinAnswer | None = None
+    tags: tuple[SnapshotTagAnswer, ...] = ()
+    message: SnapshotMessageAnswer | None = None
 
 
 class SnapshotAnswer(Answer):

@@ -67,7 +67,7 @@ class StateScope(StrEnum):
     PARTIAL = "partial"
 
 
-class Column(Answer):
+class StateColumn(Answer):
     """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
 
     ``default``, where there is one, is what rows from before the column was there have.
@@ -88,7 +88,7 @@ class Column(Answer):
         return {name: value for name, value in fields.items() if name not in ("default", "since") or value is not None}
 
 
-class ValueColumn(Column):
+class ValueColumn(StateColumn):
     """A value column; its name and type as in the answers of look-ups."""
 
     internal: bool = Field(
@@ -98,7 +98,7 @@ class ValueColumn(Column):
     )
 
 
-class StateTableView(Answer):
+class StateTableAnswer(Answer):
     """A state table of the latest committed epoch. ``rows``, ``branch`` and ``epoch`` are null if not queryable."""
 
     table: str
@@ -109,8 +109,8 @@ class StateTableView(Answer):
         "their key is `_group`, the key group that they lie in, which look-ups of broadcast lists and maps leave out. "
         "Of `partial` state it is the number of the instance; look-ups of values and maps without it are of all."
     )
-    key: list[Column]
-    sub_key: list[Column] = Field(
+    key: list[StateColumn]
+    sub_key: list[StateColumn] = Field(
         description="What tells the rows of one key apart: a window's time, a map's own key, a list's `_index`."
     )
     value: list[ValueColumn]
@@ -131,7 +131,7 @@ class InstanceValue(Answer):
     value: dict[str, Any]
 
 
-class PointLookup(Answer):
+class StateValue(Answer):
     """``value`` for a whole key; ``entries`` (sub-key and value columns together) for the operator's key of list and
     map state, and of windows, in the order of time. Dates, times, decimals, binaries and special floating-point values
     are strings."""
@@ -164,7 +164,7 @@ class LookupRequest(Body):
     wait_seconds: WaitSeconds = DEFAULT_WAIT_SECONDS
 
 
-class BatchLookup(Answer):
+class StateLookup(Answer):
     """``values``: one for each key, in the same order, null where there is no row; all of one epoch."""
 
     table: str

@@ -152,7 +152,7 @@ class BackupName(Answer):
     files: AmountAnswer
 
 
-class PruneAnswer(Answer):
+class PruningAnswer(Answer):
     """What a pruning would do, or, as the result of an operation of kind ``prune``, did. ``kept``, ``removed``: newest
     first. ``deleted``: files that no kept backup names."""
 

@@ -10,7 +10,7 @@ from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
-from epochal.wire.administration import AuditAnswer, CreateWebhook, NewWebhookAnswer, WebhookAnswer
+from epochal.wire.administration import AuditEntryAnswer, CreateWebhook, NewWebhookAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, ProjectName
 from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, TokenAnswer
@@ -135,6 +135,6 @@ def delete_webhook(id: str, control: Control, project: InProject) -> None:
 
 @audit_router.get("")
 @requires(Role.ADMIN)
-def list_audit(page: Paging, control: Control, project: InProject) -> Page[AuditAnswer]:
+def list_audit(page: Paging, control: Control, project: InProject) -> Page[AuditEntryAnswer]:
     """Every call that changed something of the project, or was refused to, newest first."""
     return control.administration.audit(page, project)

@@ -20,7 +20,7 @@ from epochal.service.commands.bundles.mapping import MappingNeeded
 from epochal.service.commands.bundles.uploads import BundleTooLarge
 from epochal.snapshots.bundle_format import BundleError
 from epochal.wire.bodies import Page
-from epochal.wire.bundles import CreateExport, CreateImport, ImportAnswer, ImportApplication, ImportPlan
+from epochal.wire.bundles import CreateExport, CreateImport, ImportApplication, ImportPlan, UploadAnswer
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.tokens import Role
 
@@ -57,21 +57,21 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Resp
 @requires(Role.AUTHOR)
 @repeatable
 @answers(BundleTooLarge, StorageFull)
-def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> ImportAnswer:
+def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> UploadAnswer:
     """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
     return control.imports.create(request, project, caller.name)
 
 
 @import_router.get("")
 @requires(Role.AUTHOR)
-def list_imports(page: Paging, control: Control, project: InProject) -> Page[ImportAnswer]:
+def list_imports(page: Paging, control: Control, project: InProject) -> Page[UploadAnswer]:
     """Uploads, oldest first; those that were imported are gone."""
     return control.imports.page(page, project)
 
 
 @import_router.get("/{id}")
 @requires(Role.AUTHOR)
-def get_import(id: str, control: Control, project: InProject) -> ImportAnswer:
+def get_import(id: str, control: Control, project: InProject) -> UploadAnswer:
     return control.imports.get(id, project)
 
 
@@ -81,7 +81,7 @@ def get_import(id: str, control: Control, project: InProject) -> ImportAnswer:
 @answers(BundleTooLarge, BundleError, StorageFull)
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control, project: InProject
-) -> ImportAnswer:
+) -> UploadAnswer:
     """The next part of a bundle, which goes to `offset`: where the last one ended."""
     return await run_in_threadpool(control.imports.append, id, project, offset, await request.body())
 

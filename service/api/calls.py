@@ -19,13 +19,13 @@ from epochal.service.domain.entry_calls import TakenCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.calls import FoundAnswers
 from epochal.wire.bodies import Page
-from epochal.wire.entries import (
+from epochal.wire.calls import (
     DEFAULT_WAIT_SECONDS,
     AnswerSeconds,
     CallAnswer,
     CallAnswers,
     CallRequest,
-    EntryAnswer,
+    EntryDescription,
     RequestId,
 )
 from epochal.wire.projects import FullName, application_path
@@ -51,7 +51,7 @@ Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 
 @router.get("")
 @requires(Role.VIEWER)
-def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryAnswer]:
+def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDescription]:
     """Of the version that runs, or that a start would run, by name."""
     after = page.after(str)
     found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]

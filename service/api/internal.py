@@ -32,6 +32,7 @@ from epochal.wire.bodies import EpochNumber, Sha256
 from epochal.wire.internal_api import (
     CALLS_HEADER,
     LISTEN_SECONDS,
+    PROTOCOL,
     PROTOCOL_HEADER,
     VERSION_HEADER,
     AbortEpoch,
@@ -164,7 +165,7 @@ async def abort_epoch(epoch: EpochNumber, body: AbortEpoch, call: Guarded) -> No
 @for_drivers
 @fenced_within
 async def heartbeat(
-    body: DriverStatus, call: Guarded, protocol: SpokenProtocol = 1, version: SoftwareVersion = "unknown"
+    body: DriverStatus, call: Guarded, protocol: SpokenProtocol = PROTOCOL, version: SoftwareVersion = "unknown"
 ) -> Directives:
     if not understood(protocol):
         await call.run(call.catalog.replace_driver, body, version)

@@ -25,11 +25,11 @@ from epochal.wire.snapshots import (
     CreateSavepoint,
     CreateTag,
     EpochPage,
-    MessageAnswer,
-    PinAnswer,
     SavepointAnswer,
     SnapshotAnswer,
-    TagAnswer,
+    SnapshotMessageAnswer,
+    SnapshotPinAnswer,
+    SnapshotTagAnswer,
     WriteMessage,
 )
 from epochal.wire.tokens import Role
@@ -119,7 +119,7 @@ def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
 @annotation_router.get("/pins")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
+def list_pins(name: str, page: Paging, node: Node) -> Page[SnapshotPinAnswer]:
     """By branch and epoch."""
     return node.registered.pins(name, page)
 
@@ -127,7 +127,7 @@ def list_pins(name: str, page: Paging, node: Node) -> Page[PinAnswer]:
 @annotation_router.get("/tags")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
+def list_tags(name: str, page: Paging, node: Node) -> Page[SnapshotTagAnswer]:
     """By name."""
     return node.registered.tags(name, page)
 
@@ -135,7 +135,9 @@ def list_tags(name: str, page: Paging, node: Node) -> Page[TagAnswer]:
 @annotation_router.post("/snapshots/{epoch}/pin", status_code=status.HTTP_201_CREATED)
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
-def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller) -> PinAnswer:
+def pin_snapshot(
+    name: str, epoch: EpochNumber, request: CreatePin, control: Control, caller: Caller
+) -> SnapshotPinAnswer:
     """Keep the snapshot until it is unpinned."""
     return control.annotations.pin(name, epoch, request, caller.name)
 
@@ -143,7 +145,7 @@ def pin_snapshot(name: str, epoch: EpochNumber, request: CreatePin, control: Con
 @annotation_router.get("/snapshots/{epoch}/pin")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_pin(name: str, epoch: EpochNumber, node: Node) -> PinAnswer:
+def get_pin(name: str, epoch: EpochNumber, node: Node) -> SnapshotPinAnswer:
     """Who pinned it, when, and why."""
     return node.registered.pin(name, epoch)
 
@@ -159,7 +161,9 @@ def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
 @annotation_router.post("/snapshots/{epoch}/tags", status_code=status.HTTP_201_CREATED)
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT, NameTaken)
-def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller) -> TagAnswer:
+def tag_snapshot(
+    name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller
+) -> SnapshotTagAnswer:
     """Give the snapshot a further name, which does not keep it."""
     return control.annotations.tag(name, epoch, request, caller.name)
 
@@ -167,7 +171,7 @@ def tag_snapshot(name: str, epoch: EpochNumber, request: CreateTag, control: Con
 @annotation_router.get("/snapshots/{epoch}/tags")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[TagAnswer]:
+def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[SnapshotTagAnswer]:
     """The snapshot's tags, by name; all of them in one page."""
     return node.registered.tags_of(name, epoch)
 
@@ -184,7 +188,7 @@ def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) ->
 @answers(*SNAPSHOT, NameTaken)
 def write_message(
     name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
-) -> MessageAnswer:
+) -> SnapshotMessageAnswer:
     """Say something about the snapshot; it takes the place of what was said before."""
     return control.annotations.write(name, epoch, request, caller.name)
 
@@ -192,7 +196,7 @@ def write_message(
 @annotation_router.get("/snapshots/{epoch}/message")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
-def get_message(name: str, epoch: EpochNumber, node: Node) -> MessageAnswer:
+def get_message(name: str, epoch: EpochNumber, node: Node) -> SnapshotMessageAnswer:
     return node.registered.message(name, epoch)
 
 

@@ -41,14 +41,14 @@ from epochal.wire.history import Blame, KeyHistory
 from epochal.wire.projects import FullName
 from epochal.wire.state import (
     MOST_KEYS,
-    BatchLookup,
-    Column,
     LookupRequest,
-    PointLookup,
     Scan,
+    StateColumn,
     StateKind,
+    StateLookup,
     StateScope,
-    StateTableView,
+    StateTableAnswer,
+    StateValue,
     ValueColumn,
 )
 from epochal.wire.tokens import Role
@@ -71,7 +71,7 @@ Looking = Annotated[Lookups, Depends(_lookups)]
 @router.get("/v1/applications/{name}/state", summary="State tables of the latest committed epoch")
 @requires(Role.VIEWER)
 @answers(NotYetCommitted, *FILES)
-async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableView]:
+async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTableAnswer]:
     after = page.after(str)
     statuses = sorted(await lookups.tables(name), key=lambda status: status.table.id)
     rest = [status for status in statuses if after is None or status.table.id > after[0]]
@@ -82,7 +82,7 @@ async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTa
 @router.get(
     POINT_ROUTE,
     summary="Look one key up",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
@@ -113,7 +113,7 @@ async def point(
 @router.get(
     "/v1/applications/{name}/state/{table}/keys",
     summary="Look one key up that a path might not carry",
-    response_model=PointLookup,
+    response_model=StateValue,
     responses={304: {"description": "The value is the one that If-None-Match names."}},
 )
 @requires(Role.VIEWER)
@@ -144,7 +144,7 @@ async def _point(
 @router.post(
     "/v1/applications/{name}/state/{table}/lookup",
     summary="Look many keys up, all in one epoch",
-    response_model=BatchLookup,
+    response_model=StateLookup,
     responses=ARROW_ANSWER,
     openapi_extra={
         "requestBody": {
@@ -199,15 +199,15 @@ def _path_key(request: Request, key: str) -> str:
     return _SLASH.split(raw.decode("latin-1"), _SLASHES_BEFORE_KEY)[-1]
 
 
-def _view(status: TableStatus) -> StateTableView:
+def _view(status: TableStatus) -> StateTableAnswer:
     table, at = status.table, status.at
-    return StateTableView(
+    return StateTableAnswer(
         table=table.id,
         operator=table.operator,
         kind=StateKind(table.kind),
         scope=StateScope(table.scope),
-        key=[Column(**dict(column)) for column in table.key],
-        sub_key=[Column(**dict(column)) for column in table.entry_key],
+        key=[StateColumn(**dict(column)) for column in table.key],
+        sub_key=[StateColumn(**dict(column)) for column in table.entry_key],
         value=[
             *(ValueColumn(**dict(column), internal=column.name in table.partials) for column in table.visible),
             *(

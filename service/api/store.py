@@ -8,7 +8,7 @@ from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import answers
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruneAnswer, Verify
+from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruningAnswer, Verify
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["store"])
@@ -49,7 +49,7 @@ def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswe
 @requires(Role.ADMIN)
 @reads_only
 @answers(Conflict, NotFound, OptionError)
-def plan_pruning(request: Prune, control: Control) -> PruneAnswer:
+def plan_pruning(request: Prune, control: Control) -> PruningAnswer:
     """Which backups would go now, and how much space that gives. Changes nothing."""
     return control.backups.plan_pruning(request)
 

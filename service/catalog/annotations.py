@@ -11,7 +11,7 @@ from epochal.service.catalog.models import Application, SnapshotMessage, Snapsho
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
-from epochal.wire.snapshots import Annotations, MessageAnswer, PinAnswer, TagAnswer
+from epochal.wire.snapshots import Annotations, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 
 _AT_ONCE = 400
 
@@ -22,9 +22,9 @@ class AnnotationRepository:
 
     def of(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Annotations]:
         """What was said of these snapshots; those of which nothing was said are left out."""
-        pins: dict[EpochKey, PinAnswer] = {}
-        tags: dict[EpochKey, list[TagAnswer]] = {}
-        messages: dict[EpochKey, MessageAnswer] = {}
+        pins: dict[EpochKey, SnapshotPinAnswer] = {}
+        tags: dict[EpochKey, list[SnapshotTagAnswer]] = {}
+        messages: dict[EpochKey, SnapshotMessageAnswer] = {}
         pairs = [(key.branch, key.epoch) for key in keys]
         for start in range(0, len(pairs), _AT_ONCE):
             some = pairs[start : start + _AT_ONCE]
@@ -93,14 +93,14 @@ class AnnotationRepository:
         return self._session.scalars(select(table).where(tuple_(table.branch, table.epoch).in_(pairs)))
 
 
-def pin_answer(row: SnapshotPin) -> PinAnswer:
-    return PinAnswer(
+def pin_answer(row: SnapshotPin) -> SnapshotPinAnswer:
+    return SnapshotPinAnswer(
         branch=row.branch, epoch=row.epoch, message=row.message, created_at=row.created_at, created_by=row.created_by
     )
 
 
-def tag_answer(row: SnapshotTag) -> TagAnswer:
-    return TagAnswer(
+def tag_answer(row: SnapshotTag) -> SnapshotTagAnswer:
+    return SnapshotTagAnswer(
         name=row.name,
         branch=row.branch,
         epoch=row.epoch,
@@ -110,13 +110,13 @@ def tag_answer(row: SnapshotTag) -> TagAnswer:
     )
 
 
-def message_answer(row: SnapshotMessage) -> MessageAnswer:
-    return MessageAnswer(
+def message_answer(row: SnapshotMessage) -> SnapshotMessageAnswer:
+    return SnapshotMessageAnswer(
         branch=row.branch, epoch=row.epoch, message=row.message, created_at=row.created_at, created_by=row.created_by
     )
 
 
-def _by_name(tags: list[TagAnswer]) -> tuple[TagAnswer, ...]:
+def _by_name(tags: list[SnapshotTagAnswer]) -> tuple[SnapshotTagAnswer, ...]:
     return tuple(sorted(tags, key=lambda tag: tag.name))
 
 

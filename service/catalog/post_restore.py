@@ -41,7 +41,8 @@ from epochal.service.domain.operations import Event
 from epochal.service.domain.secrets import UserToken
 from epochal.snapshots.manifest import Manifest
 from epochal.wire.problems import problem_of
-from epochal.wire.tokens import Scope
+from epochal.wire.projects import DEFAULT_PROJECT
+from epochal.wire.tokens import Role
 
 LEAP = 1_000_000
 """Attempts, and numbers of events, are raised by so much: above all that the lost time may have given out."""
@@ -157,7 +158,7 @@ class IncarnationRepository:
             Token(
                 id=token.id,
                 name="admin",
-                scope=Scope.ADMIN.value,
+                roles={DEFAULT_PROJECT: Role.ADMIN.value},
                 secret_sha256=token.sha256,
                 created_at=moment,
                 created_by=_BY,

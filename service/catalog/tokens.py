@@ -19,7 +19,7 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.service.domain.secrets import UserToken, same
 from epochal.wire.projects import DEFAULT_PROJECT, local_name
-from epochal.wire.tokens import Role, Scope, TokenAnswer
+from epochal.wire.tokens import Role, TokenAnswer
 
 
 class TokenRepository:
@@ -96,8 +96,6 @@ class TokenRepository:
 
 def roles_of(row: Token) -> dict[str, Role]:
     """By name of project."""
-    if row.roles is None:
-        return {DEFAULT_PROJECT: Scope(row.scope).role}
     return {project: Role(role) for project, role in row.roles.items()}
 
 
@@ -107,7 +105,6 @@ def token_answer(row: Token) -> TokenAnswer:
         name=local_name(row.name),
         project=row.project,
         roles=roles_of(row),
-        scope=Scope(row.scope) if row.project == DEFAULT_PROJECT else None,
         created_at=row.created_at,
         expires_at=row.expires_at,
     )
@@ -235,7 +232,7 @@ def _seed(session: Session, token: UserToken, path: Path, again: str, changed: s
         Token(
             id=token.id,
             name=next(name for name in names if name not in taken),
-            scope=Scope.ADMIN.value,
+            roles={DEFAULT_PROJECT: Role.ADMIN.value},
             secret_sha256=token.sha256,
             created_at=now(),
             created_by="epochal",

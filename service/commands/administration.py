@@ -20,8 +20,8 @@ from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.wire.administration import CreateWebhook, NewWebhookAnswer
-from epochal.wire.projects import DEFAULT_PROJECT, ChangeProject, CreateProject, ProjectAnswer, new_name
-from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, Scope
+from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, new_name
+from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken
 
 
 class ProjectService:
@@ -79,9 +79,7 @@ class TokenService:
             id=token.id,
             name=new_name(project, request.name),
             project=project,
-            # A control plane of an earlier version goes by the scope, and knows one project only.
-            scope=(Scope.of(request.granted) if project == DEFAULT_PROJECT else Scope.READ).value,
-            roles={project: request.granted.value},
+            roles={project: request.role.value},
             secret_sha256=token.sha256,
             created_at=now(),
             created_by=by,
@@ -119,7 +117,6 @@ class TokenService:
                 id=token.id,
                 name=old.name,
                 project=old.project,
-                scope=old.scope,
                 roles=old.roles,
                 secret_sha256=token.sha256,
                 created_at=now(),

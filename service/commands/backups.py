@@ -37,7 +37,7 @@ from epochal.snapshots.copying import Copied, ToCopy, check_all, copy_all
 from epochal.snapshots.references import NeededFile, References
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruneAnswer
+from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruningAnswer
 
 B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup's place, no file is yet")
 B2_COPIED = declare("B2.file-copied", "one file is in the backup's place, others are not")
@@ -61,7 +61,7 @@ class BackupService:
         check_apart(self._store.url, SnapshotStore(request.to).url)
         return self._worker.begin("backup", by, lambda session: (None, request))
 
-    def plan_pruning(self, request: Prune) -> PruneAnswer:
+    def plan_pruning(self, request: Prune) -> PruningAnswer:
         """Raises ``NotFound``, ``OptionError`` as :meth:`create`, and ``Conflict`` where none of the backups that would
         stay is whole."""
         check_location("prune", request.place)
@@ -72,7 +72,7 @@ class BackupService:
         check_location("prune", request.place)
         return self._worker.begin("prune", by, lambda session: (None, request))
 
-    def _prune(self, claim: Claim, request: Prune) -> PruneAnswer:
+    def _prune(self, claim: Claim, request: Prune) -> PruningAnswer:
         pruning = self._pruning(request, claim.progress)
         prune(Backups(request.place), pruning, claim.progress)
         return _pruned(pruning)
@@ -179,8 +179,8 @@ class BackupService:
         Backups(request.to).discard(claim.id)
 
 
-def _pruned(pruning: Pruning) -> PruneAnswer:
-    return PruneAnswer(
+def _pruned(pruning: Pruning) -> PruningAnswer:
+    return PruningAnswer(
         kept=[_named(index) for index in pruning.kept],
         removed=[_named(index) for index in pruning.removed],
         deleted=AmountAnswer(files=len(pruning.files), bytes=pruning.bytes),

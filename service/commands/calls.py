@@ -18,7 +18,7 @@ from epochal.service.domain.entry_calls import DeclaredEntry, TakenCalls
 from epochal.service.domain.events import CALL, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.settings import Limits
-from epochal.wire.entries import MOST_CALLS, Call, CallRequest, are_request_ids
+from epochal.wire.calls import MOST_CALLS, Call, CallRequest, are_request_ids
 
 _TOGETHER = 20_000
 """So many calls are in one transaction at most, and the rest of a request."""

@@ -19,9 +19,9 @@ from epochal.wire.snapshots import (
     CreatePin,
     CreateSavepoint,
     CreateTag,
-    MessageAnswer,
-    PinAnswer,
-    TagAnswer,
+    SnapshotMessageAnswer,
+    SnapshotPinAnswer,
+    SnapshotTagAnswer,
     WriteMessage,
 )
 
@@ -32,7 +32,7 @@ class AnnotationService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> PinAnswer:
+    def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> SnapshotPinAnswer:
         """Raises ``SnapshotExpired``: what has expired may be gone."""
         with self._database.writing() as session:
             row = ApplicationRepository(session).named(application)
@@ -48,7 +48,7 @@ class AnnotationService:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             repository.remove(row)
 
-    def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> TagAnswer:
+    def tag(self, application: str, epoch: int, request: CreateTag, by: str) -> SnapshotTagAnswer:
         """Raises ``NameTaken`` unless the tag may move, ``SnapshotExpired``."""
         with self._database.writing() as session:
             row, repository = ApplicationRepository(session).named(application), AnnotationRepository(session)
@@ -70,7 +70,7 @@ class AnnotationService:
                 raise NotFound(f"Epoch {epoch} of application {application!r} has no tag {name!r}.")
             repository.remove(row)
 
-    def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> MessageAnswer:
+    def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> SnapshotMessageAnswer:
         """Also about a snapshot that has expired: it stays a part of the lineage."""
         with self._database.writing() as session:
             key = SnapshotRepository(session).decided(application, epoch)

@@ -14,7 +14,7 @@ from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
 from epochal.state.type_names import nested_type
 from epochal.state.types import FLOATING, INTEGER_BITS
-from epochal.wire.entries import EntryAnswer
+from epochal.wire.calls import EntryDescription
 
 _BOUNDS = {type: 2 ** (bits - 1) for type, bits in INTEGER_BITS.items()}
 
@@ -75,8 +75,8 @@ class DeclaredEntry:
         return [text.decode() for text in texts] if max(map(len, texts)) <= most_bytes else None
 
     @property
-    def answer(self) -> EntryAnswer:
-        return EntryAnswer(
+    def answer(self) -> EntryDescription:
+        return EntryDescription(
             name=self.name,
             description=self.description,
             arguments={

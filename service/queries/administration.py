@@ -9,7 +9,7 @@ from epochal.service.catalog.tokens import TokenRepository, token_answer
 from epochal.service.catalog.webhooks import WebhookRepository, webhook_answer
 from epochal.service.domain.pages import PageRequest, cut
 from epochal.service.domain.permissions import Principal
-from epochal.wire.administration import AuditAnswer, AuditChange, WebhookAnswer
+from epochal.wire.administration import AuditChange, AuditEntryAnswer, WebhookAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.projects import ProjectAnswer
 from epochal.wire.tokens import Role, TokenAnswer
@@ -19,13 +19,13 @@ class AdministrationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, page: PageRequest, project: str) -> Page[AuditAnswer]:
+    def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
         """Newest first. As all of these: ``NotFound`` where there is no such project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             part = AuditRepository(session).page(page, project)
             items = [
-                AuditAnswer(
+                AuditEntryAnswer(
                     at=row.at,
                     token=row.token,
                     token_id=row.token_id,

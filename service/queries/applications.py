@@ -17,10 +17,10 @@ from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.domain.autoscaling import RescaleTo, decide
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.applications import ApplicationAnswer, AutoscalingAnswer, LoadAnswer
+from epochal.wire.applications import ApplicationAnswer, AutoscalingDecision, LoadAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
-from epochal.wire.snapshots import MessageAnswer, PinAnswer, SavepointAnswer, TagAnswer
+from epochal.wire.snapshots import SavepointAnswer, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
 
@@ -66,30 +66,30 @@ class ApplicationQueries:
             part = SavepointRepository(session).page(ApplicationRepository(session).named(application), page)
             return Page(items=[savepoint_answer(item) for item in part.rows], next_cursor=part.next_cursor)
 
-    def pin(self, application: str, epoch: int) -> PinAnswer:
+    def pin(self, application: str, epoch: int) -> SnapshotPinAnswer:
         with self._database.reading() as session:
             row = AnnotationRepository(session).pin(SnapshotRepository(session).decided(application, epoch))
             if row is None:
                 raise NotFound(f"Epoch {epoch} of application {application!r} is not pinned.")
             return pin_answer(row)
 
-    def pins(self, application: str, page: PageRequest) -> Page[PinAnswer]:
+    def pins(self, application: str, page: PageRequest) -> Page[SnapshotPinAnswer]:
         with self._database.reading() as session:
             part = AnnotationRepository(session).pins(ApplicationRepository(session).named(application), page)
             return Page(items=[pin_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def tags(self, application: str, page: PageRequest) -> Page[TagAnswer]:
+    def tags(self, application: str, page: PageRequest) -> Page[SnapshotTagAnswer]:
         with self._database.reading() as session:
             part = AnnotationRepository(session).tags(ApplicationRepository(session).named(application), page)
             return Page(items=[tag_answer(row) for row in part.rows], next_cursor=part.next_cursor)
 
-    def tags_of(self, application: str, epoch: int) -> Page[TagAnswer]:
+    def tags_of(self, application: str, epoch: int) -> Page[SnapshotTagAnswer]:
         with self._database.reading() as session:
             key = SnapshotRepository(session).decided(application, epoch)
             annotations = AnnotationRepository(session).of([key]).get(key)
             return Page(items=[] if annotations is None else list(annotations.tags), next_cursor=None)
 
-    def message(self, application: str, epoch: int) -> MessageAnswer:
+    def message(self, application: str, epoch: int) -> SnapshotMessageAnswer:
         with self._database.reading() as session:
             row = AnnotationRepository(session).message(SnapshotRepository(session).decided(application, epoch))
             if row is None:
@@ -127,11 +127,11 @@ class LoadService:
             )
 
 
-def _autoscaling(session: Session, application: Application) -> AutoscalingAnswer | None:
+def _autoscaling(session: Session, application: Application) -> AutoscalingDecision | None:
     moment = now()
     situation = ScalingRepository(session).situation(application, moment)
     if situation is None:
         return None
     verdict = decide(situation, moment)
     parallelism = verdict.parallelism if isinstance(verdict, RescaleTo) else None
-    return AutoscalingAnswer(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))
+    return AutoscalingDecision(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))

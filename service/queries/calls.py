@@ -22,7 +22,7 @@ from epochal.service.domain.events import TakenCall
 from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import FoundColumns, Lookups
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
-from epochal.wire.entries import CallAnswer, EntryAnswer
+from epochal.wire.calls import CallAnswer, EntryDescription
 
 _AT_ONCE = 10_000
 """Keys of one look-up."""
@@ -34,7 +34,7 @@ class EntryQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def entries(self, application: str) -> list[EntryAnswer]:
+    def entries(self, application: str) -> list[EntryDescription]:
         """By name."""
         with self._database.reading() as session:
             found = entries_of(session, ApplicationRepository(session).named(application))

@@ -27,13 +27,13 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.wire.history import (
-    Between,
     DatedChange,
+    DiffPath,
+    DiffPaths,
     DiffRow,
     DiffRows,
     DiffSide,
     ParameterDiff,
-    Side,
     SnapshotDiff,
     SourceRange,
     TableDiff,
@@ -74,7 +74,7 @@ class DiffService:
                 source=source,
                 target=target,
                 ancestor=None if route is None or route.ancestor is None else route.ancestor.key,
-                between=None if route is None else Between(source=_done(route.left), target=_done(route.right)),
+                between=None if route is None else DiffPaths(source=_done(route.left), target=_done(route.right)),
                 code="same" if source.artifact == target.artifact else "different",
                 parameters=_parameters(source, target),
                 tables=[_counts(pair, id) for id in _tables(*manifests)],
@@ -142,7 +142,7 @@ def _parameters(left: DiffSide, right: DiffSide) -> list[ParameterDiff]:
     return [ParameterDiff(name=name, source=was, target=now) for name, was, now in pairs if was != now]
 
 
-def _done(newest_first: Sequence[Manifest]) -> Side:
+def _done(newest_first: Sequence[Manifest]) -> DiffPath:
     slices: dict[str, SourceRange] = {}
     for manifest in reversed(newest_first):
         for source, slice in manifest.slices.items():
@@ -156,7 +156,7 @@ def _done(newest_first: Sequence[Manifest]) -> Side:
         for manifest in newest_first
         for change in manifest.changes
     ]
-    return Side(epochs=len(newest_first), slices=slices, changes=changes)
+    return DiffPath(epochs=len(newest_first), slices=slices, changes=changes)
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -42,12 +42,11 @@ def main() -> None:
     """Write all of them."""
     from epochal.cli.local_spark import local_spark
     from epochal.contracts.configuration import Configuration
-    from epochal.programs import refusals as of_programs
-    from epochal.standing_queries import refusals as of_standing_queries
-    from tests.kit import fed_wrongly
+    from epochal.programs import rules as of_programs
+    from tests.kit import fed_wrongly, refused_queries
 
     OF_PROGRAMS.write(of_programs.page())
-    OF_STANDING_QUERIES.write(of_standing_queries.page())
+    OF_STANDING_QUERIES.write(refused_queries.page())
     with local_spark("fed-wrongly", Configuration(master="local[1]")) as spark:
         FED_WRONGLY.write(fed_wrongly.page(fed_wrongly.refusals(spark)))
 

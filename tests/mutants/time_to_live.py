@@ -121,18 +121,18 @@ def _expired_rows_return() -> None:
 def _deleted_keys_stay() -> None:
     from epochal.operators.aggregate.work import AggregateTtlWork
 
-    def wrong(beside: Any) -> Any:
+    def wrong(columns: Any) -> Any:
         def without_time(self: Any, *arguments: Any) -> Any:
-            found = beside(self, *arguments)
+            found = columns(self, *arguments)
             return found if self.deleted is None else (pa.nulls(len(found[0]), found[0].type),)
 
         return without_time
 
-    change(AggregateTtlWork, "beside", wrong)
+    change(AggregateTtlWork, "further_columns", wrong)
 
 
 @mutant("ttl: the row of a deleted key is not taken back", AGGREGATE)
 def _deleted_rows_stay() -> None:
     from epochal.operators.aggregate.work import AggregateTtlWork, AggregateWork
 
-    change(AggregateTtlWork, "there", lambda _: AggregateWork.there)
+    change(AggregateTtlWork, "visible", lambda _: AggregateWork.visible)

@@ -47,7 +47,7 @@ def test_a_change_has_its_entry_from_the_moment_on_when_it_is_there(plane: Plane
     artifact = plane.artifact()
     call("POST", "/v1/applications", name="flights", artifact=artifact, parameters={"out": "/data/x"}, start=False)
     call("POST", "/v1/applications/flights/start")
-    made = call("POST", "/v1/tokens", name="ci", scope="read")
+    made = call("POST", "/v1/tokens", name="ci", role="viewer")
     call("DELETE", f"/v1/tokens/{made['id']}")
 
     assert [action for _, action, _ in entries(plane)] == [
@@ -74,7 +74,7 @@ def test_a_change_that_was_not_committed_has_no_entry_of_success(plane: Plane, m
 
 
 def test_an_entry_says_which_token_called_from_where(plane: Plane) -> None:
-    made = plane.post("/v1/tokens", 201, name="ci", scope="operate")
+    made = plane.post("/v1/tokens", 201, name="ci", role="author")
     with plane.as_bearer(made["token"]) as client:
         answer = client.delete("/v1/applications/nothing")
     (entry,) = [item for item in plane.get("/v1/audit")["items"] if item["token"] == "ci"]
@@ -151,7 +151,7 @@ def test_what_a_call_has_changed_is_there_with_the_change(plane: Plane, monkeypa
 
 
 def token(name: str) -> Token:
-    return Token(id=name, name=name, scope="read", secret_sha256=name, created_at=now(), created_by="x", roles=None)
+    return Token(id=name, name=name, secret_sha256=name, created_at=now(), created_by="x", roles={"default": "viewer"})
 
 
 def test_differences_are_bounded_and_have_no_secrets(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
     program = (
         "import time\n"
         "from epochal.cli import output\n"
-        "from epochal.cli.quiet_start import quiet_start\n"
+        "from epochal.cli.local_spark import quiet_start\n"
         "output.QUIET_SECONDS = 0.05\n"
         "made = output.Output.make(False)\n"
         "with made.busy('Starting Spark'), quiet_start():\n"

@@ -20,7 +20,6 @@ from tests.service.scripted_answers import Script, answer, hang_up, problem, scr
 TOKEN = {
     "id": "t1",
     "name": "ci",
-    "scope": "read",
     "token": "secret",
     "created_at": "2024-05-01T12:00:00Z",
     "expires_at": None,

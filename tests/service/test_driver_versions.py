@@ -10,6 +10,7 @@ import pytest
 
 from epochal.contracts.catalog import DriverStatus
 from epochal.driver.heartbeat import HeartbeatingCatalog
+from epochal.wire import internal_api
 from epochal.wire.internal_api import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER
 from tests.kit.waiting import eventually
 from tests.service.conftest import Driver, Plane
@@ -69,7 +70,10 @@ class Recorded:
 
 @pytest.mark.parametrize(
     "headers",
-    [{}, {PROTOCOL_HEADER: str(PROTOCOL + 1), VERSION_HEADER: "9.9.9", "Epochal-News": "of a later version"}],
+    [
+        {PROTOCOL_HEADER: str(PROTOCOL - 1)},
+        {PROTOCOL_HEADER: str(PROTOCOL + 1), VERSION_HEADER: "9.9.9", "Epochal-News": "of a later version"},
+    ],
     ids=["older", "newer"],
 )
 def test_a_driver_one_version_apart_is_served_to_its_end(plane: Plane, headers: dict[str, str]) -> None:
@@ -87,10 +91,11 @@ def test_a_driver_one_version_apart_is_served_to_its_end(plane: Plane, headers: 
     assert plane.get("/v1/operations")["items"][0]["kind"] == "start"
 
 
-@pytest.mark.parametrize("protocol", [PROTOCOL - 2, PROTOCOL + 2])
+@pytest.mark.parametrize(("own", "protocol"), [(3, 1), (1, 3)])
 def test_a_driver_two_versions_apart_stops_at_an_epoch_boundary_and_another_one_starts(
-    plane: Plane, protocol: int
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, own: int, protocol: int
 ) -> None:
+    monkeypatch.setattr(internal_api, "PROTOCOL", own)
     plane.application()
     driver = Recorded(plane, {PROTOCOL_HEADER: str(protocol), VERSION_HEADER: "0.0.7"})
     starting = {**STATUS, "phase": "starting"}

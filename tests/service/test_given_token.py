@@ -68,7 +68,7 @@ def test_a_given_token_is_good_and_no_other_is_made(settings: Settings, secret: 
         one = settings.model_copy(update=shared | {"data": tmp_path / name})
         with serving(one), http_client(one, secret.read_text().strip()) as client:
             (token,) = client.get("/v1/tokens").json()["items"]
-            assert (token["name"], token["scope"]) == ("admin", "admin")
+            assert (token["name"], token["roles"]) == ("admin", {"default": "admin"})
             assert one.token_file == secret and not one.admin_token_file.exists()
 
 

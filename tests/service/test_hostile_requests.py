@@ -62,7 +62,7 @@ def test_what_is_obeyed_gets_into_no_name_and_no_header(plane: Plane, end: str) 
     name = f"a{end}"
     named = [
         plane.client.post("/v1/artifacts", params={"filename": name}, content=b'# {"sinks": {}}'),
-        plane.client.post("/v1/tokens", json={"name": name, "scope": "read"}),
+        plane.client.post("/v1/tokens", json={"name": name, "role": "viewer"}),
         plane.client.post("/v1/applications", json={"name": name, "artifact": "0" * 64}),
     ]
     assert [answer.status_code for answer in named] == [422, 422, 422]

@@ -185,7 +185,7 @@ def test_a_call_whose_control_plane_is_killed_takes_effect_once(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Before the transaction that is its effect, within it, after it has landed, and when its answer is stored."""
-    body, key = {"name": "reader", "scope": "read"}, {"Idempotency-Key": "k"}
+    body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     with monkeypatch.context() as patch:
         patch.setattr(IdempotencyKeys, "release", killed)
         match point:
@@ -243,7 +243,7 @@ def test_a_control_plane_that_was_stopped_for_long_has_no_effect_afterwards(
 
 
 def test_a_call_whose_commit_was_not_answered_is_not_made_again(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    body, key = {"name": "reader", "scope": "read"}, {"Idempotency-Key": "k"}
+    body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     create = plane.control.tokens.create
 
     def unanswered(*all: Any) -> Any:
@@ -341,7 +341,7 @@ def test_an_answer_is_stored_when_the_catalog_is_back(plane: Plane, monkeypatch:
 
 
 def test_a_repeated_token_request_does_not_tell_the_token_again(plane: Plane) -> None:
-    body, key = {"name": "reader", "scope": "read"}, {"Idempotency-Key": "k"}
+    body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     first = plane.client.post("/v1/tokens", json=body, headers=key).json()
     again = plane.client.post("/v1/tokens", json=body, headers=key)
 

@@ -320,7 +320,7 @@ def metrics(plane: Plane) -> str:
 
 
 def test_a_deleted_token_is_refused_the_short_way_too(there: Plane) -> None:
-    made = there.post("/v1/tokens", 201, name="reader", scope="read")
+    made = there.post("/v1/tokens", 201, name="reader", role="viewer")
     with there.as_bearer(made["token"]) as client:
         assert [client.get(KEYS + "JFK,LAX").status_code for _ in range(3)] == [200] * 3
         assert there.client.delete(f"/v1/tokens/{made['id']}").status_code == 204

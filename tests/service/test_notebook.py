@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from epochal import Pipeline, tumbling
-from epochal.cli.developing import Development, saved
 from epochal.cli.directories import held
 from epochal.cli.notebook import QUICK
 from epochal.cli.output import Output
+from epochal.cli.sample import Development, saved
 from epochal.connectors import console, files, generator
 from epochal.contracts.configuration import Configuration
 from epochal.errors import Conflict, IncompatibleState, OptionError, PipelineError

@@ -185,7 +185,7 @@ def test_code_is_used_where_it_was_uploaded(plane: Plane, a: Project, b: Project
 
 def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None:
     made = a.post("tokens", 201, name="ci", role="author")
-    assert (made["name"], made["project"], made["roles"], made["scope"]) == ("ci", "a", {"a": "author"}, None)
+    assert (made["name"], made["project"], made["roles"]) == ("ci", "a", {"a": "author"})
     b.post("tokens", 201, name="ci", role="viewer")
     assert a.post("tokens", 409, name="ci", role="viewer")["type"] == "urn:epochal:problem:name-taken"
     assert [token["name"] for token in a.get("tokens")["items"]] == ["ci", "its-admin"]
@@ -206,7 +206,7 @@ def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None
     assert (new["name"], new["roles"]) == ("ci", {"a": "author"})
     with plane.control.database.reading() as session:
         stored = session.get_one(Token, new["id"])
-        assert (stored.name, stored.scope) == ("a.ci", "read")
+        assert stored.name == "a.ci"
 
 
 def test_an_admin_of_a_project_is_none_of_another_nor_of_the_installation(plane: Plane, a: Project, b: Project) -> None:

@@ -230,7 +230,7 @@ def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path
     with started(settings) as plane:
         plane.application()
         lives.live(plane, "flights", inputs, tmp_path / "out", 2)
-        plane.post("/v1/tokens", 201, name="reader", scope="read")
+        plane.post("/v1/tokens", 201, name="reader", role="viewer")
         backed_up(plane, first)
     server = Settings(data=tmp_path / "server", port=free_port(), database=postgresql_url)
     restored(server, first)

@@ -102,14 +102,14 @@ def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
 
 def test_a_token_that_expired_or_was_deleted_is_refused(plane: Plane) -> None:
     soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
-    short = plane.post("/v1/tokens", 201, name="short", scope="read", expires_at=soon)["token"]
+    short = plane.post("/v1/tokens", 201, name="short", role="viewer", expires_at=soon)["token"]
     client = plane.as_bearer(short)
     assert client.get("/v1/applications").status_code == 200
     while client.get("/v1/applications").status_code == 200:
         pass
     assert client.get("/v1/applications").json()["type"] == "urn:epochal:problem:unauthenticated"
 
-    made = plane.post("/v1/tokens", 201, name="deleted", scope="read")
+    made = plane.post("/v1/tokens", 201, name="deleted", role="viewer")
     client = plane.as_bearer(made["token"])
     assert client.get("/v1/applications").status_code == 200
     assert plane.client.delete(f"/v1/tokens/{made['id']}").status_code == 204
@@ -117,13 +117,13 @@ def test_a_token_that_expired_or_was_deleted_is_refused(plane: Plane) -> None:
 
 
 def test_tokens_are_listed_without_their_secrets(plane: Plane) -> None:
-    made = plane.post("/v1/tokens", 201, name="reader", scope="read")
+    made = plane.post("/v1/tokens", 201, name="reader", role="viewer")
     listed = plane.get("/v1/tokens")["items"]
 
     assert [item["name"] for item in listed] == ["admin", "reader"]
     assert made["token"] not in str(listed) and "token" not in listed[1]
-    assert plane.client.post("/v1/tokens", json={"name": "reader", "scope": "read"}).status_code == 409
-    past = {"name": "past", "scope": "read", "expires_at": "2020-01-01T00:00:00Z"}
+    assert plane.client.post("/v1/tokens", json={"name": "reader", "role": "viewer"}).status_code == 409
+    past = {"name": "past", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}
     assert plane.client.post("/v1/tokens", json=past).status_code == 422
 
 
@@ -222,7 +222,7 @@ def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_
 
 def test_a_revoked_admin_token_stays_revoked_over_restarts(settings: Settings, serve: Callable[..., Any]) -> None:
     with serve(settings) as (_, token), bearer(settings, token) as client:
-        second = client.post("/v1/tokens", json={"name": "second", "scope": "admin"}).json()["token"]
+        second = client.post("/v1/tokens", json={"name": "second", "role": "admin"}).json()["token"]
         admin = next(item["id"] for item in client.get("/v1/tokens").json()["items"] if item["name"] == "admin")
         assert client.delete(f"/v1/tokens/{admin}").status_code == 204
     for _ in range(2):
@@ -238,7 +238,11 @@ def test_rotating_the_admin_token_replaces_it_in_its_file(settings: Settings, se
         answer = client.post(f"/v1/tokens/{old['id']}/rotate", json={})
         assert answer.status_code == 201
         new = answer.json()
-        assert (new["name"], new["scope"], new["file"]) == ("admin", "admin", str(settings.admin_token_file))
+        assert (new["name"], new["roles"], new["file"]) == (
+            "admin",
+            {"default": "admin"},
+            str(settings.admin_token_file),
+        )
         assert settings.admin_token_file.read_text().strip() == new["token"] != token
         assert stat.S_IMODE(settings.admin_token_file.stat().st_mode) == 0o600
         assert client.get("/v1/applications").status_code == 401
@@ -250,9 +254,9 @@ def test_rotating_the_admin_token_replaces_it_in_its_file(settings: Settings, se
 def test_rotating_any_other_token_leaves_the_file_alone(plane: Plane) -> None:
     before = plane.settings.admin_token_file.read_text()
     expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    made = plane.post("/v1/tokens", 201, name="ci", scope="operate", expires_at=expires)
+    made = plane.post("/v1/tokens", 201, name="ci", role="author", expires_at=expires)
     new = plane.post(f"/v1/tokens/{made['id']}/rotate", 201)
-    assert (new["name"], new["scope"], new["expires_at"]) == ("ci", "operate", made["expires_at"])
+    assert (new["name"], new["roles"], new["expires_at"]) == ("ci", {"default": "author"}, made["expires_at"])
     assert (new["file"], plane.settings.admin_token_file.read_text()) == (None, before)
     assert plane.as_bearer(made["token"]).get("/v1/applications").status_code == 401
     assert plane.as_bearer(new["token"]).get("/v1/applications").status_code == 200
@@ -264,7 +268,7 @@ def test_rotating_any_other_token_leaves_the_file_alone(plane: Plane) -> None:
 
 
 def test_a_repeated_rotation_does_not_show_the_token_again(plane: Plane) -> None:
-    made = plane.post("/v1/tokens", 201, name="ci", scope="read")
+    made = plane.post("/v1/tokens", 201, name="ci", role="viewer")
     path, key = f"/v1/tokens/{made['id']}/rotate", {"Idempotency-Key": "rotation"}
     first = plane.client.post(path, json={}, headers=key).json()
     repeated = plane.client.post(path, json={}, headers=key).json()

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from epochal import Pipeline
-from epochal.cli.lineage_changes import _accepted
+from epochal.cli.lineage import _accepted
 from epochal.connectors import console, files
 from epochal.contracts.configuration import Acceptance, Configuration, ExecutionOrders
 from epochal.engine.execution import run

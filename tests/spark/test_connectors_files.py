@@ -288,7 +288,7 @@ def test_a_table_is_read_whole(spark: SparkSession, tmp_path: Path) -> None:
         ({"heade": True, "format": "csv"}, "Did you mean 'header'?"),
         ({"mode": "PERMISSIVE"}, "has no option 'mode'"),
         ({"malformed": "ignore"}, "one of fail, drop"),
-        ({"max_files": 0}, "whole number above 0"),
+        ({"max_files": 0}, "an integer above 0"),
         ({"path": " "}, "needs a path"),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_bounded_source_ends_with_the_files_that_were_there(tmp_path: Path) ->
     assert (endless.plan(UNLIMITED), endless.ended, endless.bounded) == (None, False, False)
     described = files.source(str(tmp_path), format="json", schema="k string", bounded=True).description
     assert described == {"path": str(tmp_path), "format": "json", "bounded": True}
-    with pytest.raises(OptionError, match="bounded is 'yes'; it is True or False"):
+    with pytest.raises(OptionError, match="bounded is 'yes'; it must be True or False"):
         files.source(str(tmp_path), format="json", schema="k string", bounded="yes")  # type: ignore[arg-type]
 
 

@@ -226,7 +226,7 @@ def test_the_table_to_join_with(spark: SparkSession) -> None:
         ({"first_event_at": datetime(9999, 12, 31, tzinfo=UTC)}, "between 1900 and 2999"),
         ({"in_flight_auctions": 10**6}, "in_flight_auctions is 1000000"),
         ({"skew": "1 second"}, "skew is between partitions, and there is one"),
-        ({"paced": "no"}, "paced is 'no'; it is True or False"),
+        ({"paced": "no"}, "paced is 'no'; it must be True or False"),
         ({"hot_auction_ratio": 0}, "hot_auction_ratio is 0"),
         ({"event": 100}, "Did you mean 'events'?"),
     ],

@@ -80,7 +80,7 @@ def test_chance_and_the_clock_are_refused_before_an_operator(spark: SparkSession
     before, name = REFUSED[case]
     with pytest.raises(PipelineError) as refused:
         analyse(pipeline(before).graph(), spark)
-    assert f"holds {name}: an epoch that is computed again" in refused.value.message
+    assert f"contains {name}, whose value changes when an epoch is computed again" in refused.value.message
     assert "source 'rows'" in refused.value.message and "xxhash64" in refused.value.message
 
 
@@ -94,7 +94,7 @@ def test_an_aggregate_of_the_clock_is_refused(spark: SparkSession) -> None:
     made = Pipeline("chance")
     rows = made.read("rows", generator.source(COLUMNS))
     rows.key_by("user").aggregate("last", at="max(now())").write("out", console.sink())
-    with pytest.raises(PipelineError, match=r"Operator 'last', column 'at': max\(now\(\)\) holds now\(\)"):
+    with pytest.raises(PipelineError, match=r"Operator 'last', column 'at': max\(now\(\)\) contains now\(\)"):
         analyse(made.graph(), spark)
 
 

@@ -68,7 +68,7 @@ def test_clocks_are_refused_with_it_as_the_fix(spark: SparkSession, clock: str) 
     pipeline = Pipeline("clocks")
     events = pipeline.read("events", generator.source(ROWS)).with_columns(at=clock)
     events.key_by("id").aggregate("last", at="max(at)").write("out", console.sink())
-    with pytest.raises(PipelineError, match=r"Take a time from epoch_time\(\), which each retry sees alike"):
+    with pytest.raises(PipelineError, match=r"use epoch_time\(\), which is the same in each retry"):
         analyse(pipeline.graph(), spark)
 
 

@@ -108,7 +108,7 @@ def test_recursive_reads_every_subfolder_and_no_folder_is_a_column(spark: SparkS
     table = files.table(str(tmp_path), "json", "v int", recursive=True)
     assert (rows(table.read(spark)), table.description["recursive"]) == ([(1,), (2,), (3,)], True)
     assert read(spark, source(tmp_path, "v int")) == [(1,)]
-    with pytest.raises(OptionError, match="recursive is 1; it is True or False"):
+    with pytest.raises(OptionError, match="recursive is 1; it must be True or False"):
         source(tmp_path, recursive=1)
 
 

@@ -47,25 +47,25 @@ def test_a_loop_is_closed_once_and_read() -> None:
     pipeline, rows, loop = begun()
     both = rows.union(loop)
     both.write("out", console.sink())
-    with pytest.raises(PipelineError, match=r"Loop 'again' is not closed: call close\(stream\)"):
+    with pytest.raises(PipelineError, match=r"Loop 'again' is not closed. Call close\(stream\)"):
         pipeline.graph()
     loop.close(both)
     pipeline.graph()
-    with pytest.raises(PipelineError, match=r"closed twice: union\(\) the streams"):
+    with pytest.raises(PipelineError, match=r"closed twice. Combine the streams with union\(\)"):
         loop.close(rows)
     pipeline, rows, loop = begun()
     rows.write("out", console.sink())
     loop.close(rows)
-    with pytest.raises(PipelineError, match="Nothing reads loop 'again'"):
+    with pytest.raises(PipelineError, match="Loop 'again' is not used"):
         pipeline.graph()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_hops": 0}, "max_hops is how often a record may go round, a whole number from 1, not 0"),
+        ({"max_hops": 0}, "max_hops is the maximum number of hops of a record, an integer from 1, not 0"),
         ({"max_hops": True}, "not True"),
-        ({"aligned": 1}, "aligned is True or False, not 1"),
+        ({"aligned": 1}, "aligned must be True or False, not 1"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -75,13 +75,13 @@ def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
 
 def test_names_and_schemas_that_cannot_be() -> None:
     pipeline, _, _ = begun()
-    with pytest.raises(PipelineError, match="two sources named 'rows'"):
+    with pytest.raises(PipelineError, match="Two sources are named 'rows'"):
         pipeline.feedback("rows", "n bigint")
-    with pytest.raises(SchemaError, match="'_hop': names with '_' are Epochal's"):
+    with pytest.raises(SchemaError, match="'_hop': names that start with '_' are reserved"):
         pipeline.feedback("hops", "n bigint, _hop int")
-    with pytest.raises(PipelineError, match="a default, which only state can"):
+    with pytest.raises(PipelineError, match="a default, which only columns of state can"):
         pipeline.feedback("defaults", "n bigint DEFAULT 1")
-    with pytest.raises(PipelineError, match=r"no dead letters without a bound: say feedback\(.., max_hops=..\)"):
+    with pytest.raises(PipelineError, match=r"no dead letters without max_hops. Add feedback\(.., max_hops=..\)"):
         pipeline.feedback("unbounded", "n bigint").dead_letters()
     with pytest.raises(PipelineError, match=r"close\(\) takes a stream or table of the same pipeline"):
         pipeline.feedback("elsewhere", "n bigint").close(begun()[1])
@@ -103,7 +103,7 @@ def test_no_watermark_passes_a_loop() -> None:
     timed.write("out", console.sink())
     loop.close(timed.drop("at"))
     with pytest.raises(
-        PipelineError, match=r"with_watermark\('at'\) is behind loop 'again': no watermark passes a loop"
+        PipelineError, match=r"with_watermark\('at'\) is after loop 'again': a watermark cannot pass a loop"
     ):
         pipeline.graph()
 

@@ -75,14 +75,14 @@ def test_what_does_not_fit_is_told() -> None:
     assert f"its function returned the columns n. {declared}" in failure(lambda batches: batches)
     wrong = pa.record_batch({"name": ["x"], "n": ["y"]})
     assert "its function returned column 'n' as string" in failure(lambda batches: [wrong])
-    assert f"its function gave 5, which is no pyarrow.RecordBatch. {declared}" in failure(lambda batches: [5])
+    assert f"its function yielded 5, which is not a pyarrow.RecordBatch. {declared}" in failure(lambda batches: [5])
     assert "author-error: map_arrow(f): the author's code raised ValueError: no" in failure(raises)
 
 
 def test_what_pandas_gives_is_told_by_column() -> None:
     assert "its function returned the columns n." in failure(lambda frames: frames, pandas=True)
     told = failure(lambda frames: (frame.assign(name="x", n=["a", 1]) for frame in frames), pandas=True)
-    assert "its function gave column 'n' as object: " in told
+    assert "its function yielded column 'n' as object: " in told
 
 
 def test_what_can_be_known_before_is_refused(spark: SparkSession) -> None:

@@ -204,13 +204,13 @@ def test_python_values_come_back_as_they_went() -> None:
 @pytest.mark.parametrize(
     ("type", "wrong", "why"),
     [
-        ("array<int>", [1, 1.5], "integer is needed"),
+        ("array<int>", [1, 1.5], "integer is required"),
         ("array<string>", "text", "takes a list"),
         ("map<string,int>", [("a", 1), ("a", 2)], "each key once"),
         ("map<string,int>", {None: 1}, "no null key"),
         ("struct<a:int,b:int>", {"a": 1}, "all of its fields"),
         ("struct<a:int,b:int>", (1,), "takes a dict"),
-        ("interval day to second", 5, "timedelta is needed"),
+        ("interval day to second", 5, "timedelta is required"),
         ("variant", {"a": 1}, "VariantVal.parseJson"),
     ],
 )

@@ -145,15 +145,15 @@ def test_what_cannot_be_is_refused_with_the_fix() -> None:
 
     with pytest.raises(PipelineError, match=r"'keyed': state 'count' of Keyed is keyed state; .* scope='partial'"):
         stream.process_partial(Keyed)
-    with pytest.raises(PipelineError, match=r"state 'held' of Elsewhere is partial state; .*process_partial"):
+    with pytest.raises(PipelineError, match=r"state 'held' of Elsewhere has the scope 'partial'; .*process_partial"):
         stream.key_by("item").process(Elsewhere)
-    with pytest.raises(PipelineError, match="Totals has process_global, and no requests: give the stream"):
+    with pytest.raises(PipelineError, match=r"Totals defines process_global but has no requests. Pass the stream"):
         stream.process_partial(Totals)
     with pytest.raises(PipelineError, match=r"Alone does not define process_global\(self, request, ctx\)"):
         stream.process_partial(Alone, requests=stream)
-    with pytest.raises(PipelineError, match="Unmerged has answer, and does not define merge"):
+    with pytest.raises(PipelineError, match="Unmerged declares answer but does not define merge"):
         stream.process_partial(Unmerged, requests=stream)
-    with pytest.raises(PipelineError, match="Unanswered has merge, but does not say what it merges: add answer"):
+    with pytest.raises(PipelineError, match="Unanswered defines merge but does not declare the answers: add answer"):
         stream.process_partial(Unanswered, requests=stream)
     with pytest.raises(PipelineError, match="requests must be a stream of this pipeline, not str"):
         stream.process_partial(Totals, requests="asked")  # type: ignore[arg-type]

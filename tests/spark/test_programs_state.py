@@ -26,9 +26,9 @@ from epochal.programs import (
 )
 from epochal.programs.declaration import declared
 from epochal.programs.execution import Failed
-from epochal.programs.interpreter import Call, Interpreter
 from epochal.programs.state import OVERFLOWED, State
 from epochal.programs.value_types import NotAValueType, answer_type, value_type
+from tests.kit.program_interpreter import Call, Interpreter
 
 
 @program

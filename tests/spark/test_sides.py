@@ -145,7 +145,7 @@ def test_an_undeclared_side_is_refused_with_key_and_the_near_name(spark: SparkSe
 
     unknown = failure(Wrong)
     assert "Operator 'wrong', key (user='a')" in unknown
-    assert "gave a row to side 'alert', ('a', 'x', 1)" in unknown
+    assert "sent a row to side 'alert', ('a', 'x', 1)" in unknown
     assert "declares the sides alerts. Did you mean 'alerts'?" in unknown
     assert "('a', 'x', 1). Its side 'alerts' is declared as: user string, reason string." in failure(Wrong, to="alerts")
     assert 'add sides = {"alerts": "column type, .."} to it' in failure(Undeclared)
@@ -162,8 +162,8 @@ def test_what_cannot_be_a_side_is_refused() -> None:
     assert "cannot have a side output named 'rejected'" in refused({"rejected": "a int"})
     assert "'Alerts' cannot be the name of a side output of Sided" in refused({"Alerts": "a int"})
     assert "side 'alerts' of Sided has no columns" in refused({"alerts": " "})
-    assert "give the columns of each side by its name" in refused("alerts")
-    assert "has 101 sides; there can be 100" in refused({f"s{n}": "a int" for n in range(101)})
+    assert "map the name of each side to its columns" in refused("alerts")
+    assert "has 101 sides; the maximum is 100" in refused({f"s{n}": "a int" for n in range(101)})
 
 
 def test_a_side_is_read_of_the_operator_that_declares_it() -> None:

@@ -201,7 +201,9 @@ def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
         stream.key_by("id").process(Unkeyed)
     with pytest.raises(PipelineError, match="takes a subclass of UnkeyedProcess"):
         stream.process_any(Unkeyed)  # type: ignore[type-var]
-    with pytest.raises(PipelineError, match="ValueState cannot have scope 'operator'; it is one of keyed, broadcast"):
+    with pytest.raises(
+        PipelineError, match="ValueState cannot have scope 'operator'; it must be one of keyed, broadcast"
+    ):
         ValueState("total bigint", scope="operator")
     with pytest.raises(PipelineError, match=r"has no setting 'sise'.*Did you mean 'size'"):
         stream.process_any(Batches, sise=3)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from epochal.cli.desired import DesiredApplication, read_desired, schema
-from epochal.cli.steps import steps
+from epochal.cli.desired import DesiredApplication, read_desired, schema, steps
 from epochal.client import Application
 from epochal.errors import ArtifactError, InvalidInput, OptionError
 from epochal.wire.applications import Head

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from epochal.cli.lineage_folding import entries
-from epochal.cli.lineage_layout import Glyph, Row, layout
-from epochal.cli.lineage_view import LineageView
-from epochal.client.models import Lineage, LineageChange, LineageCounts, LineageEdge, LineageNode
+from epochal.cli.lineage import LineageView
+from epochal.cli.lineage_layout import Glyph, Row, entries, layout
+from epochal.client.models import Change, EpochCounts, Lineage, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -164,7 +163,7 @@ def node(branch: str, epoch: int, seconds_ago: float, **more: object) -> Lineage
         "state": "committed",
         "artifact": "3fa9c2d1" * 8,
         "parameters": {"late_minutes": 15},
-        "counts": LineageCounts(rows_in=100, rows_out=7, state_rows=10, state_bytes=900),
+        "counts": EpochCounts(rows_in=100, rows_out=7, state_rows=10, state_bytes=900),
         "committed_at": NOW - timedelta(seconds=seconds_ago),
         **more,
     }
@@ -179,11 +178,11 @@ def chain(nodes: Sequence[LineageNode]) -> list[LineageEdge]:
 def forked() -> Lineage:
     """Ten epochs of flights, a savepoint at 4, and a fork there with another parameter."""
     main = [node("flights", epoch, seconds_ago=11.0 - epoch) for epoch in range(1, 11)]
-    main[0] = main[0].model_copy(update={"changes": (LineageChange(kind="start"),)})
+    main[0] = main[0].model_copy(update={"changes": (Change(kind="start"),)})
     main[3] = main[3].model_copy(update={"savepoints": ("before",)})
     changed = {"parameters": {"late_minutes": 30}}
     fork = [node("what-if", epoch, seconds_ago=1.5, **changed) for epoch in (5, 6)]
-    fork[0] = fork[0].model_copy(update={"changes": (LineageChange(kind="fork"),)})
+    fork[0] = fork[0].model_copy(update={"changes": (Change(kind="fork"),)})
     edges = [*chain(main), *chain(fork), edge(main[3], fork[0], "fork")]
     newest_first = [*reversed(main[4:]), *reversed(fork), *reversed(main[:4])]
     return lineage_of("flights", EpochKey("flights", 10), newest_first, edges)

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from epochal.cli import words
+from epochal.cli import formatting
 from epochal.cli.application_view import ListedApplication, application_page, application_table
-from epochal.cli.history import epoch_table
-from epochal.cli.internal_columns import Shown
-from epochal.cli.past_view import diff_rows_view, scan_view
+from epochal.cli.epochs import epoch_table
+from epochal.cli.state_view import Shown, diff_rows_view, scan_view
 from epochal.client.models import (
     Application,
-    AutoscalingVerdict,
+    AutoscalingDecision,
     DiffRow,
     Epoch,
     Head,
@@ -42,7 +41,8 @@ def application(name: str, **more: object) -> ListedApplication:
         "configuration": {},
         "shadow": False,
         "revision": "1",
-        **dict.fromkeys(("detail", "head", "parent", "execution", "failure", "restarts")),
+        "project": "default",
+        **dict.fromkeys(("detail", "head", "parent", "imported_from", "execution", "failure", "restarts")),
         "created_at": NOW,
         "updated_at": NOW,
         **more,
@@ -122,7 +122,7 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
     assert rows["old"] == ["all", "rows", "have", "come", "–"]
     assert rows["reminders"][-1] == "1"
     assert f"next due {NOW:%Y-%m-%d %H:%M:%S} ('hourly', event time 2013-01-01 09:00:00)" in " ".join(page.split())
-    assert words.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
+    assert formatting.due(ShownDue(at=NOW, operator="reminders", clock="processing", until=NOW)) == (
         f"{NOW:%Y-%m-%d %H:%M:%S} (processing time of 'reminders')"
     )
     empty: dict[str, int] = {}
@@ -153,7 +153,7 @@ def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None
             ),
             "idle": OperatorLoad(),
         },
-        autoscaling=AutoscalingVerdict(parallelism=None, reason="its subtasks were busy for 31%"),
+        autoscaling=AutoscalingDecision(parallelism=None, reason="its subtasks were busy for 31%"),
     )
     page = drawn(application_page(application("flights"), None, [], [], None, NOW, load), 120)
     assert "autoscaling    stays: its subtasks were busy for 31%" in page
@@ -162,7 +162,7 @@ def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None
     assert rows["idle"] == ["0", "0.00", "s", "0"]
     assert "totals, subtask 3: skewed, 7,500 of 12,000 rows, 2.50 times the mean" in page
     assert "totals, subtask 0: a straggler, busy for 15.25 s over 1,500 rows" in page
-    growing = load.model_copy(update={"autoscaling": AutoscalingVerdict(parallelism=8, reason="it lags")})
+    growing = load.model_copy(update={"autoscaling": AutoscalingDecision(parallelism=8, reason="it lags")})
     assert "to 8: it lags" in drawn(application_page(application("flights"), None, [], [], None, NOW, growing), 120)
     quiet = load.model_copy(update={"operators": {}, "autoscaling": None})
     assert "busy" not in drawn(application_page(application("flights"), None, [], [], None, NOW, quiet), 120)

@@ -16,7 +16,7 @@ import typer
 from fastapi.routing import APIRoute
 
 from epochal import errors
-from epochal.cli import words
+from epochal.cli import formatting
 from epochal.cli.failures import ExitCode, exit_code, sentence
 from epochal.cli.main import app
 from epochal.cli.options import configuration, parameters
@@ -46,14 +46,14 @@ NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
     ],
 )
 def test_ages(seconds: float, said: str) -> None:
-    assert words.age(NOW - timedelta(seconds=seconds), NOW) == said
+    assert formatting.age(NOW - timedelta(seconds=seconds), NOW) == said
 
 
 @pytest.mark.parametrize(
     ("bytes", "said"), [(0, "0 B"), (1023, "1023 B"), (4300, "4.2 KiB"), (32 << 20, "32 MiB"), (None, "")]
 )
 def test_sizes(bytes: int | None, said: str) -> None:
-    assert words.size(bytes) == said
+    assert formatting.size(bytes) == said
 
 
 def test_parameters_are_json_or_text_and_go_over_the_file(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_the_documented_exit_codes_are_those_of_every_error() -> None:
 
 def test_a_name_that_is_not_there_comes_with_what_is() -> None:
     assert alternatives("flihgts", ["flights", "orders"]) == " Did you mean 'flights'?"
-    assert alternatives("x", ["orders", "flights"]) == " There are: flights, orders."
-    assert alternatives("x", []) == " There are none yet."
+    assert alternatives("x", ["orders", "flights"]) == " Existing names: flights, orders."
+    assert alternatives("x", []) == " None exist yet."
     assert alternatives("x", [f"application-{number}" for number in range(9)]) == ""
 
 

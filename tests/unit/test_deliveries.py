@@ -43,7 +43,7 @@ def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
         kafka.sink("localhost:9092", "topic", delivery="idempotent")
     with pytest.raises(OptionError, match=r"two_phase_sink cannot deliver at_least_once: .*dbms.sink can do less"):
         dbms.two_phase_sink("postgresql://localhost/x", "rows", delivery="at_least_once")
-    with pytest.raises(OptionError, match=r"delivery is 'once'; it is one of"):
+    with pytest.raises(OptionError, match=r"delivery is 'once'; it must be one of"):
         kafka.sink("localhost:9092", "topic", delivery="once")  # type: ignore[arg-type]
 
 

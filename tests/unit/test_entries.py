@@ -164,31 +164,31 @@ def answered(pipeline: Pipeline, **more: Any) -> Stream:
 
 DECLARED: list[tuple[Callable[[Pipeline], Any], str]] = [
     (lambda it: it.entry("Get", {}), "'Get' cannot be the name of an entry"),
-    (lambda it: it.entry("g" * 56, {}), "more than 55 characters"),
-    (lambda it: it.entry("get", "key string"), "arguments are given by name"),
+    (lambda it: it.entry("g" * 56, {}), "maximum is 55 characters"),
+    (lambda it: it.entry("get", "key string"), "arguments must map names to types"),
     (lambda it: it.entry("get", {"a key": "string"}), "'a key' cannot be the name of an argument"),
     (lambda it: it.entry("get", {"key": "text"}), "Entry 'get', argument 'key'"),
-    (lambda it: it.entry("get", {"key": "variant"}), "no variant"),
+    (lambda it: it.entry("get", {"key": "variant"}), "the type variant"),
     (lambda it: it.entry("get", {"sequence": "bigint"}), "'sequence' is a column of every call"),
     (lambda it: it.entry("get", {"Sequence": "bigint"}), "'Sequence' is a column of every call"),
     (lambda it: it.entry("get", {"key": "int", "KEY": "int"}), "two arguments named 'key'"),
-    (lambda it: it.entry("get", {"key": "string"}, optional=["kez"]), "optional names arguments"),
+    (lambda it: it.entry("get", {"key": "string"}, optional=["kez"]), "optional must be a list of arguments"),
     (lambda it: it.entry("get", {"key": "string"}, returns="nothing"), "Entry 'get': returns"),
-    (lambda it: (it.entry("get", {}), it.entry("get", {})), "two entries named 'get'"),
-    (lambda it: it.entry("get", {}), "Nothing reads the calls of entry 'get'"),
-    (lambda it: answered(it), "Entry 'get' returns string, and nothing answers it"),
-    (lambda it: it.answer("gett", answered(it)), "There is no entry 'gett' to be answered. Did you mean 'get'?"),
+    (lambda it: (it.entry("get", {}), it.entry("get", {})), "Two entries are named 'get'"),
+    (lambda it: it.entry("get", {}), "The calls of entry 'get' are not used"),
+    (lambda it: answered(it), "Entry 'get' returns string but is not answered"),
+    (lambda it: it.answer("gett", answered(it)), "There is no entry 'gett' to answer. Did you mean 'get'?"),
     (lambda it: it.answer("get", answered(it) and "rows"), "takes a stream of this pipeline"),
     (lambda it: it.answer("get", answered(it), ttl="for ever"), "answer('get'): ttl"),
-    (lambda it: it.answer("get", answered(it), ttl=None), "answers are kept for a time"),  # type: ignore[arg-type]
+    (lambda it: it.answer("get", answered(it), ttl=None), "answers require a time to live"),  # type: ignore[arg-type]
     (lambda it: [it.answer("get", stream) for stream in [answered(it)] * 2], "answered twice"),
     (
         lambda it: [it.answer("get", answered(it)), it.entry("x", {}).key_by("sequence").distinct("answers")],
-        "There are two operators named 'answers'",
+        "Two operators are named 'answers'",
     ),
     (
         lambda it: [it.answer("get", answered(it)), it.entry("x", {}).key_by("sequence").distinct("get_answers")],
-        "There are two operators named 'get_answers'",
+        "Two operators are named 'get_answers'",
     ),
 ]
 OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
@@ -196,7 +196,7 @@ OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
     ({"request_id": StringType(), "value": StringType()}, "the stream has no column 'error'"),
     (
         {"request_id": StringType(), "value": StringType(), "error": StringType(), "key": StringType()},
-        "the stream has a column 'key' that an answer has not",
+        "the stream has a column 'key', which answers do not have",
     ),
 ]
 

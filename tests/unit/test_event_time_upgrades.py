@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from epochal.cli.lineage_changes import _watermarks
+from epochal.cli.lineage import _watermarks
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.declarations.event_time import EventTime, event_time
 from epochal.engine.event_time import TimePlan

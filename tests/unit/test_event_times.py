@@ -120,7 +120,7 @@ def test_names_are_one_place_each(pipeline: Pipeline) -> None:
     timed = rows.with_watermark("ts", "1 second")
     with pytest.raises(PipelineError, match="already has a watermark"):
         timed.with_watermark("at", "1 second")
-    with pytest.raises(PipelineError, match="two watermarks named 'ts'"):
+    with pytest.raises(PipelineError, match="Two watermarks are named 'ts'"):
         rows.with_watermark("ts", "2 seconds")
     with pytest.raises(PipelineError, match="both named 'ts'"):
         timed.key_by("id").distinct("ts")

@@ -51,7 +51,7 @@ def test_options_of_the_sink_are_checked(options: dict[str, Any], part: str) -> 
         ({"schema": None}, "needs a schema to read json"),
         ({"multiLine": True}, "has no option 'multiLine'"),
         ({"format": "csv", "heade": True}, "Did you mean 'header'?"),
-        ({"max_files": 0}, "whole number above 0"),
+        ({"max_files": 0}, "an integer above 0"),
         ({"malformed": "ignore"}, "one of fail, drop"),
         ({"path": "in/*.json"}, "is not a path of HDFS"),
     ],

@@ -181,7 +181,7 @@ def test_an_aggregate_over_changes_is_one_more_or_new_values() -> None:
         ({"w": "bool_and(worst > 1)"}, "bool_and cannot take back"),
         ({"w": "count(DISTINCT worst)"}, "cannot take back"),
         ({"w": F.approx_count_distinct("worst")}, "cannot take back"),
-        ({"w": "sum(n * _change)"}, "Leave it out"),
+        ({"w": "sum(n * _change)"}, "Remove it"),
         ({"w": "count(*)", "over_updates": True}, "counts every change"),
         ({"w": "count(*)", "changes": "count(*)"}, "rename the column"),
     ],
@@ -286,7 +286,7 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
         message = refused(build)
         assert message.startswith("Operator 'histogram' takes append; ")
         assert "over_updates=True" in message
-        assert "changes=True where the aggregate before it" in message
+        assert "Declare the previous aggregate with changes=True" in message
     check_kinds(built(lambda s, a, t: a.key_by("n").process(Streaks)).graph())
     check_kinds(built(lambda s, a, t: a.key_by("n").aggregate("h", over_updates=True, keys="count(*)")).graph())
 

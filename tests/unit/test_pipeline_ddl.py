@@ -40,7 +40,7 @@ def test_a_struct_type_does_as_well() -> None:
         ("", "has no columns"),
         ("streak", "'streak' is not a column"),
         ("a int, A string", "two columns named 'A'"),
-        ("_kg int", "are Epochal's"),
+        ("_kg int", "are reserved"),
         ("a array<>", "'array<>' is not a type: write array<element>"),
         ("a map<string>", "write array<element>, map<key, value>"),
         ("a struct<x:int,X:int>", "two fields named 'x'"),

@@ -108,20 +108,20 @@ def refused(build: Callable[[Pipeline, Stream], object]) -> str:
 
 def test_names_are_unique_and_well_formed() -> None:
     source = generator.source({"a": "id"})
-    assert "two sources named 'flights'" in refused(lambda p, s: p.read("flights", source))
-    assert "two operators named 'x'" in refused(
+    assert "Two sources are named 'flights'" in refused(lambda p, s: p.read("flights", source))
+    assert "Two operators are named 'x'" in refused(
         lambda p, s: [s.key_by("tail").aggregate("x", n="count(*)") for _ in range(2)]
     )
-    assert "two sinks named 'x'" in refused(lambda p, s: [s.write("x", console.sink()) for _ in range(2)])
+    assert "Two sinks are named 'x'" in refused(lambda p, s: [s.write("x", console.sink()) for _ in range(2)])
     for name in ("Big", "1st", "with space", "", "a" * 64):
         assert "cannot be the name of a sink" in refused(lambda p, s, name=name: s.write(name, console.sink()))  # type: ignore[misc]
 
 
 def test_a_pipeline_that_does_nothing_is_refused() -> None:
-    assert "neither keeps state nor writes" in refused(lambda p, s: s.where("delay > 1"))
+    assert "has neither state nor a sink" in refused(lambda p, s: s.where("delay > 1"))
     assert "has no source" in refused(lambda p, s: Pipeline("empty").graph())
     unused = generator.source({"a": "id"})
-    assert "Nothing reads source 'other'" in refused(
+    assert "Source 'other' is not used" in refused(
         lambda p, s: (s.write("out", console.sink()), p.read("other", unused))
     )
 
@@ -137,7 +137,7 @@ def test_wrong_arguments_are_answered_with_the_fix() -> None:
     assert "connectors" in refused(lambda p, s: p.read("other", "folder"))  # type: ignore[arg-type]
     assert "pipeline.table" in refused(lambda p, s: s.join("names", on="tail"))  # type: ignore[arg-type]
     assert "same pipeline" in refused(lambda p, s: s.union(started()[1]))
-    assert "give SQL text" in refused(lambda p, s: s.where(3))  # type: ignore[arg-type]
+    assert "use SQL text" in refused(lambda p, s: s.where(3))  # type: ignore[arg-type]
     assert "is empty" in refused(lambda p, s: s.with_columns(x=" "))
 
 
@@ -159,14 +159,14 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
         return refused(lambda p, s: s.key_by("tail").process(process, **settings))  # type: ignore[arg-type]
 
     assert "Operator 'no_output'" in given(NoOutput)
-    assert "define it" in given(NoProcess)
+    assert "must define" in given(NoProcess)
     assert "make_dt_interval" in given(NestedState)
     assert "'streak' is not a column" in given(BadState)
-    assert "Give the class itself" in given(LateStreaks())
+    assert "Pass the class itself" in given(LateStreaks())
     assert "Did you mean 'minutes'?" in given(LateStreaks, minute=3)
     assert "no setting 'current'" in given(LateStreaks, current=3)
 
 
 def test_state_is_reachable_only_where_a_key_is() -> None:
-    with pytest.raises(PipelineError, match="belongs to the current key"):
+    with pytest.raises(PipelineError, match="only available while a key is processed"):
         _ = LateStreaks().current

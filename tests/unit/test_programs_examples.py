@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from epochal.programs import Vector, sequential, translate
-from epochal.programs.interpreter import Call, Interpreter
 from examples.sdg import collaborative_filtering
 from examples.sdg.collaborative_filtering import CollaborativeFiltering
 from examples.sdg.key_value_store import KeyValueStore
@@ -19,6 +18,7 @@ from examples.sdg.logistic_regression import LogisticRegression
 from examples.sdg.logistic_rounds import LogisticRounds
 from examples.sdg.word_count import WordCount
 from tests.kit.lives import TIMESTAMP, Life, Step, at
+from tests.kit.program_interpreter import Call, Interpreter
 
 
 @pytest.mark.claim("SDG, 4.2, rule 1", "SDG, 4.2, rule 2", "SDG, 4.2, rule 3", "SDG, 4.2, rule 4", "SDG, 4.2, rule 5")

@@ -11,8 +11,7 @@ from types import ModuleType
 import pytest
 
 from epochal.programs import ProgramRefused, translate
-from epochal.programs.refusals import page
-from epochal.programs.rules import RULES
+from epochal.programs.rules import RULES, page
 from epochal.programs.translation import programs_in
 from tests.kit.written import OF_PROGRAMS
 

@@ -27,8 +27,8 @@ from epochal.programs import (
     translate,
 )
 from epochal.programs.execution import Arrival, Departure, Executable, Failed
-from epochal.programs.interpreter import Call, Interpreter
 from examples.sdg import collaborative_filtering
+from tests.kit.program_interpreter import Call, Interpreter
 
 
 @program

@@ -131,7 +131,7 @@ def test_what_would_cut_elsewhere_is_refused(tmp_path: Path) -> None:
         files.source(str(tmp_path), "json", "n long", max_files=1, punctuation="*.end")
     with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it is a pattern of file names"):
         files.source(str(tmp_path), "json", "n long", punctuation="_SUCCESS")
-    with pytest.raises(OptionError, match="punctuation is 0; it is a whole number above 0"):
+    with pytest.raises(OptionError, match="punctuation is 0; it must be an integer above 0"):
         generator.source({"n": "id"}, punctuation=0)
     with pytest.raises(OptionError, match="punctuation is a condition of SQL"):
         dbms.source("sqlite:///in.sqlite", "rows", "id", punctuation=" ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.quiet_start import without_worker_farewells
+from epochal.cli.local_spark import without_worker_farewells
 
 TRACEBACK = b"Traceback (most recent call last):\n"
 FRAMES = (

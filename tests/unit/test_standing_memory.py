@@ -96,5 +96,5 @@ def test_a_result_with_an_error_is_shown_whatever_having_says() -> None:
         found = {(row["query"], row["values"], row["error"]) for row in alive.all_of("out")}
         assert found == {
             (1, '{"total":null,"n":2}', "total leaves the range of bigint"),
-            (2, None, "the window has more than 1 groups; group by less, or filter"),
+            (2, None, "the window has more than 1 groups; group by fewer columns, or filter"),
         }

@@ -199,7 +199,7 @@ def test_a_window_with_too_many_groups_says_so() -> None:
         found = [(row["group"], row["values"], row["error"]) for row in alive.all_of("out")]
         assert found == [
             ('{"items":1}', '{"n":1}', None),
-            ("{}", None, "the window has more than 3 groups; group by less, or filter"),
+            ("{}", None, "the window has more than 3 groups; group by fewer columns, or filter"),
         ]
         assert len(alive.state("queries.open")) == 1
 

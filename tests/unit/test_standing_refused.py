@@ -7,7 +7,8 @@ import pytest
 from epochal.errors import QueryRefused
 from epochal.standing_queries.binding import bound
 from epochal.standing_queries.query import DEFAULT
-from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS, page, split_example
+from epochal.standing_queries.refusals import EXAMPLE_COLUMNS, REASONS
+from tests.kit.refused_queries import page, split_example
 from tests.kit.written import OF_STANDING_QUERIES
 
 WINDOW = "WINDOW '5 minutes'"
@@ -100,7 +101,7 @@ def test_the_least_and_the_greatest_of_strings_are_refused_by_name() -> None:
     for aggregate in ("min(country)", "max(device)", "max(IF(items > 2, country, device))"):
         refused = refusal(f"SELECT {aggregate} AS x {WINDOW}")
         assert refused.reason == "aggregate-arguments"
-        assert f"{aggregate[:3]} does not take string. Of one argument: " in refused.message
+        assert f"{aggregate[:3]} does not take string. Aggregates take one argument: " in refused.message
 
 
 def test_the_author_bounds_windows() -> None:

@@ -275,7 +275,7 @@ def test_between_versions_nothing_is_carried_over() -> None:
     [(ListState, "union"), (ListState, "partial"), (ValueState, "broadcast"), (ValueState, "partial")],
 )
 def test_what_others_read_too_has_to_be_durable(kind: type[StateDeclaration], scope: str) -> None:
-    with pytest.raises(PipelineError, match=rf"{kind.__name__} of scope '{scope}' has to be durable"):
+    with pytest.raises(PipelineError, match=rf"{kind.__name__} of scope '{scope}' must be durable"):
         kind("n bigint", scope=scope, durable=False)
     assert ListState("n bigint", scope="operator", durable=False).durable is False
 

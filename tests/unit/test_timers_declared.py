@@ -73,14 +73,14 @@ def timed(rows: Stream) -> Stream:
     [
         (
             lambda rows: rows.key_by("n").process(Reminding),
-            r"Reminding uses ctx.timer\(..\), and its input has no event",
+            r"Reminding uses ctx.timer\(..\), but its input has no event",
         ),
-        (lambda rows: timed(rows).key_by("n").process(WithoutOnTimer), "defines no on_timer"),
-        (lambda rows: rows.key_by("n").process(Behind), "hold is '1 hour', and its input has no event time"),
+        (lambda rows: timed(rows).key_by("n").process(WithoutOnTimer), "does not define on_timer"),
+        (lambda rows: rows.key_by("n").process(Behind), "hold is '1 hour', but its input has no event time"),
         (lambda rows: timed(rows).key_by("n").process(Behind, hold="soon"), "Behind.hold is 'soon'"),
         (
             lambda rows: rows.connect(rows.where("true"), broadcast=True, order_by="n").key_by("n").process(Control),
-            "Control has on_timer: beside a control stream there are no timers",
+            "Control defines on_timer, but a BroadcastProcess has no timers",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""``aggregate`` over a stream of changes: what was is subtracted, what is there now is added; a key may end."""
+"""``aggregate`` over a stream of changes: previous rows are subtracted, new rows are added; a key may be deleted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def _only_changes(stream: StreamKind) -> str:
-    return "Declare it anew over what it is to read."
+    return "Declare the aggregate again over the stream that it should read."
 
 
 @dataclass(frozen=True)
 class AggregateChangesOperator(AggregateOperator):
-    """Aggregates per key over the rows that are there, and no longer over those that were. State table: the operator's
-    name; one more for each ``min`` and ``max``. ``changes_of``: the operator that gives the changes."""
+    """Aggregates per key over the current rows, without retracted ones. State tables: the operator's name; one more for
+    each ``min`` and ``max``. ``changes_of``: the operator that emits the changes."""
 
     changes_of: str = ""
 
@@ -70,7 +70,7 @@ class AggregateChangesOperator(AggregateOperator):
 
     @property
     def grows(self) -> str | None:
-        """Keys of which all rows have been taken back are gone; it is for what it reads to have an end."""
+        """``None``: keys are deleted when all of their rows have been retracted. Only the input can grow."""
         return None
 
     def warnings(self) -> Iterator[str]:
@@ -82,12 +82,12 @@ class AggregateChangesOperator(AggregateOperator):
 
 
 def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChangesOperator:
-    """``operator`` over the changes of another. Raises ``PipelineError`` naming operator, column and fix."""
+    """``operator`` over the changes of another operator. Raises ``PipelineError`` with operator, column and fix."""
     where = f"Operator {operator.name!r}"
     if operator.over_updates:
         raise PipelineError(
-            f"{where}: over_updates=True counts every change, and its stream takes earlier rows back. Leave "
-            "over_updates out; or leave changes=True out where the stream comes from."
+            f"{where}: over_updates=True counts every change, and its stream retracts earlier rows. Remove "
+            "over_updates; or remove changes=True from the operator that emits the stream."
         )
     for name in operator.keys:
         if name.casefold() in (CHANGE, ROWS, PLACE, COUNT):
@@ -95,7 +95,7 @@ def over_changes(operator: AggregateOperator, changes_of: str) -> AggregateChang
     for aggregation in operator.aggregations:
         column = f"{where}, column {aggregation.name!r}"
         if isinstance(aggregation.expression, Expression) and CHANGE in (columns_read(aggregation.expression) or ()):
-            raise PipelineError(f"{column}: {CHANGE!r} says whether a row is added or taken back. Leave it out.")
+            raise PipelineError(f"{column}: {CHANGE!r} marks a row as added or retracted. Remove it.")
         with at(column):
             list(map(taking_back, decompose(column, aggregation.expression).aggregates))
     return AggregateChangesOperator(

@@ -27,16 +27,17 @@ from epochal.tasks.slices import SliceKeys, gathered
 
 PLACE, COUNT = "_place", "_count"
 _FIRST_LOOK, _FURTHER = 8, 8
-"""Values that are read of a key whose first one is gone; and how many times more, as long as all of them are gone."""
+"""The number of values to read of a key whose first value was deleted, and the factor by which it grows as long as all
+values read were deleted."""
 Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class AggregateChangesWork:
-    """Output: rows of ``rows`` for the keys of the slice that were there or are.
+    """Output: rows of ``rows`` for the keys of the slice that had rows or have rows now.
 
-    A key without rows is deleted from state. Raises ``ComputationFailed`` for a value that leaves its type, and where
-    more rows are taken back than came.
+    A key without rows is deleted from state. Raises ``ComputationFailed`` for a value that exceeds its type, and if
+    more rows are retracted than were added.
     """
 
     plan: AggregationPlan
@@ -60,9 +61,9 @@ class AggregateChangesWork:
         counts = merged[ROWS].to_numpy()
         if (counts < 0).any():
             raise ComputationFailed(
-                f"Operator {self.plan.operator!r}: more rows of a key were taken back than came. What lies before the "
-                "operator has come to other values than when a row came; a new name for the operator makes it begin "
-                "anew."
+                f"Operator {self.plan.operator!r}: more rows of a key were retracted than added. The transforms before "
+                "the operator have computed other values than when the row was added. Give the operator a new name to "
+                "start with empty state."
             )
         now = counts > 0
         known = pa.array(found | now)
@@ -73,7 +74,11 @@ class AggregateChangesWork:
 
 
 def multiset_table(operator: str, name: str, key: tuple[Column, ...]) -> StateTable:
-    """Of the state column ``name``."""
+    """The state table of the values of state column ``name``.
+
+    A multiset holds how many times each value of a key occurs, in the order of the values. The sub-key is the value as
+    bytes in that order, or for ``max`` in the opposite order, so that the first entry is the minimum or maximum.
+    """
     return StateTable(
         id=f"{operator}.{name}",
         operator=operator,
@@ -87,17 +92,17 @@ def multiset_table(operator: str, name: str, key: tuple[Column, ...]) -> StateTa
 
 @dataclass(frozen=True)
 class Multiset:
-    """Of one ``min`` or ``max``. ``column``: of the aggregate's state, which has the value that counts."""
+    """The values of one ``min`` or ``max``. ``column``: the aggregate's state column, which holds the first value."""
 
     column: str
     table: StateTable
     largest: bool
 
     def advanced(self, subtask: Subtask, keys: pa.Table, groups: Groups, changes: Any, first: Any) -> pa.Array:
-        """Each key's value that counts after this slice; null where it has none. Stages how often each is there.
+        """The first value of each key after this slice, null if it has none. Stages the new counts of values.
 
-        ``changes``: lists of structs of :data:`VALUE` and :data:`TIMES`; ``first``: what counted before. Raises
-        ``ComputationFailed`` where a value is taken back that is not there.
+        ``changes``: lists of structs of :data:`VALUE` and :data:`TIMES`; ``first``: the previous first values. Raises
+        ``ComputationFailed`` if a value is retracted that does not exist.
         """
         order = _Order(first.type, self.largest)
         changed = _netted(order, changes)
@@ -109,9 +114,9 @@ class Multiset:
         counts = pc.add(pc.fill_null(old[COUNT], 0), changed["times"]).to_numpy()
         if (counts < 0).any():
             raise ComputationFailed(
-                f"Operator {subtask.operator!r}, column {self.column!r}: a value was taken back that was not there. "
-                "What lies before the operator has come to other values than when the row came; a new name for the "
-                "operator makes it begin anew."
+                f"Operator {subtask.operator!r}, column {self.column!r}: a value was retracted that does not exist. "
+                "The transforms before the operator have computed other values than when the row was added. Give the "
+                "operator a new name to start with empty state."
             )
         self._stage(subtask, full_keys, its_groups, counts, found)
         there = changed.filter(pa.array(counts > 0)).select(["row", "place"])
@@ -130,7 +135,7 @@ class Multiset:
         subtask.transaction.stage(self.table.id, rows.cast(self.table.delta_schema))
 
     def _kept(self, first: pa.Array, gone: pa.Table) -> pa.Table:
-        """What counted before, where it is not gone."""
+        """The previous first values that still exist."""
         rows = np.flatnonzero(~_lost(first, gone) & first.is_valid().to_numpy(zero_copy_only=False))
         return pa.table({"row": rows, "place": first.take(pa.array(rows))})
 
@@ -144,12 +149,12 @@ class Multiset:
         gone: pa.Table,
         encoded_gone: pa.BinaryArray,
     ) -> pa.Table:
-        """Of keys whose ``first`` is gone, the first one after it of those that were there and still are.
+        """The next existing value of keys whose ``first`` was deleted.
 
-        ``there``: changed ones that still are; ``encoded_gone``: the full keys of those that are ``gone``.
+        ``there``: changed values that still exist; ``encoded_gone``: the full keys of the deleted values ``gone``.
         """
         ahead = pc.less(_least(there, len(first)), first)
-        # What came may be before what is gone, and so before all that was there.
+        # A new value may precede the deleted one, and so all stored values.
         lost = _lost(first, gone) & ~ahead.fill_null(False).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(lost)
         codec = KeyCodec(self.table.key_schema)
@@ -175,7 +180,7 @@ class Multiset:
 
 
 def _lost(first: pa.Array, gone: pa.Table) -> npt.NDArray[np.bool_]:
-    """Whether each row's ``first`` is among what is ``gone``."""
+    """The rows whose ``first`` is among the deleted values ``gone``."""
     lost = np.zeros(len(first), np.bool_)
     rows = gone["row"].to_numpy()
     same = pc.equal(gone["place"].combine_chunks(), first.take(pa.array(rows))).fill_null(False)
@@ -184,8 +189,8 @@ def _lost(first: pa.Array, gone: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _netted(order: _Order, changes: Any) -> pa.Table:
-    """``row``, ``place`` and ``times``: by how much more often the value is there; values for which that is nothing
-    are left out."""
+    """``row``, ``place`` and ``times``: the change of the count of each value, without values whose count is
+    unchanged."""
     rows = elements(changes).combine_chunks()
     structs = rows[ELEMENT].combine_chunks()
     places = order.places(pc.struct_field(structs, VALUE))
@@ -195,7 +200,7 @@ def _netted(order: _Order, changes: Any) -> pa.Table:
 
 
 def _least(candidates: pa.Table, rows: int) -> pa.Array:
-    """The least ``place`` of each row; null where it has none."""
+    """The least ``place`` of each row; null if it has none."""
     ordered = candidates.take(pc.sort_indices(candidates, [("row", "ascending"), ("place", "ascending")]))
     found, firsts = np.unique(ordered["row"].to_numpy(), return_index=True)
     at = np.full(rows, -1, np.int64)
@@ -209,7 +214,8 @@ def _with_place(table: StateTable, keys: pa.Table, places: Any) -> pa.Table:
 
 
 class _Order:
-    """Values of one type as bytes in their order, or against it, and back. As in Spark, NaN is above all numbers."""
+    """Converts values of one type to bytes in their order, or the opposite order, and back. NaN is the greatest number,
+    as in Spark."""
 
     def __init__(self, type: pa.DataType, descending: bool) -> None:
         self._type = type
@@ -231,7 +237,7 @@ class _Order:
 
 
 def _inverted(places: pa.BinaryArray) -> pa.BinaryArray:
-    """No place is the beginning of another, so that the opposite of their bytes is the opposite of their order."""
+    """The complement of the bytes, which has the opposite order: no place is a prefix of another."""
     data, offsets = data_and_offsets(places)
     return pa.Array.from_buffers(
         pa.binary(), len(places), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(~data)]
@@ -245,7 +251,7 @@ def _stored(type: pa.DataType) -> pa.DataType:
 def _sortable(values: pa.Array) -> pa.Array:
     if not pa.types.is_floating(values.type):
         return values
-    # Adding zero leaves one zero, and there is one NaN.
+    # Adding zero maps both zeros to one; all NaN become one.
     numbers = values.fill_null(0).to_numpy(zero_copy_only=False) + values.type.to_pandas_dtype()(0)
     numbers = np.where(np.isnan(numbers), values.type.to_pandas_dtype()(np.nan), numbers)
     bits = np.ascontiguousarray(numbers).view(f"i{numbers.dtype.itemsize}")

@@ -1,4 +1,10 @@
-"""``aggregate``: Spark aggregates the epoch's rows, the task merges these partials into state. No step per row."""
+"""``aggregate``: Spark aggregates the epoch's rows by key; the task merges these partial aggregates into state.
+
+With ``ttl="7 days"``, a group expires when it has had no row for the time to live. A later row of its key starts a new
+group. With ``deleted_when`` only groups in which that column is true expire: keys that a stream of change data has
+deleted. A deleted key is kept for the time to live, so that a late, older row does not restore it. An operator that
+emits changes retracts the row of a key when the key is deleted; its expiry then retracts nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +47,10 @@ if TYPE_CHECKING:
 
 def _over_updates(stream: StreamKind) -> str:
     return (
-        "Its aggregates would count a key again with each new value, so that they would depend on how rows fell into "
-        "epochs. Say changes=True where the aggregate before it is declared, and let nothing but select, where, "
-        "with_columns and drop be between the two: then earlier values are taken back. Or aggregate the rows that the "
-        "operator before it reads; or, where every change is to count, say aggregate(.., over_updates=True)."
+        "Its aggregates would count a key again with each new value, and would depend on the division of rows into "
+        "epochs. Declare the previous aggregate with changes=True, and use only select, where, with_columns and drop "
+        "between the two, so that earlier values are retracted. Or aggregate the rows that the previous operator "
+        "reads. Or, to count every change, use aggregate(.., over_updates=True)."
     )
 
 
@@ -53,7 +59,7 @@ ROWS_THAT_STAY = Accepted(frozenset({Kind.APPEND}), _over_updates)
 
 @dataclass(frozen=True)
 class AggregateOperator(Operator):
-    """Aggregates per key over all epochs so far. State table: the operator's name."""
+    """Aggregates per key over all epochs. State table: the operator's name."""
 
     kind: ClassVar[str] = "aggregate"
     name: str
@@ -61,9 +67,9 @@ class AggregateOperator(Operator):
     aggregations: tuple[Aggregation, ...]
     queryable: bool
     over_updates: bool = False
-    """Whether rows that replace earlier ones are to be aggregated as if each stood for itself."""
+    """True if to aggregate rows that replace earlier rows as independent rows."""
     changes: bool = False
-    """Whether to give rows as they were, too."""
+    """True if the output also has the previous values of rows."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -78,7 +84,7 @@ class AggregateOperator(Operator):
         return columns_of(self.aggregations)
 
     def aggregation(self, frame: DataFrame) -> AggregationPlan:
-        """How the aggregates are computed over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
+        """The plan of the aggregates over ``frame``. Raises ``PipelineError``, ``SchemaError``."""
         key = key_columns(self.name, self.keys, frame.schema)
         return plan_aggregation(self.name, key, self.aggregations, self.queryable, frame)
 
@@ -113,15 +119,15 @@ class AggregateOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        bound = "aggregate in windows" if self.changes else "say aggregate(.., ttl='7 days'), or aggregate in windows"
-        return f"keeps every key that came. Where keys have no end, {bound}."
+        bound = "aggregate in windows" if self.changes else "use aggregate(.., ttl='7 days'), or aggregate in windows"
+        return f"keeps every key. If the number of keys is unbounded, {bound}."
 
     def warnings(self) -> Iterator[str]:
         return costs(self.name, self.aggregations)
 
 
 def columns_of(aggregations: Sequence[Aggregation]) -> frozenset[str] | None:
-    """The columns that the aggregates are computed of, in small letters; ``None``: not known."""
+    """The columns that the aggregates are computed from, in lower case; ``None``: unknown."""
     computed: list[Expression] = []
     for aggregation in aggregations:
         if isinstance(aggregation.expression, Expression):
@@ -132,7 +138,7 @@ def columns_of(aggregations: Sequence[Aggregation]) -> frozenset[str] | None:
 
 
 def check_aggregations(operator: str, aggregations: Sequence[Aggregation], frame: DataFrame) -> None:
-    """Do they compute the same in every retry? Raises ``PipelineError`` that names operator and column."""
+    """Check that the aggregates are the same in every retry. Raises ``PipelineError`` with operator and column."""
     for aggregation in aggregations:
         if isinstance(aggregation.expression, Expression):
             with at(f"Operator {operator!r}, column {aggregation.name!r}"):
@@ -140,7 +146,7 @@ def check_aggregations(operator: str, aggregations: Sequence[Aggregation], frame
 
 
 def costs(operator: str, aggregations: Sequence[Aggregation]) -> Iterator[str]:
-    """Of each aggregate that costs more than a number per key, what it costs."""
+    """A warning for each aggregate that stores more than one number per key."""
     for aggregation in aggregations:
         where = f"Operator {operator!r}, column {aggregation.name!r}"
         for aggregate in decompose(where, aggregation.expression).aggregates:
@@ -150,12 +156,12 @@ def costs(operator: str, aggregations: Sequence[Aggregation]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AggregatePlan(OperatorPlan):
-    """The marks ride through Spark's own aggregation shuffle where that puts every key on its subtask."""
+    """Spark's own shuffle of the aggregation carries the marks, if it sends every key to its subtask."""
 
     aggregation: AggregationPlan
     aggregations: tuple[Aggregation, ...]
     rows: KeyRows | None
-    """What the task gives, where that is more than the merged partials."""
+    """The rows that the task yields, if they are more than the merged partials."""
 
     @property
     def aggregated_columns(self) -> int:
@@ -163,7 +169,7 @@ class AggregatePlan(OperatorPlan):
 
     @cached_property
     def partials(self) -> list[SparkColumn]:
-        """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""
+        """The columns that Spark aggregates over the epoch's rows. Created once: a column takes calls into the JVM."""
         return self.aggregation.partial_columns()
 
     @cached_property
@@ -175,7 +181,7 @@ class AggregatePlan(OperatorPlan):
 
     @property
     def columns_of_task(self) -> Mapping[str, PassthroughColumn] | None:
-        """Where each column is a key, or one merged partial in the type in which it is kept."""
+        """Columns of the task, if each output column is a key, or one merged partial in its stored type."""
         parts = {part_name(position): part for position, part in enumerate(self.aggregation.parts)}
         kept = {column.name: column.type for column in self.aggregation.table.value}
         found = {name: PassthroughColumn(name) for name in self.aggregation.keys}
@@ -192,7 +198,7 @@ class AggregatePlan(OperatorPlan):
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
-        if subtasks.ride_spark_shuffle:
+        if subtasks.match_spark_shuffle:
             by_key = with_marks(frame, subtasks).groupBy(MARK, *map(quoted, keys))
             return by_key.agg(*self.partials, *subtasks.control(keys))
         grouped = with_marks(frame.groupBy(*map(quoted, keys)).agg(*self.partials), subtasks)
@@ -211,8 +217,8 @@ def _of_task(column: PassthroughColumn) -> Expression:
 class AggregateTtlOperator(AggregateOperator):
     """Aggregates per key over the epochs since the group began. State table: the operator's name.
 
-    ``event_time``: the column of its input that rows count by, where the groups expire by event time.
-    ``expires.deleted``: the output column in which a group has to be true to expire.
+    ``event_time``: the event-time column of the input, if groups expire by event time. ``expires.deleted``: the output
+    column that must be true in a group for it to expire.
     """
 
     expires: Expiry = field(kw_only=True)
@@ -231,7 +237,7 @@ class AggregateTtlOperator(AggregateOperator):
             if taken in {column.name.casefold() for column in partials.key}:
                 raise PipelineError(f"Operator {self.name!r}: its state has a column {taken!r}. Rename the key column.")
         table = partials.model_copy(update={"value": (*partials.value, time), "expires": self.expires})
-        deleted = None if self.expires.deleted is None else _kept_as_it_is(plan.aggregation, self.expires.deleted)
+        deleted = None if self.expires.deleted is None else _state_column(plan.aggregation, self.expires.deleted)
         return AggregateTtlPlan(
             self.name,
             self.inputs,
@@ -257,7 +263,7 @@ class AggregateTtlOperator(AggregateOperator):
 
 @dataclass(frozen=True)
 class AggregateTtlPlan(AggregatePlan):
-    """In event time Spark finds the latest row of each group, too."""
+    """In event time, Spark also computes the time of the latest row of each group."""
 
     event_time: str | None
 
@@ -270,8 +276,8 @@ class AggregateTtlPlan(AggregatePlan):
         return [*partials, to_column(latest.alias(TOUCHED.name))]
 
 
-def _kept_as_it_is(plan: AggregationPlan, name: str) -> str:
-    """The state column that holds this boolean output column. Raises ``PipelineError`` where none does."""
+def _state_column(plan: AggregationPlan, name: str) -> str:
+    """The state column that stores this boolean output column. Raises ``PipelineError`` if there is none."""
     parts = {part_name(position): part for position, part in enumerate(plan.parts)}
     column = next(column for column in plan.columns if column.name == name)
     part = parts.get(str(column.remainder).strip("`"))
@@ -286,19 +292,19 @@ def _kept_as_it_is(plan: AggregationPlan, name: str) -> str:
 def with_time_to_live(
     operator: AggregateOperator, expires: Expiry, event_time: str | None, stream: StreamKind
 ) -> AggregateTtlOperator:
-    """``operator`` whose groups expire. ``stream``: the kind of its input. Raises ``PipelineError`` with the fix."""
+    """``operator`` with groups that expire. ``stream``: the kind of its input. Raises ``PipelineError`` with the
+    fix."""
     where = f"Operator {operator.name!r} has a ttl"
     if stream == CHANGES:
         raise PipelineError(
-            f"{where}, and its stream takes earlier rows back: what is taken back of a group that has expired is not "
-            "there any more. Leave ttl out; a group of which all rows were taken back goes by itself."
+            f"{where}, and its stream retracts earlier rows: a row of an expired group can no longer be retracted. "
+            "Remove ttl; a group is deleted when all of its rows have been retracted."
         )
     if operator.changes and expires.deleted is None:
         raise PipelineError(
-            f"{where} and changes=True: an aggregate over it would go on with groups that have expired, as no row "
-            "takes them back. Leave ttl out; or leave changes=True out; or, for keys that the stream deletes, name the "
-            "column that says so: deleted_when='gone'; or aggregate in windows, which end by themselves: "
-            "key_by(..).window(..)."
+            f"{where} and changes=True: an aggregate over it would still include expired groups, as no row retracts "
+            "them. Remove ttl; or remove changes=True; or, for keys that the stream deletes, name the column that "
+            "marks them: deleted_when='gone'; or aggregate in windows, which end: key_by(..).window(..)."
         )
     return AggregateTtlOperator(
         operator.name,

@@ -25,11 +25,10 @@ from epochal.tasks.values import column_of
 
 @dataclass(frozen=True)
 class AggregateWork:
-    """Output: for each key of the slice, the key columns, the merged partials and what the plan computes from them.
+    """Output: for each key of the slice, the key columns, the merged partials and the columns that the plan computes.
 
-    Spark makes final values of these.
-
-    Raises ``EpochAborted`` for a value that leaves its type, ``AuthorError`` for what an author's own merge raises.
+    Spark computes the final values from these. Raises ``EpochAborted`` for a value that exceeds its type,
+    ``AuthorError`` for errors of an author's merge.
     """
 
     plan: AggregationPlan
@@ -50,33 +49,33 @@ class AggregateWork:
                     [*keys.rows.columns, *merged.columns, *self.plan.compute(merged, keys.shown)], schema=subtask.output
                 )
             else:
-                was, now = self.there(found, old, merged)
+                was, now = self.visible(found, old, merged)
                 rows_out = self.rows.of(keys.rows, old.select(kept), merged, was, now)
                 if not (was | now).all():
                     rows_out = rows_out.filter(pa.array(was | now))
-        values = [*merged.columns, *self.beside(subtask, slice, old, merged)]
+        values = [*merged.columns, *self.further_columns(subtask, slice, old, merged)]
         subtask.transaction.stage(keys.table.id, keys.changes("put", values))
         yield from rows_out.to_batches()
 
     def keys(self, subtask: Subtask, slice: pa.Table) -> SliceKeys:
-        """The keys of the slice in the table that the aggregates are kept in."""
+        """The keys of the slice in the table of the aggregates."""
         return SliceKeys.of(subtask, self.plan.table, slice)
 
-    def there(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
-        """Which keys had a row before this slice, and which have one now."""
+    def visible(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
+        """Masks of the keys that had an output row before this slice, and of those that have one now."""
         return found, np.ones_like(found)
 
-    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
-        """The value columns of that table that are kept beside the aggregates. ``old``: what was stored of each key;
-        ``merged``: its aggregates now."""
+    def further_columns(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
+        """The value columns of that table in addition to the aggregates. ``old``: the stored values of each key;
+        ``merged``: its new aggregates."""
         return ()
 
 
 @dataclass(frozen=True)
 class AggregateTtlWork(AggregateWork):
-    """The rows of ``table`` say beside the aggregates when their group was touched.
+    """Stores the time of the last row of each group with its aggregates in ``table``.
 
-    ``deleted``: the state column that is true of deleted keys; only their rows have a time.
+    ``deleted``: the state column that is true for deleted keys; only their rows have a time.
     """
 
     table: StateTable = field(kw_only=True)
@@ -85,12 +84,12 @@ class AggregateTtlWork(AggregateWork):
     def keys(self, subtask: Subtask, slice: pa.Table) -> SliceKeys:
         return SliceKeys.living(subtask, self.table, slice)
 
-    def there(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
+    def visible(self, found: Mask, old: pa.Table, merged: pa.Table) -> tuple[Mask, Mask]:
         if self.deleted is None:
-            return super().there(found, old, merged)
+            return super().visible(found, old, merged)
         return found & ~_is_true(old.column(self.deleted)), ~_is_true(merged.column(self.deleted))
 
-    def beside(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
+    def further_columns(self, subtask: Subtask, slice: pa.Table, old: pa.Table, merged: pa.Table) -> Sequence[pa.Array]:
         type = self.table.value_schema.field(self._time).type
         touched = pa.array(self._touched(subtask, slice, old)).cast(type)
         if self.deleted is None:
@@ -103,8 +102,8 @@ class AggregateTtlWork(AggregateWork):
         return self.table.expires.column
 
     def _touched(self, subtask: Subtask, slice: pa.Table, old: pa.Table) -> Times:
-        """In event time, that of the latest row of the group so far, but none that rows would be late at: so that no
-        group goes with the epoch that wrote it."""
+        """The time of each group. In event time, that of its latest row, but at least the watermark ``late``, so that
+        no group expires in the epoch that writes it."""
         if TOUCHED.name not in slice.column_names:
             return np.full(slice.num_rows, subtask.epoch_time)
         latest: Times = column_of(slice, TOUCHED.name).to_numpy()

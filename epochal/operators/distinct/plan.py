@@ -1,4 +1,4 @@
-"""``distinct``: each key once, in the epoch in which it first comes."""
+"""``distinct``: each key once, in the epoch of its first row. ``drop_duplicates``: the first row of each key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TAKES: Final = only_append("Drop duplicates before the rows are aggregated.")
 
 @dataclass(frozen=True)
 class DistinctOperator(Operator):
-    """State table: the operator's name; it says ``seen`` of every key that has come."""
+    """State table: the operator's name, with ``seen`` for every key."""
 
     kind: ClassVar[str] = "distinct"
     name: str
@@ -60,12 +60,12 @@ class DistinctOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        return "keeps every key that came. Where keys have no end, drop_duplicates(within='1 day') forgets them."
+        return "keeps every key. If the number of keys is unbounded, use drop_duplicates(within='1 day')."
 
 
 @dataclass(frozen=True)
 class DistinctPlan(OperatorPlan):
-    """Spark leaves one row of each key, so that a task meets none twice."""
+    """Spark removes duplicates, so that a task receives each key once."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         return super().distributed([frames[0].select(*map(quoted, self.inputs[0].keys)).distinct()], subtasks)
@@ -73,8 +73,9 @@ class DistinctPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class DropDuplicatesOperator(Operator):
-    """State table: the operator's name. It says ``seen`` of every key, or ``first_at``, when the row that was kept
-    happened, until ``within`` (microseconds) after that. ``event_time``: the input's column, if it has one."""
+    """State table: the operator's name. It has ``seen`` for every key, or ``first_at``, the event time of the row that
+    was emitted, until ``within`` (microseconds) after it. ``event_time``: the event-time column of the input, if
+    any."""
 
     kind: ClassVar[str] = "drop_duplicates"
     name: str
@@ -92,7 +93,7 @@ class DropDuplicatesOperator(Operator):
         return self.event_time
 
     def late_before(self, input: int, late: int) -> int | None:
-        """What a late row may be a duplicate of has expired."""
+        """With ``within`` rows before ``late`` are late: the rows that they may duplicate have expired."""
         return None if self.within is None else late
 
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
@@ -130,6 +131,6 @@ class DropDuplicatesOperator(Operator):
     def warnings(self) -> Iterator[str]:
         if self.within is None:
             yield (
-                f"Operator {self.name!r}: drop_duplicates() without within= keeps every key for ever: its state "
-                "grows. Say how far apart duplicates may be: with_watermark(..).drop_duplicates(.., within='1 day')."
+                f"Operator {self.name!r}: drop_duplicates() without within= keeps every key forever: its state grows. "
+                "Give the maximum time between duplicates: with_watermark(..).drop_duplicates(.., within='1 day')."
             )

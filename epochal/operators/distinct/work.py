@@ -20,12 +20,12 @@ from epochal.tasks.values import column_of
 
 FIRST_AT: Final = Column(name="first_at", type="timestamp")
 NEVER: Final = np.iinfo(np.int64).min
-"""The time until which a key's rows are left out that has had none."""
+"""In place of the time until which rows are duplicates, for keys without a row."""
 
 
 @dataclass(frozen=True)
 class DistinctWork:
-    """Output: the keys that are not in the table; it puts them there."""
+    """Output: the keys that are not in the table yet. Adds them to the table."""
 
     table: StateTable
     needs_order: ClassVar[bool] = False
@@ -41,11 +41,11 @@ class DistinctWork:
 
 @dataclass(frozen=True)
 class DropDuplicatesWork:
-    """Output: of each key the first row, by event time where there is one and then by all columns."""
+    """Output: the first row of each key, by event time, if there is one, and then by all columns."""
 
     table: StateTable
     keys: tuple[str, ...]
-    """As the input spells them, as is ``event_time``."""
+    """In the spelling of the input, as ``event_time``."""
     event_time: str | None
     within: int | None
     needs_order: ClassVar[bool] = False
@@ -70,7 +70,7 @@ class DropDuplicatesWork:
         yield from slice.take(pa.array(first)).select(subtask.output.names).cast(subtask.output).to_batches()
 
     def _new(self, slice: pa.Table, codes: Integers, new: Mask) -> Integers:
-        """The positions of the first rows of the keys that are ``new``."""
+        """The positions of the first rows of the keys in the mask ``new``."""
         candidates = np.flatnonzero(new[codes])
         if len(candidates) == int(new.sum()):
             return candidates
@@ -78,7 +78,7 @@ class DropDuplicatesWork:
         return candidates[np.r_[True, chosen[1:] != chosen[:-1]]]
 
     def _apart(self, slice: pa.Table, codes: Integers, until: Integers, within: int) -> tuple[Integers, Integers]:
-        """The positions of the rows that are kept, and of each key the time of the last of them or ``NEVER``."""
+        """The positions of the rows to emit, and for each key the time of the last of them, or ``NEVER``."""
         times = np.asarray(microseconds(column_of(slice, str(self.event_time))), np.int64)
         candidates = np.flatnonzero(times >= until[codes])
         last = np.full(len(until), NEVER)
@@ -87,25 +87,25 @@ class DropDuplicatesWork:
         if int(came.sum()) < len(candidates):
             candidates, chosen = self._sorted(slice, codes, candidates)
             candidates = candidates[kept(chosen, times[candidates], until, within)]
-        last[codes[candidates]] = times[candidates]  # of several of a key the last one
+        last[codes[candidates]] = times[candidates]  # the last of several rows of a key remains
         return candidates, last
 
     def _sorted(self, slice: pa.Table, codes: Integers, candidates: Integers) -> tuple[Integers, Integers]:
-        """These rows by key and then by their own order, and their keys' numbers."""
+        """These rows sorted by key and then by their own order, and the numbers of their keys."""
         rows = slice.take(pa.array(candidates)).drop_columns([KEY_GROUP, MARK, SUBTASK])
         by_time = () if self.event_time is None else (self.event_time,)
         ordered = candidates[in_order(rows, codes[candidates], by_time)]
         return ordered, codes[ordered]
 
     def _until(self, found: Mask, values: pa.Table) -> Integers:
-        """Of each key the time until which its rows are duplicates."""
+        """For each key, the time until which its rows are duplicates."""
         first_at = microseconds(column_of(values, FIRST_AT.name)).fill_null(0).to_numpy(zero_copy_only=False)
         return np.where(found, first_at + (self.within or 0), NEVER)
 
 
 def kept(codes: Integers, times: Integers, until: Integers, within: int) -> npt.NDArray[np.bool_]:
-    """Which rows are kept of rows sorted by (code, time): of each key the first that is not before ``until[code]``, and
-    from then on the next that is at least ``within`` later."""
+    """A mask of the rows to emit, of rows sorted by (code, time): for each key, the first row at or after
+    ``until[code]``, then each next row that is at least ``within`` later."""
     mask: npt.NDArray[np.bool_] = np.zeros(len(codes), np.bool_)
     if not len(codes):
         return mask

@@ -1,4 +1,4 @@
-"""``entry``: the source of an application's calls, and their streams."""
+"""``entry``: the source of an application's calls, and their streams. ``answer``: the operator that stores answers."""
 
 from __future__ import annotations
 
@@ -40,22 +40,20 @@ _PARTITION_CALLS = 10_000
 
 
 class EntrySource(Source):
-    """The calls in an application's inbox, of all of its entries, in the order of their numbers.
+    """The calls of all entries in an application's inbox, in the order of their numbers.
 
-    A position is the number of the last call that was taken. The engine gives it the inbox (:meth:`connect`); without
-    one there are no calls, and never will be.
-
-    ``entries``: those whose calls Spark is to know the arguments of.
+    A position is the number of the last call read. The engine connects the inbox (:meth:`connect`); without an inbox
+    the source is empty and has ended. ``entries``: the entries whose arguments :meth:`read` returns as columns.
     """
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
-        self._calls = tuple(map(CallsOf, entries))
+        self._calls = tuple(map(EntryCalls, entries))
         self._inbox: Inbox = NO_INBOX
         self._through = 0
         self._bound: int | None = None
 
     def connect(self, inbox: Inbox) -> None:
-        """Before ``restore``."""
+        """Set the inbox; call this before ``restore``."""
         self._inbox = inbox
 
     @property
@@ -103,12 +101,12 @@ class EntrySource(Source):
         return spark.createDataFrame(pa.Table.from_batches(batches, self._known), self.schema(spark))
 
     def table(self, slice: Slice) -> pa.Table:
-        """The calls of a slice, without Spark, in the columns of ``CALL_SCHEMA``."""
+        """The calls of a slice as an Arrow table with the columns ``CALL_SCHEMA``."""
         return calls_table(self._inbox.read(int(slice.start["through"]), int(slice.end["through"])))
 
     @property
     def _known(self) -> pa.Schema:
-        """The columns of :meth:`read`: arguments are parsed once, here, by the rules of the service that took them."""
+        """The columns of :meth:`read`. Arguments are parsed once, by the rules of the service that accepted them."""
         own = [field for field in CALL_SCHEMA if field.name != ARGUMENTS]
         return pa.schema([*own, *(field for calls in self._calls for field in calls.carried)])
 
@@ -122,11 +120,11 @@ class EntrySource(Source):
         return pa.Table.from_arrays(columns, schema=self._known)
 
     def acknowledge(self, slice: Slice) -> None:
-        """The inbox keeps calls for as long as a rollback may read them again."""
+        """Without effect: the inbox retains calls as long as a rollback may read them again."""
 
     @property
     def bounded(self) -> bool:
-        """Where nobody can call, what waits for the end of all input need not wait for calls."""
+        """Without an inbox there are no calls to wait for before the end of all input."""
         return self._inbox is NO_INBOX
 
     @property
@@ -135,7 +133,7 @@ class EntrySource(Source):
 
 
 def calls_table(batches: Sequence[CallBatch]) -> pa.Table:
-    """Calls as rows."""
+    """The calls of these batches as rows with the columns ``CALL_SCHEMA``."""
     counts = [len(batch.request_ids) for batch in batches]
     entries = pa.array([batch.entry for batch in batches], pa.string())
     numbers = [np.arange(batch.first, batch.last + 1, dtype=np.int64) for batch in batches]
@@ -149,18 +147,18 @@ def calls_table(batches: Sequence[CallBatch]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class CallsOf:
-    """From all calls those of one entry, with their arguments as columns.
+class EntryCalls:
+    """The calls of one entry, with their arguments as columns.
 
-    Arguments were checked before they came. One that a later version of the entry has added is null; so is one that was
-    of another type then, where it does not fit.
+    The service has checked the arguments. An argument that a later version of the entry has added is null, as is one
+    whose type has changed and whose value does not fit.
     """
 
     entry: Entry
 
     @property
     def carried(self) -> pa.Schema:
-        """The columns in which the source has the arguments: of no other entry, and null in all other calls."""
+        """The columns of the source with the arguments of this entry, null in the calls of other entries."""
         return pa.schema([column.to_arrow().with_name(self._carried(column)) for column in self.entry.arguments])
 
     def _carried(self, argument: Column) -> str:
@@ -171,13 +169,13 @@ class CallsOf:
         return frame.where(f"entry = '{self.entry.name}'").selectExpr(REQUEST_ID.name, SEQUENCE.name, *arguments)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow, in the columns of ``CALL_SCHEMA``."""
+        """As ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
         calls = rows.filter(pc.equal(rows["entry"], self.entry.name))
         own = [calls[REQUEST_ID.name], calls[SEQUENCE.name]]
         return pa.Table.from_arrays([*own, *self.arguments(calls[ARGUMENTS])], schema=self.entry.rows)
 
     def arguments(self, texts: pa.ChunkedArray) -> list[pa.Array]:
-        """The values of each argument, from calls' JSON texts."""
+        """The values of each argument, parsed from the JSON texts of calls."""
         if not self.entry.arguments:
             return []
         found = orjson.loads(f"[{','.join(texts.to_pylist())}]")
@@ -188,7 +186,7 @@ class CallsOf:
 
 
 def _fitting(values: Sequence[Any], column: Column) -> list[Any]:
-    """The Python values of JSON forms; ``None`` for null, and for what is no value of the column's type."""
+    """The Python values of JSON values; ``None`` for null and for values that do not fit the column's type."""
     if column.type == "string":
         return [value if type(value) is str else None for value in values]
     return [_fit(value, column) for value in values]
@@ -203,8 +201,8 @@ def _fit(value: Any, column: Column) -> Any:
 
 @dataclass(frozen=True)
 class Taken:
-    """Of all calls those of ``entries``: that they were taken. Where nothing else answers them, they are ``answered``
-    by that, with null."""
+    """Rows that record the calls of ``entries`` as received. Calls of the entries ``answered``, which no stream
+    answers, are answered with null."""
 
     entries: tuple[str, ...]
     answered: frozenset[str]
@@ -217,7 +215,7 @@ class Taken:
         )  # fmt: skip
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         calls = rows.filter(pc.is_in(rows[_ENTRY], pa.array(self.entries, pa.string())))
         answered = pc.is_in(calls[_ENTRY], pa.array(sorted(self.answered), pa.string()))
         value = pc.if_else(answered, pa.scalar("null"), pa.scalar(None, pa.string()))
@@ -227,21 +225,21 @@ class Taken:
 
 
 def _among(entries: Collection[str]) -> str:
-    """The condition that a call is of one of them, whose names have no quotes."""
+    """The SQL condition that a call is of one of these entries, whose names contain no quotes."""
     return f"{_ENTRY} IN ({', '.join(map(repr, sorted(entries)))})" if entries else "false"
 
 
 @dataclass(frozen=True)
 class Answering:
-    """From the stream that answers an entry its answers, kept for ``ttl``. Raises ``PipelineError`` that names the
-    column and the fix."""
+    """The answers of an entry, from the stream that answers it, stored for ``ttl``. Raises ``PipelineError`` with
+    column and fix."""
 
     entry: str
     ttl: str
 
     @property
     def kept(self) -> Mapping[str, str]:
-        """By entry how long its answers are kept."""
+        """By entry, the time for which its answers are stored."""
         return {self.entry: self.ttl}
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -249,7 +247,7 @@ class Answering:
         return answer_frame(frame, f"'{self.entry}'")
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         self._check(rows.column_names, {})
         return answer_table(pa.repeat(pa.scalar(self.entry), rows.num_rows), rows)
 
@@ -260,17 +258,17 @@ class Answering:
             if name not in known:
                 raise PipelineError(
                     f"{where}: the stream has no column {name!r}; it has {listed(there)}. Select 'request_id', 'value' "
-                    f"(a string of JSON) and 'error' (a string, null where there is none).{closest(name, there)}"
+                    f"(a string of JSON) and 'error' (a string, null without an error).{closest(name, there)}"
                 )
             if types.get(name, "string") != "string":
                 raise PipelineError(
-                    f"{where}: column {name!r} is {types[name]}, and has to be a string"
+                    f"{where}: column {name!r} is {types[name]}, but must be a string"
                     f"{', of JSON: to_json(value) or CAST(value AS STRING)' if name == 'value' else ''}."
                 )
         unknown = [name for name in there if name.casefold() not in needed]
         if unknown:
             raise PipelineError(
-                f"{where}: the stream has a column {unknown[0]!r} that an answer has not. Leave it out: "
+                f"{where}: the stream has a column {unknown[0]!r}, which answers do not have. Remove it: "
                 f"select({', '.join(map(repr, needed))})."
             )
 
@@ -283,8 +281,8 @@ def answer_frame(
     value: str = "value",
     error: str = "error",
 ) -> DataFrame:
-    """The rows as those of answers, each column by an expression in SQL. ``entry``: whose they are; ``sequence``: the
-    number of the call, where a row stands for that as well."""
+    """Rows of answers, with each column from a SQL expression. ``entry``: the entry's name; ``sequence``: the number of
+    the call, if a row also records the call."""
     return frame.selectExpr(
         f"{entry} AS {_ENTRY}", f"{request_id} AS {REQUEST_ID.name}", f"{sequence} AS {SEQUENCE.name}",
         f"true AS {_ANSWERED}", f"{value} AS value", f"{error} AS error",
@@ -292,7 +290,7 @@ def answer_frame(
 
 
 def answer_table(entry: pa.Array, rows: pa.Table) -> pa.Table:
-    """As :func:`answer_frame`, of rows in Arrow, with ``sequence`` where they have it."""
+    """As :func:`answer_frame`, for an Arrow table, with its column ``sequence`` if it has one."""
     known = SEQUENCE.name in rows.column_names
     numbers = rows[SEQUENCE.name] if known else pa.nulls(len(rows), pa.int64())
     answered = pa.repeat(pa.scalar(True), len(rows))
@@ -302,10 +300,10 @@ def answer_table(entry: pa.Array, rows: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class AnswersOperator(Operator):
-    """State tables: ``{entry}_answers`` of each entry. A call that was taken is in it, answered or not, for so long
-    after the last of both as ``kept`` says beside the entry.
+    """State tables: ``{entry}_answers`` for each entry. A call stays in it for the time ``kept``, from its arrival or
+    its answer, whichever is later.
 
-    One operator for all entries: each further one would be a shuffle and tasks of its own in every epoch.
+    One operator stores the answers of all entries: each further operator would add a shuffle and tasks to every epoch.
     """
 
     kind: ClassVar[str] = "answers"

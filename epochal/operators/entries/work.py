@@ -1,4 +1,4 @@
-"""``answer``: the operator that keeps what the calls of all entries are answered."""
+"""``answer``: stores the answers to the calls of all entries."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _ENTRY: Final = "entry"
 ANSWER_ROWS: Final = pa.schema(
     [(_ENTRY, pa.string()), REQUEST_ID.to_arrow(), SEQUENCE.to_arrow(), (_ANSWERED, pa.bool_()), *_ANSWER]
 )
-"""What comes to the operator: calls, which have a number, and answers, which have none unless they stand for the call
-as well."""
+"""The input of the operator: calls, which have a number, and answers, which have one only if they also record a
+call."""
 _ORDER: Final = [
     (REQUEST_ID.name, "ascending"),
     (_ANSWERED, "descending"),
     *((name, "ascending") for name in _ANSWER.names),
 ]
-"""Of each call the answers first, the least one before the others, and the call itself at the end."""
+"""The order of the rows of a call: answers first, the least answer before the others, then the call."""
 
 
 @dataclass(frozen=True)
 class AnswersWork:
-    """A call is noted when it is taken, and takes the place of what an earlier one with its id has left, which can only
-    be one of the application that this one was forked from. Of several answers the first one stays, and of those of
-    one epoch the least. An answer to what nobody has called, or so long ago that it is forgotten, is left out.
+    """Records calls and their answers. A call replaces an earlier call with the same id, which can only stem from the
+    application that this one was forked from. The first of several answers is stored; of several answers in one epoch,
+    the least. An answer without a call, or to an expired call, is dropped.
 
-    Output: the ids that were answered.
+    Output: the ids of the answered calls.
     """
 
     tables: Mapping[str, StateTable]
-    """By entry."""
+    """The state tables, by entry."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,7 +53,7 @@ class AnswersWork:
 
 
 def _answered(subtask: Subtask, table: StateTable, rows: pa.Table) -> pa.Table:
-    """The ids of the calls of one entry that ``rows`` answer, which the epoch keeps."""
+    """Stage the calls and answers of one entry. Returns the ids of the answered calls."""
     rows = rows.take(pc.sort_indices(rows, sort_keys=_ORDER)).combine_chunks()
     ids = rows[REQUEST_ID.name].combine_chunks()
     changes = np.asarray(pc.not_equal(ids[1:], ids[:-1]))

@@ -1,7 +1,7 @@
-"""Rows of two streams that belong together: equal in the key, and so far apart in time. No step is taken per row.
+"""Matches rows of two streams by equal keys and by a range of distances in time, without a step per row.
 
-Keys are *codes*, numbers from 0 that stand for a key; times are microseconds. What is matched are runs: as rows are
-sorted by (code, time), the partners of a row lie one after the other.
+Keys are represented by *codes*, numbers from 0; times are microseconds. As rows are sorted by (code, time), the
+partners of a row are consecutive: a run.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _GREATEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """For each of some rows a run of others: run i has the positions ``first[i]`` up to ``first[i] + counts[i]``."""
+    """One run of positions for each row: run i has the positions ``first[i]`` up to ``first[i] + counts[i]``."""
 
     first: Integers
     counts: Integers
 
     def covered(self, size: int) -> Mask:
-        """Which of the positions below ``size`` are in some run."""
+        """A mask of the positions below ``size`` that are in some run."""
         some = self.counts > 0
         begin, end = self.first[some], (self.first + self.counts)[some]
         steps = np.bincount(begin, minlength=size + 1) - np.bincount(end, minlength=size + 1)
@@ -36,9 +36,9 @@ class Runs:
         return mask
 
     def pairs(self, most: int) -> Iterator[tuple[Integers, Integers]]:
-        """The number of the run and the position, for each position of each run: at most so many at a time.
+        """The number of the run and the position, for each position of each run, at most ``most`` at a time.
 
-        However long a run is: one run may be told in many parts.
+        A long run may be split into several parts.
         """
         ends = np.cumsum(self.counts)
         total = int(ends[-1]) if len(ends) else 0
@@ -53,12 +53,12 @@ class Runs:
 
 
 class TimesByCode:
-    """Rows by (code, time), to find runs of them. ``order``: the positions of the rows in the order of the runs."""
+    """An index of rows by (code, time) that finds runs. ``order``: the positions of the rows in sorted order."""
 
     def __init__(self, codes: Integers, times: Integers, code_count: int) -> None:
         self._least, self._greatest = (int(times.min()), int(times.max())) if len(times) else (0, 0)
         self._ranks: Integers | None = None
-        # Code and time as one number that compares as both do; where 64 bits are too few, times by their rank.
+        # Code and time as one number in the same order; if 64 bits are too few, times are replaced by their ranks.
         self._width = self._greatest - self._least + 2
         if self._width * max(code_count, 1) > _GREATEST:
             self._ranks = np.unique(times)
@@ -71,16 +71,16 @@ class TimesByCode:
         return len(self.order)
 
     def near(self, codes: Integers, times: Integers, low: int, high: int) -> Runs:
-        """For each of these rows the rows of its code whose time less its own is in ``[low, high]``.
+        """For each of these rows, the rows of its code whose time minus its own is in ``[low, high]``.
 
-        Positions are in ``order``.
+        The positions refer to ``order``.
         """
         first = np.searchsorted(self._sorted, self._packed(codes, moved(times, low)))
         end = np.searchsorted(self._sorted, self._packed(codes, moved(times, high + 1)))
         return Runs(first, end - first)
 
     def extremes(self, code_count: int, codes: Integers, times: Integers) -> tuple[Integers, Integers, Integers]:
-        """The codes that these rows have, ascending, and the least and the greatest time of each."""
+        """The codes of these rows, ascending, and the least and the greatest time of each."""
         present = np.bincount(codes, minlength=code_count) if len(codes) else np.zeros(code_count, np.int64)
         found = np.flatnonzero(present)
         ends = np.cumsum(present[found])
@@ -96,6 +96,6 @@ class TimesByCode:
 
 
 def moved(times: Integers, by: int) -> Integers:
-    """``times + by``, where that is beyond 64 bits their last number."""
+    """``times + by``, limited to 64 bits."""
     limited = np.minimum(times, _GREATEST - by) if by > 0 else np.maximum(times, _LEAST - by)
     return limited + by

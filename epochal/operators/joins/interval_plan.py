@@ -1,4 +1,4 @@
-"""The join of two streams by key and by how far apart in time their rows are."""
+"""The join of two streams by key and distance in time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NAMES = ("left", "right")
 class IntervalJoinOperator(Operator):
     """A left and a right row match where they are equal in ``on`` and right time - left time is in ``[low, high]``.
 
-    ``low``, ``high``: microseconds, both included. ``times``: the event-time columns of both sides. State tables:
-    ``name.left`` and ``name.right``, the rows that a partner may still come for; of sides whose rows come out without
-    a partner ``name.left_waiting``, ``name.right_waiting``, those that have none yet, by time.
+    ``low``, ``high``: microseconds, inclusive. ``times``: the event-time columns of both sides. State tables:
+    ``name.left`` and ``name.right``, the rows that may still have a partner; for sides whose unmatched rows are
+    emitted, ``name.left_waiting`` and ``name.right_waiting``, the rows without a partner by time.
     """
 
     kind: ClassVar[str] = "interval_join"
@@ -54,19 +54,19 @@ class IntervalJoinOperator(Operator):
 
     @property
     def hold(self) -> int:
-        """A row may wait so long for its partner, or for it to be known that none comes."""
+        """The maximum time that a row waits for a partner, or until no partner can follow."""
         return max(self.high, -self.low, 0)
 
     @property
     def at_one_time(self) -> bool:
-        """Whether rows match at equal times alone, in columns of one name: one column of the output, as those of
+        """True if rows match only at equal times, in columns of one name; the output then has one such column, as for
         ``on``."""
         left, right = self.times
         return (self.low, self.high) == (0, 0) and left.casefold() == right.casefold()
 
     @property
     def event_time_of_output(self) -> str | None:
-        """Of the side of which every row of the output has one; a full join has no such side."""
+        """The event time of the side that every output row has; a full join has no such side."""
         of_full = self.times[LEFT] if self.at_one_time else None
         return {"right": self.times[RIGHT], "full": of_full}.get(self.how, self.times[LEFT])
 
@@ -109,7 +109,7 @@ class IntervalJoinOperator(Operator):
         low, high = (self.low, self.high) if number == LEFT else (-self.high, -self.low)
         id = f"{self.name}.{_NAMES[number]}"
         time = next(column.name for column in kept if column.name.casefold() == self.times[number].casefold())
-        # Where rows go when they find a partner, those that are there have none.
+        # A side whose rows are deleted on a match needs no flag.
         flagged = alone and KINDS[self.how].pairs
         flag = (Column(name=MATCHED, type="boolean"),) if flagged else ()
         table = rows_table(self.name, id, key, kept, flag, self.queryable)
@@ -138,7 +138,7 @@ class IntervalJoinOperator(Operator):
 
 @dataclass(frozen=True)
 class IntervalJoinPlan(OperatorPlan):
-    """Only those columns are shuffled that the task keeps."""
+    """Shuffles only the columns that the task uses."""
 
     work: IntervalJoinWork
 

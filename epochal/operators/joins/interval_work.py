@@ -1,12 +1,12 @@
-"""T2 of the join of two streams whose rows are near in time: new rows against those that wait, and against each other.
+"""T2 of the join of two streams whose rows are near in time: new rows with waiting rows, and with each other.
 
-A side's table is a bag of its rows by (key, time, digest of the row): so often each has come, and whether it has had a
-partner, as far as anybody asks. What is there depends on the rows alone, not on the order or the epochs they came in.
-Rows lie by key first, as partners are looked for by key; rows of which it matters when nobody can come for them any
-more are in a second table as well, by time.
+The table of a side is a multiset of its rows by (key, time, digest of the row): the count of each row, and, if the join
+needs it, whether the row has had a partner. Its content depends on the rows alone, not on their order or epochs. Rows
+are sorted by key first, as partners are searched by key. Rows that are emitted when no partner can follow are also in a
+second table, by time.
 
-Every row that is not late finds all partners that are not late, in whichever epoch they come: a row is gone from the
-tables only where all times that a partner could have are late.
+Every row that is not late matches all partners that are not late, in any epoch: a row is deleted from the tables only
+when all possible times of a partner are late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OUTPUT_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class JoinKind:
-    """What comes out of a join: ``pairs`` of rows; rows that had no partner; for ``semi``, left rows that had one."""
+    """The output of a join: ``pairs`` of rows; rows without a partner; for ``semi``, left rows with a partner."""
 
     pairs: bool
     left_alone: bool = False
@@ -38,7 +38,7 @@ class JoinKind:
 
     @property
     def left_rows_stay(self) -> bool:
-        """Whether a left row that has had a partner goes on looking for more."""
+        """True if a left row with a partner may have further partners."""
         return self.pairs
 
 
@@ -54,13 +54,14 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class IntervalJoinWork:
-    """``left``, ``right``: the two inputs. Rows with null in the key have no partner, as in SQL."""
+    """The work of the join of the inputs ``left`` and ``right``. Rows with null in the key have no partner, as in
+    SQL."""
 
     kind: JoinKind
     left: Side
     right: Side
     output_rows: int = OUTPUT_ROWS
-    """At most so many rows are given out at a time, and read from state."""
+    """Maximum rows of an output batch, and of a read of state."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,7 +108,7 @@ class _Epoch:
             yield self._joined.pairs(left.rows, of_left, left.rows, of_left, right.rows, of_right)
 
     def _new_with_stored(self, new: NewRows, stored: StoredRows) -> Iterator[pa.RecordBatch]:
-        """New rows of one side with the rows of the other that wait."""
+        """Matches new rows of one side with the waiting rows of the other."""
         side, kind = stored.side, self._work.kind
         for batch in stored.near(new):
             runs = new.by_time.near(batch.codes, batch.times, side.low, side.high)
@@ -134,13 +135,13 @@ class _Epoch:
                     yield self._joined.pairs(new.rows, of_new, new.rows, of_new, batch.rows, of_batch)
 
     def _repeated(self, run: Integers, of_new: Integers, counts: Integers) -> Iterator[tuple[Integers, Integers]]:
-        """Each pair as often as the waiting row has come."""
+        """Each pair, repeated by the count of the waiting row."""
         zeros = np.zeros(len(run), np.int64)
         for pair, _ in Runs(zeros, counts[run]).pairs(self._work.output_rows):
             yield run[pair], of_new[pair]
 
     def _alone(self, new: NewRows, stored: StoredRows) -> Iterator[pa.RecordBatch]:
-        """Rows that have had no partner, and now none can come: of those that wait, and of the new ones."""
+        """Rows without a partner when none can follow, both waiting and new ones."""
         yield from self._rows(new.side, new.keyless, np.arange(new.keyless.num_rows))
         gone = ~new.matched & ~new.side.stays(new.times, self._fire)
         yield from self._rows(new.side, new.rows, np.flatnonzero(gone))
@@ -160,7 +161,7 @@ class _Epoch:
 
 @dataclass(frozen=True)
 class _JoinedRows:
-    """Rows of output: the key, the columns of the left row, the columns of the right row, where there are such."""
+    """Output rows: the key, the columns of the left row, if any, and those of the right row, if any."""
 
     schema: pa.Schema
     left: Side

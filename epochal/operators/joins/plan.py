@@ -1,4 +1,4 @@
-"""What the operators that join two streams share: the columns of both, and the state tables of their rows."""
+"""Planning shared by all joins of two streams: the columns of both, and the state tables of their rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class JoinedColumns:
-    """The columns of two streams: those of the ``key``, and of each side the ``others``, in their order."""
+    """The columns of two streams: those of the ``key``, and the ``others`` of each side, in order."""
 
     operator: str
     key: tuple[Column, ...]
@@ -35,30 +35,30 @@ class JoinedColumns:
         return self.others[side]
 
     def only(self, side: int, *names: str) -> tuple[Column, ...]:
-        """Of the columns beside the key those of these names."""
+        """The columns of a side with these names, without those of the key."""
         chosen = {name.casefold() for name in names}
         return tuple(column for column in self.others[side] if column.name.casefold() in chosen)
 
     def check_times(self, times: Sequence[str]) -> None:
-        """Raises ``PipelineError`` where a side's event time is not among its columns beside the key."""
+        """Raises ``PipelineError`` if the event time of a side is not among its columns outside the key."""
         for side, (name, time) in enumerate(zip(_SIDES, times, strict=True)):
             if self.only(side, time):
                 continue
             if time.casefold() in {column.name.casefold() for column in self.key}:
                 raise PipelineError(
-                    f"Operator {self.operator!r}: {time!r}, the event time of the {name} stream, is in on=. Leave it "
-                    "out: within= says how far apart in time two rows may be."
+                    f"Operator {self.operator!r}: {time!r}, the event time of the {name} stream, is in on=. Remove it: "
+                    "within= defines the distance in time of two rows."
                 )
             there = [column.name for column in self.others[side]]
             raise PipelineError(
-                f"Operator {self.operator!r}: the {name} stream has no column {time!r} any more, which is its event "
-                f"time.{closest(time, there)} Keep it, or call with_watermark(..) once more."
+                f"Operator {self.operator!r}: the {name} stream no longer has the column {time!r}, its event time."
+                f"{closest(time, there)} Keep it, or call with_watermark(..) again."
             )
 
     def check_clash(self, but: Sequence[str] = ()) -> None:
-        """Raises ``PipelineError`` where a column beside the key is of both sides: which one is meant?
+        """Raises ``PipelineError`` if both sides have a column with the same name outside the key.
 
-        ``but``: columns that have the same values in both, and may be one if both spell them alike.
+        ``but``: columns with equal values on both sides, which are allowed if their spelling is the same.
         """
         of_left = {column.name.casefold(): column.name for column in self.others[0]}
         same = {name.casefold() for name in but}
@@ -69,14 +69,14 @@ class JoinedColumns:
         ]
         if clashing:
             raise PipelineError(
-                f"Operator {self.operator!r}: both streams have {listed(map(repr, clashing))}, and the output cannot. "
-                f'Rename or drop it in one of them: select(.., "{clashing[0]} AS right_{clashing[0]}"); an event time '
-                "before with_watermark(..)."
+                f"Operator {self.operator!r}: both streams have {listed(map(repr, clashing))}; the output cannot have "
+                f'both. Rename or drop it in one stream: select(.., "{clashing[0]} AS right_{clashing[0]}"); rename an '
+                "event time before with_watermark(..)."
             )
 
 
 def joined_columns(operator: str, on: tuple[str, ...], frames: Sequence[DataFrame], named_by: int = 0) -> JoinedColumns:
-    """The columns of both sides; the key's are called as in the side ``named_by``.
+    """The columns of both sides; those of the key have the names of the side ``named_by``.
 
     Raises ``PipelineError`` or ``SchemaError`` with operator, column and fix.
     """
@@ -97,7 +97,8 @@ def joined_columns(operator: str, on: tuple[str, ...], frames: Sequence[DataFram
         if left.type != right.type:
             raise PipelineError(
                 f"Operator {operator!r}: {left.name!r} is {left.type} in the left stream and {right.type} in the "
-                f'right one. Give both one type before the join: with_columns({left.name}="CAST({left.name} AS ..)").'
+                f'right stream. Cast them to one type before the join: with_columns({left.name}="CAST({left.name} AS '
+                '..)").'
             )
     spelled = {name.casefold(): name for name in frames[named_by].columns}
     named = tuple(column.model_copy(update={"name": spelled[column.name.casefold()]}) for column in keys[0])
@@ -112,7 +113,7 @@ def rows_table(
     flags: tuple[Column, ...],
     queryable: bool,
 ) -> StateTable:
-    """A bag of rows by key and time: how often each has come. Equal rows have equal digests."""
+    """A multiset of rows by key and time, with the count of each. Equal rows have equal digests."""
     return StateTable(
         id=id,
         operator=operator,
@@ -127,16 +128,16 @@ def rows_table(
 def _check_name(operator: str, name: str) -> None:
     if name.casefold() in OWN_COLUMNS or _CARRIED.fullmatch(name):
         raise PipelineError(
-            f"Operator {operator!r}: its input has a column {name!r}, a name that Epochal uses in joins. Rename it."
+            f"Operator {operator!r}: its input has a column {name!r}, a name that is reserved in joins. Rename it."
         )
 
 
 def _fix(stream: StreamKind) -> str:
     return (
-        "A row that is joined stays joined: a new value of its key could not take it back. Join rows that stay, such "
-        "as what windows give, or keep the newest value of each key in the state of process()."
+        "A joined row cannot be retracted: a new value of its key would not replace it. Join append streams, such as "
+        "the output of windows, or keep the newest value of each key in the state of process()."
     )
 
 
 ROWS_THAT_STAY = Accepted(frozenset({Kind.APPEND}), _fix)
-"""Of joins: what they have given out cannot be taken back."""
+"""The inputs of joins: joins cannot retract their output."""

@@ -1,4 +1,5 @@
-"""The join of a stream with the newest versions of another one's rows, as of the time of each row."""
+"""Joins of a stream with versions of another stream's rows: as of the event time of each row (temporal join), or the
+newest versions at the time of processing (latest join)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ROWS, VERSIONS = 0, 1
 
 
 def _fix(stream: StreamKind) -> str:
-    return "What stopped matching is not told, so that old versions would go on holding. Filter after the join."
+    return "It does not emit the deletion of versions, so that old versions would stay valid. Filter after the join."
 
 
 VERSIONS_OF_KEYS = Accepted(frozenset({Kind.APPEND, Kind.UPSERT}), _fix)
@@ -38,9 +39,9 @@ VERSIONS_OF_KEYS = Accepted(frozenset({Kind.APPEND, Kind.UPSERT}), _fix)
 class TemporalJoinOperator(Operator):
     """Each row with the newest version of its key at or before ``as_of``, the row's event time.
 
-    ``order_by``: the event time of versions. ``deleted``: they have a column :data:`DELETED`. State tables:
-    ``name.rows``, those that wait until no version can come for them; ``name.versions``; ``name.passing``, the versions
-    not before the watermark by time.
+    ``order_by``: the event time of versions. ``deleted``: versions have a column :data:`DELETED`. State tables:
+    ``name.rows``, the rows that wait until no further version can precede them; ``name.versions``; ``name.passing``,
+    the versions at or after the watermark, by time.
     """
 
     kind: ClassVar[str] = "temporal_join"
@@ -87,7 +88,7 @@ class TemporalJoinOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        return "keeps a version of every key that came; it is made for keys that have an end."
+        return "keeps a version of every key; it is meant for a bounded number of keys."
 
     def _rows(self, columns: JoinedColumns) -> Side:
         kept = columns.beside_key(ROWS)
@@ -128,12 +129,12 @@ class TemporalJoinOperator(Operator):
 
 
 def shown_of_versions(columns: JoinedColumns, order_by: str) -> tuple[Column, ...]:
-    """The columns of versions that come out. Raises ``PipelineError`` for names of both sides."""
+    """The columns of versions in the output. Raises ``PipelineError`` for names that both sides have."""
     for column in columns.only(VERSIONS, DELETED):
         if column.type != "boolean":
             raise PipelineError(
                 f"Operator {columns.operator!r}: deleted= of latest(..) is {column.type}. Give a condition or a "
-                "boolean column, which is true in versions that say that there is none."
+                "boolean column that is true for deletions."
             )
     hidden = (order_by.casefold(), DELETED)
     shown = tuple(column for column in columns.beside_key(VERSIONS) if column.name.casefold() not in hidden)
@@ -150,7 +151,7 @@ def side_of(
     table: StateTable,
     shown: tuple[Column, ...],
 ) -> Side:
-    """A side of a join with versions. ``time``: in any spelling."""
+    """A side of a join with versions. ``time``: the time column, in any spelling."""
     names, key_names = tuple(column.name for column in kept), tuple(column.name for column in key)
     carried = InputColumns.of(number, (*on, *names), on, key_names)
     spelled = next((name for name in names if name.casefold() == time.casefold()), time)
@@ -159,10 +160,10 @@ def side_of(
 
 @dataclass(frozen=True)
 class LatestJoinOperator(Operator):
-    """Each row with the newest version of its key, by ``order_by``, after those of its epoch.
+    """Each row with the newest version of its key, by ``order_by``, including the versions of the same epoch.
 
-    ``deleted``: versions have a column that says that there is none. ``time``: the rows' event time, if they have one,
-    which the output has as well. State table: ``name.versions``, the newest of each key.
+    ``deleted``: versions have a column :data:`DELETED`. ``time``: the event time of rows and output, if any. State
+    table: ``name.versions``, the newest version of each key.
     """
 
     kind: ClassVar[str] = "latest_join"
@@ -198,7 +199,7 @@ class LatestJoinOperator(Operator):
             joined={"order_by": self.order_by},
             queryable=self.queryable,
         )
-        # Rows are not kept; the table says what types their columns have.
+        # Rows are not stored; this table only defines the types of their columns.
         of_rows = columns.beside_key(ROWS)
         rows_table = table.model_copy(update={"value": of_rows})
         rows = side_of(ROWS, self.on, columns.key, of_rows, self.time or "", rows_table, of_rows)
@@ -219,21 +220,21 @@ class LatestJoinOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        return "keeps the newest version of every key that came; it is made for keys that have an end."
+        return "keeps the newest version of every key; it is meant for a bounded number of keys."
 
     def warnings(self) -> Iterator[str]:
         time = f"as_of={self.time!r}" if self.time else "as_of=.., the event time of its rows"
         yield (
-            f"Operator {self.name!r} joins a row with the newest version that there is when it is processed: which "
-            f"one depends on the epochs that rows come in. For the version that held when the row happened say {time}."
+            f"Operator {self.name!r} joins a row with the newest version at the time of processing, so that its output "
+            f"depends on the division of rows into epochs. For the version at the row's event time, use {time}."
         )
 
     def _check_order(self, columns: JoinedColumns) -> None:
         found = columns.only(VERSIONS, self.order_by)
         if not found:
             raise PipelineError(
-                f"Operator {self.name!r}: latest(order_by={self.order_by!r}) names no column of the versions beside "
-                "the key. Name the column that says which of two versions is newer."
+                f"Operator {self.name!r}: latest(order_by={self.order_by!r}) is not a column of the versions outside "
+                "the key. Name the column that orders versions."
             )
         if not is_key_type(found[0].type) and found[0].type not in FLOATING:
             raise PipelineError(

@@ -1,8 +1,12 @@
-"""T2 of the join of rows with versions: each row with the version of its key that held when the row happened.
+"""T2 of the joins of rows with versions.
 
-A row waits until the watermark is past its time: from then on no version can come that is as old. Versions are kept
-back to the newest before the watermark, which rows that are still to come may need. At the watermark itself another
-version may still come, which has to meet the one that is there, also where that says that there is none.
+Temporal join: each row with the version of its key that was valid at the row's event time. A row waits until the
+watermark has passed its time, because no older version can follow then. Versions are kept back to the newest one ahead
+of the watermark, which later rows may need. At the watermark itself another version may still arrive, which must
+replace the stored one, also if that is a deletion.
+
+Latest join: each row with the newest version at the time of processing. The versions of an epoch are applied before its
+rows, so the version of a row depends on its epoch.
 """
 
 from __future__ import annotations
@@ -38,10 +42,11 @@ _CODE, _KNOWN = "_code", "_known"
 
 @dataclass(frozen=True)
 class TemporalJoinWork:
-    """``rows`` wait in a table by time. ``versions``: their table has one row for a key and time; of several that come
-    the one with the greatest digest, whatever their order. ``passing``: by time, the versions not before the watermark.
+    """The work of a temporal join.
 
-    ``outer``: rows without a version come out, too. ``deleted``: versions say with :data:`DELETED` that there is none.
+    ``rows`` wait in a table by time. ``versions``: their table has one row for a key and time; of several versions the
+    one with the greatest digest, in any order of arrival. ``passing``: the versions at or after the watermark, by time.
+    ``outer``: emit rows without a version, too. ``deleted``: versions have the column :data:`DELETED`.
     """
 
     rows: Side
@@ -59,14 +64,14 @@ class TemporalJoinWork:
 
 @dataclass(frozen=True, eq=False)
 class _Versions:
-    """Versions by (code, time), at most one of each. ``rows``: the columns that are kept."""
+    """Versions by (code, time), at most one of each. ``rows``: the stored columns."""
 
     codes: Integers
     times: Integers
     rows: pa.Table
 
     def at(self, codes: Integers, times: Integers, code_count: int) -> tuple[Mask, Integers]:
-        """Whether there is a version at or before each time, and the position of the newest."""
+        """A mask of the times with a version at or before them, and the positions of the newest versions."""
         by_time = TimesByCode(self.codes, self.times, code_count)
         runs = by_time.near(codes, times, BEGINNING, 0)
         found = runs.counts > 0
@@ -103,7 +108,7 @@ class _Epoch:
         self._subtask = subtask
         self._fire = subtask.watermarks.fire
         self._passed_until = behind(self._fire, 1)
-        """The last time at which no version can come any more."""
+        """The last time for which no version can follow."""
         self._new, self._new_versions = NewRows.of(slice, (work.rows, work.versions))
         self._owners = KeyCodec(work.versions.table.owner_schema)
         self._full = KeyCodec(work.versions.table.key_schema)
@@ -124,10 +129,10 @@ class _Epoch:
             yield from self._joined(rows, column_of(rows, COUNT).to_numpy())
         stored.put(new, fire, only_unmatched=False)
         self._keep_versions()
-        self._say_due()
+        self._add_due_time()
 
     def _joined(self, rows: pa.Table, counts: Integers) -> Iterator[pa.RecordBatch]:
-        """These rows, each as often as it came, with the versions that held at their times."""
+        """These rows, each repeated by its count, with the versions that were valid at their times."""
         times = times_of(column_of(rows, self._work.rows.time))
         keys = _Keys(rows, column_of(rows, KEY_GROUP).to_numpy(), self._owners)
         latest = np.full(len(keys), BEGINNING, np.int64)
@@ -142,7 +147,7 @@ class _Epoch:
         yield from self._output(rows, counts, chosen)
 
     def _versions(self, keys: _Keys, until: Integers) -> _Versions:
-        """All versions of these keys up to a time of each, in state and new. New ones come after those in state."""
+        """All versions of these keys, stored and new, up to a time for each key. New ones follow the stored ones."""
         codec = KeyCodec(pa.schema([*self._owners.schema, self._work.versions.table.key_schema.field(TIME)]))
         ends = codec.encode_array(keys.columns.append_column(TIME, timestamps(moved(until, 1))))
         found = self._view.ranges(keys.groups, keys.encoded, ends)
@@ -152,7 +157,7 @@ class _Epoch:
         there[there] &= self._winners.times[there] <= until[codes[there]]
         new = self._winners.rows.select(kept).filter(pa.array(there))
         codes, times = codes[there], self._winners.times[there]
-        # Of a version in state and a new one of the same time the new one has won already.
+        # A winner replaces the stored version of the same time.
         replaced = _places(found.owner, of_state, codes, times, len(keys))
         stays = ~replaced
         return _Versions(
@@ -171,7 +176,7 @@ class _Epoch:
 
     @cached_property
     def _winners(self) -> _Versions:
-        """Of the new versions one for each key and time, and only where it is greater than what state has."""
+        """One new version for each key and time, if its digest is greater than that of the stored version."""
         new, side = self._new_versions, self._work.versions
         rows = new.rows.append_column(TIME, timestamps(new.times))
         rows = rows.append_column(ROW, row_digests(rows, side.kept_schema))
@@ -187,7 +192,7 @@ class _Epoch:
         return _Versions(new.codes[order][wins], new.times[order][wins], rows.filter(pa.array(wins)))
 
     def _keep_versions(self) -> None:
-        """Stage the new versions; of those before the watermark only the newest stays, unless it says that none is."""
+        """Stage the new versions. Of those before the watermark only the newest stays, unless it is a deletion."""
         new, side, until = self._winners, self._work.versions, self._passed_until
         put = np.ones(len(new.codes), np.bool_)
         passed = self._passed()
@@ -207,7 +212,7 @@ class _Epoch:
         self._stage(waiting, groups[ahead], rows.append_column(waiting.value[0].name, yes), "put")
 
     def _passed(self) -> _Keys | None:
-        """The keys of which a version is now before the watermark that was not at the parent epoch."""
+        """The keys with a version that the watermark has passed since the parent epoch."""
         names = [*self._owners.schema.names, KEY_GROUP]
         passing = self._access(self._work.passing)
         parts = [rows.select(names) for rows in passing.due(self._groups, BEGINNING, _after(self._passed_until))]
@@ -219,7 +224,7 @@ class _Epoch:
         return _Keys(rows, column_of(rows, KEY_GROUP).to_numpy(), self._owners) if rows.num_rows else None
 
     def _newest(self, keys: _Keys) -> tuple[Integers, Mask]:
-        """Of each key the time of its newest version before the watermark, and whether it says that none is."""
+        """For each key, the time of its newest version before the watermark, and whether that is a deletion."""
         codes, times = np.arange(len(keys)), np.full(len(keys), self._passed_until)
         versions = self._versions(keys, times)
         found, places = versions.at(codes, times, len(keys))
@@ -232,7 +237,7 @@ class _Epoch:
         return mask
 
     def _delete(self, keys: _Keys, newest: tuple[Integers, Mask]) -> None:
-        """What state has of these keys that no row can need any more."""
+        """Delete the stored versions of these keys that no row can need."""
         table = self._work.versions.table
         codec = KeyCodec(pa.schema([*self._owners.schema, table.key_schema.field(TIME)]))
         ends = np.full(len(keys), _after(self._passed_until))
@@ -252,8 +257,8 @@ class _Epoch:
         for row, _ in Runs(np.zeros(len(counts), np.int64), counts).pairs(work.output_rows):
             yield with_versions(self._subtask.output, work.rows, rows, work.versions, versions, row)
 
-    def _say_due(self) -> None:
-        """When the first of the rows that wait now is due: a row at exactly the watermark may still get a version."""
+    def _add_due_time(self) -> None:
+        """Add the due time of the first waiting row. A row exactly at the watermark may still match a new version."""
         here = self._new.times[self._work.rows.stays(self._new.times, self._fire)]
         later = next(self._waiting.due(self._groups, self._fire, END, batch_rows=1), None)
         times = here if later is None else np.concatenate([here, times_of(column_of(later, TIME))])
@@ -272,7 +277,7 @@ class _Epoch:
 def with_versions(
     schema: pa.Schema, side: Side, rows: pa.Table, of_versions: Side, versions: pa.Table | None, places: Integers
 ) -> pa.RecordBatch:
-    """The rows at these places, each beside its version; ``versions``: as many as ``rows``, or ``None``: all null."""
+    """The rows at these positions with their versions. ``versions``: one for each of ``rows``; ``None``: all null."""
     taken = rows.select([*side.key_names, *side.shown]).take(pa.array(places))
     columns = dict(zip(taken.column_names, taken.columns, strict=True))
     if versions is not None:
@@ -288,16 +293,17 @@ def _after(time: int) -> int:
 
 
 def _places(codes: Integers, times: Integers, of_codes: Integers, of_times: Integers, count: int) -> Mask:
-    """Which (code, time) of the first are among the others."""
+    """A mask of the pairs (code, time) that are among the others."""
     mask: Mask = TimesByCode(of_codes, of_times, count).near(codes, times, 0, 0).counts > 0
     return mask
 
 
 @dataclass(frozen=True)
 class LatestJoinWork:
-    """``versions``: their table has the newest of each key by its ``time``, null before all, then by digest.
+    """The work of a latest join.
 
-    ``outer``: rows without a version come out, too.
+    ``versions``: their table has the newest version of each key by its ``time``, nulls first, then by digest.
+    ``outer``: emit rows without a version, too.
     """
 
     rows: Side
@@ -320,7 +326,8 @@ class LatestJoinWork:
             yield from self._batches(subtask, new.keyless, None, np.arange(new.keyless.num_rows))
 
     def _newest(self, subtask: Subtask, new: KeyedRows) -> tuple[pa.Table, Integers]:
-        """Versions of the keys of the epoch, and for each code which is the newest, or -1. New ones are staged."""
+        """The versions of the keys of the epoch, and the position of the newest for each code, or -1. Stages new
+        ones."""
         table = self.versions.table
         found, stored = subtask.transaction.view(table.id).lookup(new.groups, new.encoded)
         rows = new.rows.select(list(self.versions.kept))
@@ -330,7 +337,7 @@ class LatestJoinWork:
         sorting = versions.select([self.versions.time, ROW]).append_column(_CODE, pa.array(codes))
         sorting = sorting.append_column(_KNOWN, pc.is_valid(column_of(versions, self.versions.time)))
         keys = [(name, "ascending") for name in (_CODE, _KNOWN, self.versions.time, ROW)]
-        # In the order of arrival where all is equal: what is in state stays, and is not written again.
+        # Of equal versions the stored one stays, and is not written again.
         backwards = pa.array(np.arange(len(codes))[::-1])
         order = backwards.take(pc.sort_indices(sorting.take(backwards), sort_keys=keys))
         order = order.to_numpy()

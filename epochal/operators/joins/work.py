@@ -1,4 +1,4 @@
-"""The rows of one side of a join in a task: those that are new, and those that wait in state."""
+"""The rows of one side of a join in a task: the new ones of the epoch, and those that wait in state."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _RANGES_AT_A_TIME: Final = 1 << 13
 class Side:
     """One input of a join.
 
-    ``kept``: its columns beside the key that state has; ``shown``: those that the output has. ``time``: when a row
-    happened, or what orders versions. A partner's time less the own is in ``[low, high]``, microseconds. ``table``: its
-    rows; ``waiting``: those without a partner by time, where it matters when nobody can come for them any more.
+    ``kept``: its stored columns outside the key; ``shown``: its columns in the output. ``time``: the event time, or the
+    column that orders versions. The time of a partner minus that of a row is in ``[low, high]``, microseconds.
+    ``table``: its rows; ``waiting``: its rows without a partner, by time, if the join emits them.
     """
 
     number: int
@@ -52,11 +52,11 @@ class Side:
 
     @property
     def after(self) -> int:
-        """A row is gone when the watermark has reached its time and so many microseconds more."""
+        """A row expires when the watermark reaches its time plus this number of microseconds."""
         return gone_after(self.high)
 
     def stays(self, times: Integers, fire: int) -> Mask:
-        """Whether a partner of a row of this time may come after ``fire``."""
+        """A mask of the rows, by time, that may have a partner after ``fire``."""
         return moved(times, self.after) > fire
 
     @property
@@ -65,18 +65,18 @@ class Side:
 
 
 def gone_after(high: int) -> int:
-    """Nobody comes for a row when the watermark is past the greatest time that its partner may have.
+    """The time after which a row expires: no partner can follow when the watermark has passed the partner's last time.
 
-    Where that is before the row's own time, it stays until then: state never expires before its own time.
+    If that is before the row's own time, the row stays until its own time: state never expires before it.
     """
     return max(high + 1, 0)
 
 
 class KeyedRows:
-    """The rows of one side that came in this epoch. ``keyless``: those with null in the key.
+    """The new rows of one side. ``keyless``: those with null in the key.
 
-    ``codes``: a number for the key of each of ``rows``, the same on both sides and in the order of the keys; ``keys``,
-    ``encoded`` as state knows them, and ``groups``: by code.
+    ``codes``: the number of the key of each of ``rows``, the same on both sides, in the order of the keys; ``keys``,
+    ``encoded`` and ``groups``: the keys, their encoded form and their key groups, by code.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class KeyedRows:
         names = [*sides[0].key_names, KEY_GROUP]
         keys = pa.concat_tables([rows.select(names) for rows in keyed]).combine_chunks()
         encoded = KeyCodec(sides[0].table.owner_schema).encode_array(keys).dictionary_encode()
-        # State is then asked for ranges in the order in which it lies.
+        # Ranges of state are then read in the order of storage.
         order = pc.array_sort_indices(encoded.dictionary).to_numpy()
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
@@ -120,7 +120,7 @@ class KeyedRows:
 
 
 class NewRows(KeyedRows):
-    """Rows with times. ``matched``: which of them have had a partner in this epoch."""
+    """New rows with times. ``matched``: the rows with a partner in this epoch."""
 
     def __init__(
         self, side: Side, rows: pa.Table, keyless: pa.Table, codes: Integers, keys: pa.Table, encoded: pa.BinaryArray
@@ -133,7 +133,7 @@ class NewRows(KeyedRows):
 
 @dataclass(frozen=True, eq=False)
 class StateBatch:
-    """Some rows of a side's table, in the order of code and time. ``keys``: their full keys, encoded."""
+    """Rows of a side's table, sorted by code and time. ``keys``: their encoded full keys."""
 
     codes: Integers
     times: Integers
@@ -152,7 +152,7 @@ class StateBatch:
 
 
 class StoredRows:
-    """The rows of one side that wait, as they were after the parent epoch; and what this epoch makes of them."""
+    """The waiting rows of one side after the parent epoch, and the changes of this epoch to them."""
 
     def __init__(self, side: Side, subtask: Subtask, batch_rows: int) -> None:
         self.side = side
@@ -165,12 +165,12 @@ class StoredRows:
         self._matched: list[pa.BinaryArray] = []
 
     def prepare(self, new: NewRows, fire: int) -> None:
-        """What is to be put of the new rows of this side, before it is known which of them find a partner."""
+        """Collect the new rows of this side to store, before matching."""
         stays = np.flatnonzero(self.side.stays(new.times, fire))
         self._new = _Bag.of(self.side, new, stays, self._codec) if len(stays) else None
 
     def near(self, new: NewRows) -> Iterator[StateBatch]:
-        """The rows of this side near some row of the other, and a few more of the same keys; not many at a time."""
+        """The rows of this side near rows of the other side, and possibly more rows of the same keys, in batches."""
         codes, least, greatest = new.by_time.extremes(new.keys.num_rows, new.codes, new.times)
         low, high = moved(least, new.side.low), moved(greatest, new.side.high + 1)
         for start in range(0, len(codes), _RANGES_AT_A_TIME):
@@ -186,23 +186,23 @@ class StoredRows:
         return pa.table([*key.columns, *batch.rows.columns], names=[*key.column_names, *batch.rows.column_names])
 
     def delete(self, batch: StateBatch) -> None:
-        """Rows that have found what they were here for."""
+        """Delete matched rows that need no further partner."""
         self._stage(self.side.table, batch, "delete")
         if self.side.waiting is not None:
             self._no_longer_waiting(batch)
 
     def mark_matched(self, batch: StateBatch, found: Mask) -> None:
-        """These of the rows have found a partner, some of them not for the first time."""
+        """Store that the rows ``found`` have a partner, unless it is stored already."""
         had_none = ~column_of(batch.rows, MATCHED).to_numpy(zero_copy_only=False)
         first = batch.only(found & had_none)
         self._no_longer_waiting(first)
-        if self._new is not None:  # put() has to write a row of which there are new ones as well
+        if self._new is not None:  # put() writes the rows that also arrived in this epoch
             again = pc.is_in(first.keys, value_set=self._new.keys)
             first = first.only(~again.to_numpy(zero_copy_only=False))
         self._stage(self.side.table, first, "put")
 
     def due(self, fire: int) -> Iterator[StateBatch]:
-        """Rows without a partner for which none can come after ``fire``, nor came in this epoch."""
+        """Rows without a partner, in this epoch and before, which can have none after ``fire``."""
         end = behind(fire, self.side.after - 1)
         matched = pa.concat_arrays(self._matched) if self._matched else None
         for rows in self._waiting.due(self._groups, BEGINNING, end, self._batch_rows):
@@ -215,7 +215,7 @@ class StoredRows:
             yield self._batch(np.zeros(len(keys), np.int64), of_group, keys, values)
 
     def put(self, new: NewRows, fire: int, *, only_unmatched: bool) -> None:
-        """Stage the new rows of this side that stay, and say what they wait for."""
+        """Stage the new rows of this side that stay, and the time that they wait for."""
         bag, waiting = self._new, self.side.waiting
         if bag is not None:
             matched = new.matched[bag.first]
@@ -223,7 +223,7 @@ class StoredRows:
                 bag, matched = bag.only(~matched), matched[~matched]
             self._stage_new(bag, matched)
         if waiting is not None:
-            self._say_due(new, fire)
+            self._add_due_time(new, fire)
 
     def _ranges(
         self, codes: Integers, groups: Groups, low: pa.BinaryArray, high: pa.BinaryArray
@@ -283,8 +283,8 @@ class StoredRows:
     def _changes(self, table: StateTable, groups: Groups, operation: str, columns: Sequence[pa.ChunkedArray]) -> None:
         self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, columns))
 
-    def _say_due(self, new: NewRows, fire: int) -> None:
-        """When the first of those that wait now is gone. Of them all: the loop asks nobody else."""
+    def _add_due_time(self, new: NewRows, fire: int) -> None:
+        """Add the due time of the first of all waiting rows."""
         waiting = self.side.waiting
         assert waiting is not None
         here = new.times[~new.matched & self.side.stays(new.times, fire)]
@@ -307,9 +307,9 @@ class StoredRows:
 
 @dataclass(frozen=True, eq=False)
 class _Bag:
-    """Distinct new rows: ``first``, the position of one of each; how often each came; their full keys, encoded.
+    """Distinct new rows: ``first``, the position of one of each; their counts; their encoded full keys.
 
-    ``rows``: with the columns of the full key and those that are kept.
+    ``rows``: with the columns of the full key and the stored columns.
     """
 
     first: Integers
@@ -320,7 +320,7 @@ class _Bag:
 
     @classmethod
     def of(cls, side: Side, new: NewRows, positions: Integers, codec: KeyCodec) -> _Bag:
-        """Of the new rows at these positions."""
+        """The distinct rows among the new rows at these positions."""
         rows = new.rows.take(pa.array(positions))
         rows = rows.append_column(TIME, timestamps(new.times[positions]))
         rows = rows.append_column(ROW, row_digests(rows, side.kept_schema))
@@ -339,7 +339,7 @@ class _Bag:
 
 
 def _own(slice: pa.Table, side: Side) -> pa.Table:
-    """The rows of one input, as state has their columns."""
+    """The rows of one input, with the columns of state."""
     carried = dict(zip(side.columns.names, side.columns.carried, strict=True))
     names = [*side.key_names, *(carried[name] for name in side.kept), KEY_GROUP]
     rows = slice.select(names).filter(pc.equal(slice.column(INPUT), side.number))
@@ -349,7 +349,7 @@ def _own(slice: pa.Table, side: Side) -> pa.Table:
 
 
 def _has_null(rows: pa.Table, names: Sequence[str]) -> pa.Array | None:
-    """Which rows have null in one of the columns; ``None``: none has."""
+    """A mask of the rows with null in one of the columns; ``None`` if no row has null."""
     masks = [column_of(rows, name).is_null() for name in names if rows.column(name).null_count]
     found = masks[0] if masks else None
     for mask in masks[1:]:
@@ -358,7 +358,7 @@ def _has_null(rows: pa.Table, names: Sequence[str]) -> pa.Array | None:
 
 
 def first_of_each(codes: Integers, count: int) -> Integers:
-    """For each code the position where it is first."""
+    """The first position of each code."""
     first = np.zeros(count, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return first

@@ -1,4 +1,4 @@
-"""``feedback``: a loop's head, an internal source, and its tail, which takes part in an epoch as a sink does."""
+"""``feedback``: the head of a loop, an internal source, and its tail, which takes part in an epoch like a sink."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _READERS: Final = 32
-"""At most so many tasks read the records of an epoch."""
+"""Maximum number of tasks that read the records of an epoch."""
 
 
 @dataclass(frozen=True)
 class LoopHead(InternalSource):
-    """Gives the records that the parent's manifest holds.
+    """Reads the records in flight of the parent's manifest.
 
-    A loop in rounds gives all of them at once, whatever the bound of slices: a round is one epoch.
+    A loop in rounds reads all of them in one slice, whatever the limit of slices: a round is one epoch.
     """
 
     feedback: Feedback
@@ -51,7 +51,7 @@ class LoopHead(InternalSource):
         return None if held is None else in_flight.slice_of(held, None if self.feedback.aligned else limits.max_records)
 
     def is_under_way(self, parent: Manifest | None) -> bool:
-        """Also in the epoch after a loop in rounds has come to rest."""
+        """True also in the epoch after the last round of a loop in rounds."""
         held = self._held(parent)
         return held is not None and bool(held.files or (self.feedback.aligned and held.hop))
 
@@ -73,7 +73,7 @@ class LoopHead(InternalSource):
         return rows.withColumn(HOP, hop.cast("int"))
 
     def table(self, slice: Slice | None) -> pa.Table:
-        """The rows of :meth:`read`, without Spark; none without a slice."""
+        """The rows of :meth:`read` as an Arrow table, empty without a slice."""
         if slice is None:
             return self.feedback.output.empty_table()
         read = read_records(self.store, self.feedback.name, in_flight.parts_of(slice), self.feedback.record)
@@ -89,20 +89,20 @@ class LoopHead(InternalSource):
 
 
 def head_columns(feedback: Feedback) -> StructType:
-    """The columns of the head, as Spark has them."""
+    """The Spark schema of the head."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(feedback.output)
 
 
 def tail_of(feedback: Feedback, store: SnapshotStore) -> LoopTail:
-    """What takes the records that go round again."""
+    """The backend that stores the records of the next pass."""
     return LoopTail(feedback.name, store, feedback.record)
 
 
 @dataclass(frozen=True)
 class WithinBound:
-    """Of the head's records those that may go on; or, ``beyond``, those that have gone round too often."""
+    """The records of the head with at most ``most`` hops, or, if ``beyond``, those with more."""
 
     most: int
     keep_hop: bool
@@ -115,7 +115,7 @@ class WithinBound:
         return kept if self.keep_hop else kept.drop(HOP)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         beyond = pc.greater(rows[HOP], self.most)
         kept = rows.filter(beyond if self.beyond else pc.invert(beyond))
         return kept if self.beyond or self.keep_hop else kept.drop_columns([HOP])
@@ -123,9 +123,9 @@ class WithinBound:
 
 @dataclass(frozen=True)
 class Closing:
-    """From the stream that closes a loop its records: the loop's columns, and their hops, which are one more now.
+    """The records of a loop from the stream that closes it: the loop's columns, and their hops, increased by one.
 
-    Raises ``PipelineError`` that names the loop, the column and the fix.
+    Raises ``PipelineError`` with loop, column and fix.
     """
 
     feedback: Feedback
@@ -138,7 +138,7 @@ class Closing:
         return frame.selectExpr(*columns, *hop)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         self._check(rows.column_names, {})
         columns = [rows[column.name] for column in self.feedback.columns]
         if self.feedback.counts_hops:
@@ -146,7 +146,7 @@ class Closing:
         return pa.Table.from_arrays(columns, names=self.feedback.record.names).cast(self.feedback.record)
 
     def _check(self, there: list[str], types: Mapping[str, str]) -> None:
-        """``types``: of the columns, by their names in small letters, as far as they are known."""
+        """``types``: the known types of the columns, by their names in lower case."""
         where, own = f"loop {self.feedback.name!r}", [column.name for column in self.feedback.columns]
         known = {name.casefold() for name in there}
         for column in self.feedback.columns:
@@ -167,11 +167,11 @@ class Closing:
             if name.casefold() in unknown:
                 raise PipelineError(
                     f"{where}: the stream that closes it has a column {name!r}, which is not in the schema of "
-                    f"feedback(..). Leave it out, select({', '.join(map(repr, own))}), or add it to the schema."
+                    f"feedback(..). Remove it, select({', '.join(map(repr, own))}), or add it to the schema."
                 )
         if self.feedback.counts_hops and HOP not in known:
             raise PipelineError(
-                f"{where} bounds the hops of its records, max_hops={self.feedback.max_hops}, and their column {HOP!r} "
-                "does not reach close(): keep it in select(..); of a function that is not called for each key, declare "
-                f"'{HOP} int' in its output, and give the highest of its rows'. Or count rounds: aligned=True."
+                f"{where} limits the hops of its records, max_hops={self.feedback.max_hops}, but their column {HOP!r} "
+                "does not reach close(): keep it in select(..); a function that is not called for each key declares "
+                f"'{HOP} int' in its output, and returns the maximum of its rows. Or count rounds: aligned=True."
             )

@@ -1,4 +1,4 @@
-"""The records of a loop in the store: how the tail's tasks write them, and the head's tasks read them again."""
+"""The records of a loop in the store: the tasks of the tail write them, the tasks of the head read them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.types import with_spark_types
 
 FILE_BYTES = 64 << 20
-"""About how much a task holds before it writes a file."""
+"""The approximate size of the records that a task buffers before it writes a file."""
 RECORDS_DURABLE = declare("T3.loop.records-durable", "records of a loop are durable; no handle names them yet")
 
 
 @dataclass(frozen=True)
 class LoopTail(SinkBackend):
-    """Takes what goes round again. It is visible with its manifest, which names it: there is nothing to commit.
+    """Stores the records of the next pass. The manifest names their files, so that there is nothing to commit.
 
     ``record``: the columns of a record.
     """
@@ -44,13 +44,13 @@ class LoopTail(SinkBackend):
         return "loop:"
 
     def check(self, schema: pa.Schema) -> None:
-        """Analysis has compared the columns."""
+        """The analysis has checked the columns."""
 
     def start(self, task: TaskScope) -> SinkTransaction:
         return _Records(self, task)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """The manifest names the files."""
+        """Without effect: the manifest names the files."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         for handle in handles:
@@ -58,13 +58,13 @@ class LoopTail(SinkBackend):
                 self.store.delete(part.file.path)
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nobody else has a file of this loop."""
+        """Without effect: no other system has files of this loop."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return self.sweep_beside(epoch, [part for handle in keep for part in files_of(handle)])
 
     def sweep_beside(self, epoch: EpochScope, keep: Iterable[FileInFlight]) -> int:
-        """As :meth:`sweep`, but what is in ``keep``."""
+        """As :meth:`sweep`, with the files to keep."""
         kept = {part.file.path for part in keep}
         mine = (path for path in self.store.list(layout.loops(epoch.key)) if layout.table_of_delta(path) == self.name)
         return sum(self.store.delete(path) for path in mine if path not in kept)
@@ -72,7 +72,7 @@ class LoopTail(SinkBackend):
 
 @dataclass
 class _Records(SinkTransaction):
-    """What one task attempt puts into a loop."""
+    """The records that one task attempt adds to a loop."""
 
     tail: LoopTail
     task: TaskScope
@@ -103,7 +103,7 @@ class _Records(SinkTransaction):
         for file in self._files:
             try:
                 self.tail.store.delete(file.path)
-            except Exception:  # noqa: BLE001  discard must not raise: the sweep finds what stays
+            except Exception:  # noqa: BLE001  discard must not raise: the sweep deletes the remaining files
                 return
 
     def _end_file(self) -> None:
@@ -121,9 +121,9 @@ class _Records(SinkTransaction):
 def read_records(
     store: SnapshotStore, loop: str, parts: Iterable[FileInFlight], record: pa.Schema
 ) -> Iterator[pa.Table]:
-    """The records, with the columns of ``record``; one that they do not have is null.
+    """The records, with the columns of ``record``; a missing column is null.
 
-    Raises ``FileMissing`` or ``FileCorrupt`` naming the file.
+    Raises ``FileMissing`` or ``FileCorrupt`` with the file.
     """
     of = f"the records in flight in loop {loop!r}"
     for part in parts:
@@ -142,13 +142,13 @@ def _with_columns(loop: str, rows: pa.Table, record: pa.Schema) -> pa.Table:
         return pa.Table.from_arrays(columns, names=record.names).cast(record)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"Loop {loop!r}: its records in flight are of other types than its columns: {with_spark_types(error)}."
+            f"Loop {loop!r}: the types of its records in flight differ from its columns: {with_spark_types(error)}."
         ) from None
 
 
 @dataclass(frozen=True)
 class ReadRecords:
-    """On executors: for each number in the batches, the files that fall to it."""
+    """A task that reads, for each number in the batches, the files of the share with this number."""
 
     store: SnapshotStore
     loop: str

@@ -31,16 +31,16 @@ from epochal.tasks.values import column_of, python_values
 
 @dataclass(frozen=True)
 class ProcessAnyWork:
-    """``columns`` are the names of a row's columns, in the author's order.
+    """The work of ``process_any``: the author's function, once per subtask and epoch, over rows that stream.
 
-    Raises ``AuthorError`` for what the author's code raises; ``SchemaError`` for what it gives that does not fit the
-    output or a state.
+    ``columns``: the names of a row's columns, in the author's order. Raises ``AuthorError`` for errors of the author's
+    code, and ``SchemaError`` for values that do not fit the output or a state.
     """
 
     process: type[UnkeyedProcess]
     columns: tuple[str, ...]
     chunk_rows: int = CHUNK_ROWS
-    """So many rows, of the input and of the output, are Python objects at a time."""
+    """The number of rows, of the input and of the output, that are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
@@ -54,7 +54,7 @@ class ProcessAnyWork:
                 output.add(part)
                 yield from output.take()
         for _ in named:
-            """What the author has left unread belongs to this subtask all the same."""
+            """Read the rows that the author's function has not read, as every row must be read."""
         for state in states:
             changes = state.changes()
             if changes is not None:
@@ -78,7 +78,7 @@ class ProcessAnyWork:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """The elements at the parent epoch, in the list's order: by index, and those of one index by key group."""
+    """The elements at the parent epoch, in the list's order: by index, and for equal indices by key group."""
 
     groups: npt.NDArray[np.int32]
     indices: npt.NDArray[np.int64]
@@ -91,10 +91,12 @@ class _Stored:
 
 
 class SubtaskList(ListAccess):
-    """The list of one subtask in one epoch. Of union scope its elements are read by all, and changed by itself alone.
+    """The list of one subtask in one epoch: state of operator or union scope (thesis 4.2).
 
-    New elements have indices above those of all that are read, so that a list keeps the order in which it was written;
-    the lists that a rescaling brings together are interleaved.
+    With union scope, all subtasks read the elements, and only this subtask changes its own. The address of an element
+    is (``_group``, ``_index``). A subtask spreads its elements over its key groups, so that they are redistributed
+    round-robin when key groups move. New elements have indices above those of all elements read, so that a list keeps
+    its order; a rescaling interleaves the lists that it combines.
     """
 
     def __init__(self, table: StateTable, view: StateView, ownership: Ownership) -> None:
@@ -128,7 +130,8 @@ class SubtaskList(ListAccess):
         return len(self._added) + (int((~stored.owned).sum()) if self._cleared else len(stored.owned))
 
     def changes(self) -> pa.Table | None:
-        """What the epoch changed, with ``StateTable.delta_schema``, one row per element; ``None`` for nothing."""
+        """The changes of the epoch, with ``StateTable.delta_schema``, one row per element; ``None`` if there are
+        none."""
         if not self._added and not self._cleared:
             return None
         stored = self._stored
@@ -153,8 +156,10 @@ class SubtaskList(ListAccess):
 
     @cached_property
     def _stored(self) -> _Stored:
-        scope, who = self.table.scope, self._ownership
-        read = np.fromiter(scope.groups_read(who.subtask, who.parallelism, who.max_parallelism), np.int32)
+        scope, ownership = self.table.scope, self._ownership
+        read = np.fromiter(
+            scope.groups_read(ownership.subtask, ownership.parallelism, ownership.max_parallelism), np.int32
+        )
         open_bound = pa.nulls(len(read), pa.binary())
         rows = self._view.ranges(read, open_bound, open_bound)
         address = KeyCodec(self.table.key_schema).decode(rows.keys)
@@ -162,12 +167,12 @@ class SubtaskList(ListAccess):
         order = pc.sort_indices(places, sort_keys=[("index", "ascending"), ("group", "ascending")])
         places = places.take(order)
         groups = column_of(places, "group").to_numpy()
-        owned = subtask_of(groups, who.parallelism) == who.subtask
+        owned = subtask_of(groups, ownership.parallelism) == ownership.subtask
         return _Stored(groups, column_of(places, "index").to_numpy(), owned, rows.values.take(order))
 
     @cached_property
     def _elements(self) -> list[Any]:
-        """All that is stored, as Python values: made when the author first reads."""
+        """All stored elements as Python values, created at the author's first read."""
         values = self._stored.values
         if self._fields.single:
             return python_values(column_of(values, self._fields.names[0]))
@@ -178,7 +183,7 @@ class SubtaskList(ListAccess):
 
 
 def _among(stored: _Stored, groups: npt.NDArray[np.int32], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which stored elements have one of these addresses, whose indices run from 0."""
+    """A mask of the stored elements with one of these addresses, whose indices start at 0."""
     written = np.full(int(max(stored.indices.max(initial=-1), len(indices) - 1)) + 1, -1, np.int32)
     written[indices] = groups
     found: npt.NDArray[np.bool_] = written[stored.indices] == stored.groups

@@ -1,4 +1,4 @@
-"""The tasks of ``map_arrow`` and ``map_pandas``: an author's function over the rows of one partition, without state."""
+"""The tasks of ``map_arrow`` and ``map_pandas``: an author's stateless function over the rows of one partition."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from epochal.tasks.reporting import AuthorCall, Reporting
 
 @dataclass(frozen=True)
 class AuthorMap:
-    """The function of ``mapInArrow``. ``verb``: ``map_arrow(enrich)``, as messages name it.
+    """The function of ``mapInArrow``. ``verb``: its name in messages, ``map_arrow(enrich)``.
 
-    Raises ``AuthorError`` for what the function raises, ``SchemaError`` for what does not fit ``schema``.
+    Raises ``AuthorError`` for errors of the function, ``SchemaError`` for results that do not fit ``schema``.
     """
 
     verb: str
@@ -41,28 +41,28 @@ class AuthorMap:
         return "pandas.DataFrame" if self.pandas else "pyarrow.RecordBatch"
 
     def _fitted(self, part: Any) -> pa.Table:
-        who, declared = "its function", f"Its schema is declared as: {schema_text(self.schema)}."
+        where, declared = "its function", f"Its schema is declared as: {schema_text(self.schema)}."
         if self.pandas and _is_frame(part):
-            return fitted(who, self._from_pandas(part), self.schema, declared)
+            return fitted(where, self._from_pandas(part), self.schema, declared)
         if isinstance(part, (pa.RecordBatch, pa.Table)) and not self.pandas:
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-            return fitted(who, table, self.schema, declared)
-        raise SchemaError(f"{who} gave {shortened(part)}, which is no {self._what}. {declared}")
+            return fitted(where, table, self.schema, declared)
+        raise SchemaError(f"{where} yielded {shortened(part)}, which is not a {self._what}. {declared}")
 
     def _from_pandas(self, frame: Any) -> pa.Table:
-        """Columns that the schema does not have go as they are: they are complained of with all others."""
+        """An Arrow table of a frame. Columns outside the schema are included, so that the check reports them."""
         arrays, names = [], [str(name) for name in frame.columns]
         for position, name in enumerate(names):
             type = self.schema.field(name).type if name in self.schema.names else None
-            if not len(frame):  # pandas does not know the type of nothing
+            if not len(frame):  # an empty pandas column has no reliable type
                 arrays.append(pa.array([], type or pa.null()))
                 continue
             try:
                 arrays.append(pa.Array.from_pandas(frame.iloc[:, position], type=type))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise SchemaError(
-                    f"its function gave column {name!r} as {frame.dtypes.iloc[position]}: {with_spark_types(error)}. "
-                    f"Its schema is declared as: {schema_text(self.schema)}."
+                    f"its function yielded column {name!r} as {frame.dtypes.iloc[position]}: "
+                    f"{with_spark_types(error)}. Its schema is declared as: {schema_text(self.schema)}."
                 ) from None
         return pa.Table.from_arrays(arrays, names=names)
 

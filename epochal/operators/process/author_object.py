@@ -1,8 +1,8 @@
-"""The author's object while it runs: what it keeps for itself would make the result depend on the partitioning.
+"""The author's object in a task, which must not change its attributes: results would depend on the partitioning.
 
-An object serves many keys, in an order that nobody promises, and is gone with its task. What it keeps from one key for
-the next is no state: so it cannot be written. Caught are attributes of the object and of its class that are assigned or
-deleted, and lists, dicts, sets and the like in them that are changed; what is hidden deeper, or global, is not seen.
+An object serves many keys, in an undefined order, and is deleted with its task. Values that it keeps between keys are
+not state, and are therefore read-only. The check detects assignments and deletions of attributes of the object and of
+its class, and changes of lists, dicts, sets and similar containers in them, but not of nested or global objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from epochal.errors import AuthorError
 from epochal.tasks.reporting import author_error
 
 MOST_ELEMENTS = 10_000
-"""Larger containers are not compared: that would cost as much as the work itself."""
+"""The maximum size of containers that are compared; larger ones would take too long."""
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _BASES = (KeyedProcess, BroadcastProcess, UnkeyedProcess, PartialProcess, BatchFunction, object)
 Author = TypeVar("Author")
@@ -29,9 +29,9 @@ Author = TypeVar("Author")
 
 @contextmanager
 def read_only(instance: Any, where: str) -> Iterator[None]:
-    """Inside the block, writing an attribute of ``instance`` raises ``AttributeError``, which the author's code sees.
+    """Inside the block, writing an attribute of ``instance`` raises ``AttributeError`` in the author's code.
 
-    Raises ``AuthorError`` at the block's end for what was changed in another way. ``where`` begins its message.
+    Raises ``AuthorError`` at the end of the block for other changes. ``where`` begins its message.
     """
     plain = type(instance)
     own = {"__slots__": (), "__module__": plain.__module__, "__qualname__": plain.__qualname__}
@@ -61,9 +61,9 @@ def _refuse(instance: Any, name: str, *value: Any) -> None:
 
 def _message(owner: type, name: str) -> str:
     return (
-        f"{owner.__name__}.{name} is written while rows are processed. It would be kept from key to key, in any order, "
+        f"{owner.__name__}.{name} is written while rows are processed. Its value would be shared by keys in any order, "
         f"and lost with the task: declare a state, {name} = ValueState('value bigint'), and use self.{name}.get() and "
-        f"self.{name}.set(..). Settings are read-only; what is computed once belongs into __init__."
+        f"self.{name}.set(..). Settings are read-only; compute constants in __init__."
     )
 
 
@@ -78,18 +78,18 @@ def _changed(owner: type, now: dict[str, Any], before: dict[str, Any], content: 
 
 
 def _content(value: Any) -> bytes | None:
-    """The bytes of a container; ``None`` for anything else, and for what has none."""
+    """The bytes of a container; ``None`` for other objects, and for containers that cannot be pickled."""
     if not isinstance(value, _CONTAINERS) or len(value) > MOST_ELEMENTS:
         return None
     try:
         return pickle.dumps(value)
-    except Exception:  # noqa: BLE001  whatever an object in it does about being pickled
+    except Exception:  # noqa: BLE001  an object in it may raise any error when it is pickled
         return None
 
 
 def author_object(operator: str, author: type[Author]) -> Author:
-    """The object whose methods a task calls. Raises ``AuthorError`` for what making it raises."""
+    """The object whose methods a task calls. Raises ``AuthorError`` for errors of its constructor."""
     try:
         return author()
     except Exception as error:
-        raise author_error(f"Operator {operator!r}, making {author.__name__}", error) from error
+        raise author_error(f"Operator {operator!r}, creating {author.__name__}", error) from error

@@ -34,10 +34,11 @@ Found = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ProcessBatchWork:
-    """``columns`` are the names of the columns that the function sees, in the author's order.
+    """The work of ``process_batch``: the author's function, once per subtask and epoch, over Arrow tables.
 
-    The function is called in every epoch, also with no rows. Raises ``AuthorError`` for what it raises, ``SchemaError``
-    and ``InvalidKey`` for what it gives that does not fit.
+    ``columns``: the names of the input columns, in the author's order. The function is called in every epoch, also
+    without rows. Raises ``AuthorError`` for errors of the function, ``SchemaError`` and ``InvalidKey`` for results that
+    do not fit.
     """
 
     function: BatchFunction
@@ -74,7 +75,7 @@ class ProcessBatchWork:
 
 @dataclass
 class _WriteSet:
-    """Changes in the order in which they were made, and for each encoded key the row of its last one."""
+    """Changes in order, and for each encoded key the row of its last change."""
 
     tables: list[pa.Table] = field(default_factory=list)
     last: dict[bytes, int] = field(default_factory=dict)
@@ -90,10 +91,11 @@ class _WriteSet:
 
 
 class SubtaskBatchState:
-    """One state table of one subtask. Implements :class:`epochal.declarations.keyed.BatchState`.
+    """One state table of one subtask, with many keys per call. Implements
+    :class:`epochal.declarations.keyed.BatchState`.
 
-    Raises ``SchemaError`` for tables without the right columns, ``InvalidKey`` for null in a map's own key, for a key
-    twice in one put, and for a key that belongs to another subtask, whose own changes to it would be lost.
+    Reads return the changes of the same epoch. Raises ``SchemaError`` for wrong columns, ``InvalidKey`` for null in a
+    map's own key, for a duplicate key in one put, and for a key that belongs to another subtask.
     """
 
     def __init__(self, table: StateTable, access: TableAccess, ownership: Ownership) -> None:
@@ -126,7 +128,7 @@ class SubtaskBatchState:
         self._write("delete", keys, [pa.nulls(keys.num_rows, type) for type in self.table.value_schema.types])
 
     def changes(self) -> pa.Table | None:
-        """The last change of each key, with ``StateTable.delta_schema``; ``None`` for nothing."""
+        """The last change of each key, with ``StateTable.delta_schema``; ``None`` if there are none."""
         if not self._writes.rows:
             return None
         changes = self._writes.table()
@@ -145,7 +147,7 @@ class SubtaskBatchState:
             return
         keys = self._codec.encode(rows)
         if len(set(keys)) < len(keys):
-            raise InvalidKey(f"State {self.table.id!r}: {operation} was given a key twice; give each key once.")
+            raise InvalidKey(f"State {self.table.id!r}: {operation} received a key twice; pass each key once.")
         operations = pa.array([operation], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64)))
         arrays = [pa.array(self._groups(rows)), operations, *rows.select(self.table.key_schema.names).columns, *values]
         self._writes.add(keys, pa.Table.from_arrays(arrays, schema=self.table.delta_schema))
@@ -158,7 +160,7 @@ class SubtaskBatchState:
             values = (column_of(keys, column.name)[row].as_py() for column in self.table.key)
             raise InvalidKey(
                 f"State {self.table.id!r}: key {key_text(self.table.key, values)} belongs to another subtask than "
-                f"{self._ownership.subtask}. Read and write only keys of the rows that the function was given."
+                f"{self._ownership.subtask}. Read and write only keys of the rows that the function received."
             )
         return groups
 
@@ -167,17 +169,17 @@ class SubtaskBatchState:
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
-            raise SchemaError(f"{what}; it was given a {type(rows).__name__}.")
+            raise SchemaError(f"{what}; it received a {type(rows).__name__}.")
         if sorted(rows.column_names) != sorted(schema.names):
-            raise SchemaError(f"{what}; it was given {', '.join(rows.column_names) or 'no column'}.")
+            raise SchemaError(f"{what}; it received {', '.join(rows.column_names) or 'no column'}.")
         for name in self.table.sub_key_schema.names:
             if rows.column(name).null_count:
                 raise InvalidKey(
-                    f"State {self.table.id!r}: {call} was given null in column {name!r}, which is the state's own key "
-                    "and takes no nulls."
+                    f"State {self.table.id!r}: {call} received null in column {name!r}, which is part of the state's "
+                    "own key and cannot be null."
                 )
         try:
             arrays = [rows.column(each.name).cast(each.type) for each in schema]
         except pa.ArrowException as error:
-            raise SchemaError(f"{what}; it was given {schema_text(rows.schema)}: {with_spark_types(error)}.") from None
+            raise SchemaError(f"{what}; it received {schema_text(rows.schema)}: {with_spark_types(error)}.") from None
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,7 +1,7 @@
-"""``process`` beside a control stream: every subtask takes all control rows, then each of its keys' rows.
+"""``process`` with a control stream: every subtask processes all control rows, then the rows of its keys.
 
-Control rows write broadcast state, the same on every subtask: each computes it, subtask 0 keeps it, and a digest of it
-in the handles shows that all came to the same (E3).
+Control rows write broadcast state, which is equal on every subtask: each subtask computes it, subtask 0 stores it, and
+E3 compares the digests of it in all handles.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CARRIED = re.compile(r"_\d+_.*")
 class ProcessBroadcastOperator(Operator):
     """An author's :class:`~epochal.declarations.keyed.BroadcastProcess`.
 
-    ``control_order``: the columns that the control rows are taken in the order of.
+    ``control_order``: the columns that control rows are sorted by.
     """
 
     kind: ClassVar[str] = "process_broadcast"
@@ -60,8 +60,8 @@ class ProcessBroadcastOperator(Operator):
         for column in key:
             if _CARRIED.fullmatch(column.name):
                 raise PipelineError(
-                    f"Operator {self.name!r}: a key column of connected streams cannot be named {column.name!r}, as "
-                    "Epochal names the columns of inputs so. Rename it."
+                    f"Operator {self.name!r}: a key column of connected streams cannot be named {column.name!r}, a "
+                    "name that is reserved for columns of inputs. Rename it."
                 )
         tables = declared_tables(self.name, self.process, key, data)
         declared_tables(self.name, self.process, key, control)
@@ -100,7 +100,7 @@ class ProcessBroadcastOperator(Operator):
 
 @dataclass(frozen=True)
 class ProcessBroadcastPlan(OperatorPlan):
-    """Of a subtask, control rows come first; then rows sorted by key, and of a key by ``order_by``."""
+    """Sorts control rows first, then rows by key, and the rows of a key by ``order_by``."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         from pyspark.sql import functions as F

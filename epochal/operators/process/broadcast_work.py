@@ -38,13 +38,14 @@ DATA, CONTROL = 0, 1
 
 @dataclass(frozen=True)
 class ProcessBroadcastWork:
-    """Raises what ``process`` raises, and ``AuthorError`` for what ``process_broadcast`` does, with the control row."""
+    """The work of ``process`` with a control stream. Raises the errors of ``ProcessWork``, and ``AuthorError``, with
+    the control row, for errors of ``process_broadcast``."""
 
     process: type[BroadcastProcess]
     data: InputColumns
     control: InputColumns
     chunk_rows: int = CHUNK_ROWS
-    """About how many rows are Python objects at a time."""
+    """The approximate number of rows that are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
@@ -78,7 +79,7 @@ class ProcessBroadcastWork:
 
 
 class _Calls(KeyedCalls):
-    """The author's object in one subtask: first for control rows, then for keys."""
+    """The author's object in one subtask, called first for control rows, then for keys."""
 
     author: BroadcastProcess
 
@@ -99,7 +100,8 @@ class _Calls(KeyedCalls):
                 self._output.add(self.author.process_broadcast(row, self._context))
 
     def control_ends(self) -> Iterator[OutputBatch]:
-        """What the control rows gave. What they wrote is staged by subtask 0, for all; all say what it is."""
+        """Close broadcast state for writes. Subtask 0 stages the changes, all subtasks set their digest. Returns the
+        output of the control rows."""
         self._control.taken = True
         changes = [(state.table, rows) for state in self.broadcast.values() if (rows := state.changes()) is not None]
         self._subtask.agreement.digest = digest_of(changes)
@@ -110,18 +112,18 @@ class _Calls(KeyedCalls):
 
 
 class ControlRows:
-    """Whether control rows are being taken: only then may broadcast state be written."""
+    """The phase of control rows, in which broadcast state may be written. ``taken``: whether it has ended."""
 
     def __init__(self) -> None:
         self.taken = False
 
     def check(self, table: StateTable) -> None:
-        """Raises ``RuntimeError``, which the author's code sees at its line."""
+        """Raises ``RuntimeError`` in the author's code after the phase has ended."""
         if self.taken:
             raise RuntimeError(
-                f"State {table.id!r} is broadcast state: every subtask holds the same, so that it is written only in "
-                "process_broadcast(self, row, ctx), from control rows. Keep what belongs to a key in keyed state "
-                "(without scope)."
+                f"State {table.id!r} is broadcast state, which must be equal on every subtask: write it only in "
+                "process_broadcast(self, row, ctx), from control rows. Store values of a key in keyed state (without "
+                "scope)."
             )
 
 
@@ -178,7 +180,7 @@ _STATES: Mapping[StateKind, type[BroadcastState]] = {
 
 
 def broadcast_state(table: StateTable, view: StateView, max_parallelism: int, control: ControlRows) -> BroadcastState:
-    """The access to one broadcast state: as keyed state of the one key that there is."""
+    """The access to one broadcast state, as keyed state with a single key."""
     state = _STATES[table.kind](table, view, max_parallelism, Cursor())
     state.control = control
     only = pa.table([pa.array([0], field.type) for field in table.owner_schema], schema=table.owner_schema)
@@ -187,7 +189,7 @@ def broadcast_state(table: StateTable, view: StateView, max_parallelism: int, co
 
 
 def digest_of(changes: Iterable[tuple[StateTable, pa.Table]]) -> str:
-    """The same for the same changes, in whatever order they were made."""
+    """A digest that is equal for equal changes in any order."""
     digest = hashlib.sha256()
     for table, rows in changes:
         keys = KeyCodec(table.key_schema).encode_array(rows)

@@ -1,4 +1,4 @@
-"""What an author's function sees as ``ctx``, made from the subtask that it runs in."""
+"""The ``ctx`` argument of authors' functions, created from the subtask."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
 def context_of(subtask: Subtask) -> Context:
-    """Of a function that has no timers."""
+    """The context of a function without timers."""
     return Context(*_known(subtask), moment(subtask.watermarks.late), *_rounds(subtask))
 
 
 def timer_contexts(subtask: Subtask, timers: Timers, has_event_time: bool) -> tuple[TimerContext, TimerContext]:
-    """Of ``process``, and of ``on_timer``."""
+    """The contexts of ``process`` and of ``on_timer``."""
     late, fire = (moment(mark) for mark in (subtask.watermarks.late, subtask.watermarks.fire))
     known, rest = _known(subtask), (*_rounds(subtask), timers, has_event_time)
     return TimerContext(*known, late, *rest), TimerContext(*known, fire, *rest)
 
 
 def moment(time: int) -> datetime | None:
-    """A watermark or an epoch time as authors see it: ``None`` before all times, the last moment there is after all."""
+    """A watermark or an epoch time as a datetime: ``None`` before all times, the last datetime after all times."""
     if time == BEGINNING:
         return None
     return as_datetime(time) or (_LAST_MOMENT if time > 0 else _FIRST_MOMENT)
@@ -36,7 +36,7 @@ def moment(time: int) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class TimerContext(Context):
-    """Of a function that has timers, at its current key."""
+    """The context of a function with timers, at its current key."""
 
     _timers: Timers
     _has_event_time: bool
@@ -63,13 +63,13 @@ class TimerContext(Context):
 
     def _fired(self, what: str) -> Timer:
         if not self._timers.firing or self._timers.fired is None:
-            raise PipelineError(f"Operator {self.operator!r}: ctx.{what} is only in on_timer, where a timer has fired.")
+            raise PipelineError(f"Operator {self.operator!r}: ctx.{what} is available only in on_timer.")
         return self._timers.fired
 
     def _checked(self, call: str, at: datetime, name: str) -> tuple[int, str]:
         if not self._has_event_time:
             raise PipelineError(
-                f"Operator {self.operator!r}: ctx.{call}(..) is in event time, and its input has none. {NO_EVENT_TIME}"
+                f"Operator {self.operator!r}: ctx.{call}(..) uses event time, but its input has none. {NO_EVENT_TIME}"
             )
         return _time_and_name(call, at, name)
 

@@ -1,7 +1,7 @@
-"""The keys that a subtask has to call: those that have rows, and those that a timer is due for, in bounded memory.
+"""The keys to call in a subtask: keys with rows, and keys with due timers, in bounded memory.
 
-Rows come sorted by key group and key, timers by key group. Of a key group all due timers are in memory at a time, as
-Arrow; as Python objects only those of a chunk.
+Rows are sorted by key group and key, timers by key group. All due timers of a key group are in memory as Arrow tables;
+only those of a chunk as Python objects.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DOMAIN, TIME, NAME, DUE = "_domain", "_at", "_name", "_due"
 TIMER_SCHEMA = pa.schema([(DOMAIN, pa.int8()), (TIME, pa.int64()), (NAME, pa.string()), (DUE, pa.int64())])
 KEY, ROW = "_key", "_row"
 DueTables = Iterable[pa.Table]
-"""Timers that are due: the key columns, ``_kg`` int32 and ``TIMER_SCHEMA``; key groups ascend."""
+"""Due timers: the key columns, ``_kg`` int32 and ``TIMER_SCHEMA``; key groups ascend."""
 
 
 @dataclass(frozen=True, eq=False)
 class DueKeys:
-    """Keys to call, none twice in an epoch. Key i has the rows up to ``ends[i]``, and the timers up to ``bounds[i]``.
+    """Keys to call, each once in an epoch. Key i has the rows up to ``ends[i]``, and the timers up to ``bounds[i]``.
 
-    ``rows`` is ``None`` where no key has any. ``timers`` is in the order of the keys and, of a key, in that of firing.
+    ``rows`` is ``None`` if no key has rows. ``timers`` are sorted by key and, for a key, in the order of firing.
     """
 
     keys: KeyChunk
@@ -56,13 +56,14 @@ def due_keys(
     due: Sequence[DueTables],
     target: int = CHUNK_ROWS,
 ) -> Iterator[DueKeys]:
-    """All keys with rows, in their order, and all with due timers. ``target``: about so many timers at once."""
+    """All keys with rows, in their order, and all keys with due timers. ``target``: the approximate number of timers to
+    process together."""
     waiting, before = _Waiting(key, due), -1
     for chunk in chunks:
         keys, ends, first, done = keys_of(chunk), chunk.ends, 0, False
         before = _checked_order(keys, before)
         while not done:
-            # Up to the chunk's last key group, of which the next chunk may bring more keys.
+            # Up to the chunk's last key group, of which the next chunk may have more keys.
             group, done = waiting.read(int(keys.groups[-1]), target)
             last = len(keys) if done else int(np.searchsorted(keys.groups, group, "right"))
             if last > first:
@@ -80,7 +81,7 @@ def due_keys(
 
 
 class _Waiting:
-    """The timers that were read and whose keys were not called yet."""
+    """The timers that were read, and whose keys have not been called yet."""
 
     def __init__(self, key: tuple[Column, ...], due: Sequence[DueTables]) -> None:
         self._key = key
@@ -91,9 +92,9 @@ class _Waiting:
         self._tables: list[pa.Table] = []
 
     def read(self, limit: int | None, target: int) -> tuple[int, bool]:
-        """Read whole key groups up to group ``limit``; stop before it when there are ``target`` timers or more.
+        """Read whole key groups up to group ``limit``, or until ``target`` timers have been read.
 
-        Gives the last group that is complete, and whether all up to ``limit`` are.
+        Returns the last complete group, and whether all groups up to ``limit`` are complete.
         """
         rows, group = 0, -1
         while self._next is not None and (limit is None or self._next[0] <= limit):
@@ -106,7 +107,7 @@ class _Waiting:
         return (group if limit is None else limit), True
 
     def taken(self, keys: KeyChunk) -> tuple[pa.Table, list[int]]:
-        """The timers of these keys, which wait no longer, and where those of each key end."""
+        """Remove and return the timers of these keys, and the end of those of each key."""
         if not self._tables:
             return TIMER_SCHEMA.empty_table(), [0] * len(keys)
         waiting = self._all()
@@ -120,7 +121,7 @@ class _Waiting:
         return found.select(TIMER_SCHEMA.names), bounds.tolist()
 
     def others(self, open_group: int | None, target: int) -> Iterator[DueKeys]:
-        """The keys with timers that have no rows: all but those of ``open_group``, which may still have some."""
+        """The keys with timers but without rows, except those of ``open_group``, for which rows may follow."""
         if not self._tables:
             return
         timers = self._all()
@@ -154,9 +155,10 @@ class _Waiting:
 
 
 def _checked_order(keys: KeyChunk, before: int) -> int:
-    """The last key group of ``keys``. Its timers were read by it: rows of an earlier one would find none."""
+    """The last key group of ``keys``. Raises ``EpochAborted`` if key groups do not ascend, as timers are read by
+    them."""
     if keys.groups[0] < before or (np.diff(keys.groups) < 0).any():
-        raise EpochAborted("Rows came to a task out of the order of their key groups. This is a defect of Epochal.")
+        raise EpochAborted("A task received rows that are not sorted by key group. This is a defect of Epochal.")
     return int(keys.groups[-1])
 
 
@@ -168,13 +170,13 @@ def _by_group(tables: DueTables) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _in_order_of(name: str, timers: pa.Table) -> pa.Table:
-    """By this column, and then in the order of firing."""
+    """The timers sorted by this column, and then in the order of firing."""
     order = pc.sort_indices(timers, sort_keys=[(each, "ascending") for each in (name, DOMAIN, TIME, NAME)])
     return timers.take(order).combine_chunks()
 
 
 def _cuts(starts: npt.NDArray[np.int64], target: int) -> Iterator[tuple[int, int]]:
-    """Keys ``first`` up to ``last`` that have about ``target`` rows together; one key is never cut."""
+    """Ranges of keys, ``first`` up to ``last``, with about ``target`` rows together; a key is never split."""
     first = 0
     while first < len(starts):
         last = max(int(np.searchsorted(starts, starts[first] + target)), first + 1)

@@ -1,4 +1,4 @@
-"""The calls of an author's keyed function in one subtask: a chunk of keys at a time, one call each."""
+"""The calls of an author's keyed function in one subtask, one call per key, a chunk of keys at a time."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ REFRESHED_STATES: dict[StateKind, type[KeyedAccess]] = {
 
 
 class KeyedCalls:
-    """The author's object in one subtask, with its keyed states at the current key. To be bound by whoever makes it.
+    """The author's object in one subtask, with its keyed states at the current key. The creator binds the states.
 
-    ``columns``: the names of a row's columns, as its input spells them. ``hops``: rows have their hops beside, and so
-    has the output.
+    ``columns``: the names of a row's columns, in the spelling of the input. ``hops``: whether input and output have
+    hops.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class KeyedCalls:
                 start = end
 
     def _latest_times(self, rows: pa.Table | None, ends: Sequence[int]) -> Times:
-        """Of each key the event time that it is called at: of its latest row, but none that rows would be late at."""
+        """The event time of each key's call: that of its latest row, but at least the watermark ``late``."""
         latest = np.full(len(ends), self._subtask.watermarks.late)
         if rows is None or self._touches_by is None:
             return latest
@@ -131,7 +131,7 @@ class KeyedCalls:
 
 
 class OutputWithHops(OutputRows):
-    """Gives each row the hop of the key that the author was called for."""
+    """Output rows, each with the hop of the key of its call."""
 
     def __init__(self, subtask: Subtask, cursor: Cursor) -> None:
         own = pa.schema([column for column in subtask.output if column.name != HOP])
@@ -153,7 +153,7 @@ class OutputWithHops(OutputRows):
 
 
 def _highest(values: Times, ends: Sequence[int], least: Times) -> Times:
-    """Of each key the highest value of its rows, which end at ``ends``, and at ``least`` that of ``least``."""
+    """The maximum of the values of each key's rows, which end at ``ends``, and of its value in ``least``."""
     starts = np.array([0, *ends[:-1]], np.int64)
     with_rows = np.flatnonzero(np.asarray(ends) > starts)
     highest = least.copy()

@@ -1,4 +1,4 @@
-"""What the three accesses to keyed state share: the current key, the write set of a chunk, and its way into a delta."""
+"""Access to keyed state in a subtask: the current key, the changes of a chunk, value state, and times to live."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PUT, DELETE, READ = 1, 2, 3
 Positions = npt.NDArray[np.int64]
 Times = npt.NDArray[np.int64]
 READS_PER_LIFE = 10
-"""Reads write a row again no more often than so many times in a time to live."""
+"""The maximum number of times that reads rewrite a row within its time to live."""
 
 
 class Cursor:
-    """The position, within the chunk, of the key that the author's function is being called for.
+    """The position, within the chunk, of the key of the current call of the author's function.
 
-    ``times``: of each key of the chunk the event time that it is called at, where a state expires by it.
+    ``times``: the event times of the calls of each key of the chunk, if a state expires by event time.
     """
 
     __slots__ = ("position", "times")
@@ -42,10 +42,9 @@ class Cursor:
 
 
 class KeyedState(ABC):
-    """One declared state while a subtask runs, chunk after chunk of keys; no key comes twice.
+    """One declared state in a subtask, for consecutive chunks of keys; each key occurs once.
 
-    ``begin`` a chunk, let the author read and write through the access at each position of the cursor, then take
-    ``changes``.
+    ``begin`` a chunk, let the author's code read and write at each position of the cursor, then take ``changes``.
     """
 
     def __init__(
@@ -60,11 +59,12 @@ class KeyedState(ABC):
 
     @abstractmethod
     def begin(self, keys: KeyChunk) -> None:
-        """Forget the last chunk and start with ``keys``."""
+        """Discard the previous chunk and start with ``keys``."""
 
     @abstractmethod
     def changes(self) -> pa.Table | None:
-        """What the chunk changed, with ``StateTable.delta_schema``, one row per full key; ``None`` for nothing."""
+        """The changes of the chunk, with ``StateTable.delta_schema``, one row per full key; ``None`` if there are
+        none."""
 
     def _delta(
         self, positions: Positions, deleted: npt.NDArray[np.bool_], sub_key: pa.Table | None, values: Sequence[Any]
@@ -89,7 +89,7 @@ class KeyedState(ABC):
     def _with_refreshed(
         self, delta: pa.Table | None, positions: Positions, sub_keys: pa.Table | None
     ) -> pa.Table | None:
-        """``delta`` and the rows that were read and not written: key ``positions[i]``, row i of ``sub_keys``."""
+        """``delta`` and the rows that were only read: key ``positions[i]``, row i of ``sub_keys``."""
         if self._touched_at is None or not len(positions):
             return delta
         refreshed = self._touched_at.refreshed(self._keys, positions, sub_keys, self._times(positions))
@@ -108,7 +108,7 @@ class KeyedState(ABC):
 
 
 class KeyedValue(KeyedState, ValueAccess):
-    """The current key's value."""
+    """The value of the current key. Values are read in bulk for a chunk, kept as Python values, and written in bulk."""
 
     def __init__(
         self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
@@ -144,7 +144,7 @@ class KeyedValue(KeyedState, ValueAccess):
         return self._delta(positions, touched[positions] == DELETE, None, values)
 
     def _values(self, stored: pa.Table) -> list[Any]:
-        """The plain value or a named tuple per key, ``None`` where there is none."""
+        """The plain value or a named tuple per key; ``None`` if it has no value."""
         if not self._found.any():
             return [None] * len(self._keys)
         if self._fields.single:
@@ -156,7 +156,7 @@ class KeyedValue(KeyedState, ValueAccess):
 
 
 class RefreshedValue(KeyedValue):
-    """The current key's value, which lives on when it is read."""
+    """The value of the current key; reads extend its time to live."""
 
     def get(self) -> Any:
         position = self._cursor.position
@@ -169,8 +169,8 @@ class RefreshedValue(KeyedValue):
 
 
 class Touched:
-    """Of one table, for one chunk of keys after the other. ``times``: of each key the time that it is called at, in
-    microseconds."""
+    """The times of rows of a state with a time to live, for consecutive chunks of keys. ``times`` in methods: the times
+    of the calls of each key, in microseconds."""
 
     def __init__(self, table: StateTable, expires: Expiry, view: StateView, max_parallelism: int) -> None:
         self._table = table
@@ -180,8 +180,8 @@ class Touched:
         self._between = max(1, expires.after // READS_PER_LIFE)
 
     def written(self, keys: KeyChunk, full_keys: pa.Table, positions: Positions, times: Times) -> pa.Array:
-        """The column of rows that are written. A row that is written at an earlier event time than before lives on as
-        it would have; elements of a list are written once."""
+        """The time column of written rows. A write at an earlier event time than the stored one keeps the stored time;
+        elements of a list are written once."""
         if self._may_go_back:
             _, values = self._access.get(full_keys, keys.groups[positions])
             times = np.maximum(times, self._stored(values))
@@ -190,9 +190,9 @@ class Touched:
     def refreshed(
         self, keys: KeyChunk, positions: Positions, sub_keys: pa.Table | None, times: Times
     ) -> pa.Table | None:
-        """Rows that were only read, as they are, with their new time: those that were touched long enough ago.
+        """Unchanged rows with their new time, of the rows that were only read and whose time is old enough.
 
-        They have ``StateTable.delta_schema``. ``None``: there are none.
+        They have ``StateTable.delta_schema``. ``None`` if there are none.
         """
         columns = [*keys.table.take(pa.array(positions)).columns, *(() if sub_keys is None else sub_keys.columns)]
         full_keys = pa.Table.from_arrays(columns, schema=self._table.key_schema)

@@ -1,4 +1,5 @@
-"""List state: each element a row of the state table, under its position ``_index``."""
+"""List and map state: each element or entry is a row of the state table, with its position ``_index`` or the map's own
+key as sub-key."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from epochal.tasks.values import column_of, python_values
 
 LONGEST_LOOK_AHEAD = 4096
 ABSENT = object()
-"""Stands where there is no entry; ``None`` may be an entry's value."""
+"""Marks a missing entry; ``None`` may be the value of an entry."""
 
 
 @dataclass(slots=True)
 class _Elements:
-    """The list of one key: what is stored, unless it was cleared, then what was added."""
+    """The list of one key: the stored elements, unless it was cleared, followed by the added ones."""
 
     stored: dict[bytes, Any]
     added: list[Any] = field(default_factory=list)
@@ -40,7 +41,7 @@ class _Elements:
 
 
 class KeyedList(KeyedState, ListAccess):
-    """The current key's list."""
+    """The list of the current key."""
 
     def __init__(
         self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
@@ -93,7 +94,7 @@ class KeyedList(KeyedState, ListAccess):
 
     def _next_index(self, elements: _Elements) -> int:
         if self.table.expires is None or not elements.stored:
-            # Indices run from 0: elements are only added at the end, or all removed.
+            # Indices start at 0: elements are only added at the end, or all removed.
             return len(elements.stored)
         last = self._index.decode([next(reversed(elements.stored))])
         return int(column_of(last, LIST_INDEX.name)[0].as_py()) + 1
@@ -107,7 +108,7 @@ class KeyedList(KeyedState, ListAccess):
 
 
 class RefreshedList(KeyedList):
-    """The current key's list, all elements of which live on when it is read."""
+    """The list of the current key; reads extend the time to live of all elements."""
 
     def get(self) -> list[Any]:
         self._here().read = True
@@ -132,7 +133,7 @@ class RefreshedList(KeyedList):
 
 @dataclass(slots=True)
 class _Entries:
-    """The map of one key, by the bytes of its own keys: what is known of the stored entries, what was written over."""
+    """The map of one key, by the encoded own keys: the stored entries read so far, and the written ones."""
 
     known: dict[bytes, Any] = field(default_factory=dict)
     complete: bool = False
@@ -140,7 +141,7 @@ class _Entries:
 
 
 class KeyedMap(KeyedState, MapAccess):
-    """The current key's map. Entries are looked up one by one; only ``items`` and ``clear`` read the whole map."""
+    """The map of the current key. Entries are looked up one by one; only ``items`` and ``clear`` read the whole map."""
 
     def __init__(
         self, table: StateTable, view: StateView, max_parallelism: int, cursor: Cursor, epoch_time: int = 0
@@ -221,10 +222,10 @@ class KeyedMap(KeyedState, MapAccess):
 
 
 class RefreshedMap(KeyedMap):
-    """The current key's map, the entries of which live on when they are read."""
+    """The map of the current key; reads of entries extend their time to live."""
 
     def changes(self) -> pa.Table | None:
-        # What is known of stored entries was asked for by the author, or is written over.
+        # Stored entries in ``known`` were read by the author's code, or overwritten.
         read = [
             (position, key)
             for position, entries in self._maps.items()
@@ -238,10 +239,10 @@ class RefreshedMap(KeyedMap):
 
 
 class StoredEntries:
-    """Reads entries at the parent epoch, for the keys of one chunk after the other.
+    """Reads entries at the parent epoch, for consecutive chunks of keys.
 
-    Decoding one key's entries costs as much as starting to decode a thousand's. When keys are read in turn, as authors
-    mostly do, the next ones are read ahead: 2, 4, 8 .. keys at a time. A key out of turn is read alone.
+    Each read has a high fixed cost. When keys are read in order, as is usual, the entries of the next keys are read
+    ahead: of 2, 4, 8 .. keys at a time. A key out of order is read alone.
     """
 
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
@@ -255,13 +256,13 @@ class StoredEntries:
         self._ahead = 1
 
     def begin(self, keys: KeyChunk) -> None:
-        """Go on with another chunk of keys."""
+        """Start with another chunk of keys."""
         self._keys = keys
         self._ready.clear()
         self._next = 0
 
     def all(self, position: int) -> dict[bytes, Any]:
-        """The entries of the key at ``position`` by the bytes of their sub-keys, in their order. Asked once per key."""
+        """The entries of the key at ``position`` by their encoded sub-keys, in order. Called once per key."""
         if position not in self._ready:
             self._read(position)
         return self._ready.pop(position)
@@ -269,7 +270,7 @@ class StoredEntries:
     def one(self, position: int, sub_key: bytes) -> Any:
         """The value of one entry, or ``ABSENT``."""
         group, key = int(self._keys.groups[position]), self._keys.prefixes[position] + sub_key
-        if self._fields.nested:  # its values take another form in Python than Arrow gives them
+        if self._fields.nested:  # their Python values differ from those of Arrow
             found, values = self._view.lookup(np.array([group], np.int32), pa.array([key], pa.binary()))
             return self._values(values)[0] if found[0] else ABSENT
         row = self._view.get(group, key)

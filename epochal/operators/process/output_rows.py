@@ -1,4 +1,4 @@
-"""The rows that an author's function gives back, checked and turned into Arrow a column at a time."""
+"""The output rows of authors' functions, checked and converted to Arrow a column at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from epochal.tasks.values import Unconvertible, arrow_values
 class OutputRows:
     """Collects output rows, tuples in the output's order or mappings by its names, until they are taken as a batch.
 
-    Rows to one of the ``sides`` are collected apart. Every complaint is a ``SchemaError`` that names the operator and
-    the schema that it declares.
+    Rows of ``sides`` are collected separately. All errors are ``SchemaError`` with the operator and its declared
+    schema.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class OutputRows:
         self._sides = {name: OutputRows(operator, columns, what=f"side {name!r}") for name, columns in sides.items()}
 
     def __len__(self) -> int:
-        """How many rows were not taken yet, those of the sides too."""
+        """The number of rows that were not taken yet, including those of sides."""
         return len(self._rows) + sum(map(len, self._sides.values()))
 
     def add(self, result: Iterable[Any] | None) -> None:
-        """Take what one call of the author's function gave: rows, or nothing. Runs the author's generator."""
+        """Add the rows that one call of the author's function returned or yields. Runs the author's generator."""
         if isinstance(result, (GeneratorType, list)):
             if self._sides:
                 self._divide(result)
@@ -49,12 +49,12 @@ class OutputRows:
             return
         if isinstance(result, (tuple, str, bytes, Mapping)) or not isinstance(result, Iterable):
             raise SchemaError(
-                f"{self._who()} must yield its output rows, or return a list of them; it returned {shortened(result)}."
+                f"{self._where()} must yield its output rows, or return a list; it returned {shortened(result)}."
             )
         OutputRows.add(self, list(result))
 
     def take(self) -> Iterator[OutputBatch]:
-        """All rows since the last call, in order: a batch with the output schema, and one of each side with rows."""
+        """All rows since the last call, in order: a batch with the output schema, and one for each side with rows."""
         if self._rows:
             yield self._taken()
         for name, side in self._sides.items():
@@ -72,7 +72,7 @@ class OutputRows:
             side._rows.append(row.row)
 
     def _unknown(self, row: To) -> SchemaError:
-        what = f"{self._who()} gave a row to side {row.side!r}, {shortened(row.row)}"
+        what = f"{self._where()} sent a row to side {row.side!r}, {shortened(row.row)}"
         if not self._sides:
             example = f'sides = {{"{row.side}": "column type, .."}}'
             return SchemaError(f"{what}, but its class declares no side outputs: add {example} to it.")
@@ -94,7 +94,7 @@ class OutputRows:
                 return list(zip(*rows, strict=True))
             wrong = next(row for row in rows if len(row) != len(self._schema))
             raise SchemaError(
-                f"{self._who()} gave a row of {len(wrong)} values, {shortened(wrong)}. {self._declared()}"
+                f"{self._where()} yielded a row of {len(wrong)} values, {shortened(wrong)}. {self._declared()}"
             )
         return list(zip(*(self._by_position(row) for row in rows), strict=True))
 
@@ -105,7 +105,7 @@ class OutputRows:
             raise self._unknown(row)
         if not isinstance(row, Mapping):
             kind = "an output row" if self._what == "output" else f"a row of {self._what}"
-            raise SchemaError(f"{self._who()} gave {shortened(row)}, which is not {kind}. {self._declared()}")
+            raise SchemaError(f"{self._where()} yielded {shortened(row)}, which is not {kind}. {self._declared()}")
         unknown = [name for name in row if name not in self._schema.names]
         missing = [name for name in self._schema.names if name not in row]
         if unknown or missing:
@@ -113,7 +113,7 @@ class OutputRows:
                 unknown
             )
             raise SchemaError(
-                f"{self._who()} gave a row that {' and '.join(what)}: {shortened(row)}. {self._declared()}"
+                f"{self._where()} yielded a row that {' and '.join(what)}: {shortened(row)}. {self._declared()}"
             )
         return [row[name] for name in self._schema.names]
 
@@ -122,11 +122,11 @@ class OutputRows:
             return arrow_values(values, field.type)
         except Unconvertible as wrong:
             raise SchemaError(
-                f"{self._who()} gave {wrong.shown} ({wrong.found}) for {self._what} column {field.name!r}, which is "
-                f"{shown_type(field.type)}: {wrong}. {self._declared()}"
+                f"{self._where()} yielded {wrong.shown} ({wrong.found}) for {self._what} column {field.name!r}, which "
+                f"is {shown_type(field.type)}: {wrong}. {self._declared()}"
             ) from None
 
-    def _who(self) -> str:
+    def _where(self) -> str:
         return f"Operator {self._operator!r}: its function"
 
     def _declared(self) -> str:
@@ -134,7 +134,7 @@ class OutputRows:
 
 
 def given_in_parts(result: Iterable[Any] | None, rows: int) -> Iterator[Iterable[Any] | None]:
-    """What an author's generator yields, so many rows at a time; anything else as it is."""
+    """The rows of an author's generator in parts of ``rows`` rows; any other result unchanged."""
     if not isinstance(result, GeneratorType):
         yield result
         return
@@ -150,9 +150,9 @@ def schema_text(schema: pa.Schema) -> str:
 def checked_tables(
     operator: str, result: Any, schema: pa.Schema, sides: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[str | None, pa.Table]]:
-    """What a ``process_batch`` function gave, a table or several, each of exactly the columns of its side.
+    """The tables that a ``process_batch`` function returned, each with exactly the columns of its side.
 
-    ``None`` is the output itself. Raises ``SchemaError``.
+    The side ``None`` is the output. Raises ``SchemaError``.
     """
     for part in result if _several(result) else [result]:
         if not isinstance(part, To):
@@ -164,41 +164,41 @@ def checked_tables(
 
 
 def _several(result: Any) -> bool:
-    """Whether a function gave tables one by one; a list of other things is one thing that is no table."""
+    """True if a result is a list of tables; a list of other objects is a single, invalid result."""
     tables = (To, pa.Table, pa.RecordBatch)
     return isinstance(result, (list, tuple)) and (not result or any(isinstance(each, tables) for each in result))
 
 
 def checked_table(operator: str, result: Any, schema: pa.Schema, what: str = "output") -> pa.Table:
-    """What a ``process_batch`` function returned, as a table of exactly ``schema``. Raises ``SchemaError``."""
+    """The result of a ``process_batch`` function as a table with exactly ``schema``. Raises ``SchemaError``."""
     if result is None:
         return schema.empty_table()
-    who = f"Operator {operator!r}: its function"
+    where = f"Operator {operator!r}: its function"
     declared = f"Its {what} is declared as: {schema_text(schema)}."
     if isinstance(result, pa.RecordBatch):
         result = pa.Table.from_batches([result])
     if not isinstance(result, pa.Table):
-        raise SchemaError(f"{who} must return a pyarrow.Table; it returned {shortened(result)}. {declared}")
-    return fitted(who, result, schema, declared)
+        raise SchemaError(f"{where} must return a pyarrow.Table; it returned {shortened(result)}. {declared}")
+    return fitted(where, result, schema, declared)
 
 
-def fitted(who: str, result: pa.Table, schema: pa.Schema, declared: str) -> pa.Table:
-    """``result`` with exactly the columns ``schema``. Raises ``SchemaError`` that begins with ``who``."""
+def fitted(where: str, result: pa.Table, schema: pa.Schema, declared: str) -> pa.Table:
+    """``result`` with exactly the columns ``schema``. Raises ``SchemaError`` that begins with ``where``."""
     if sorted(result.column_names) != sorted(schema.names):
-        raise SchemaError(f"{who} returned the columns {', '.join(result.column_names) or '(none)'}. {declared}")
+        raise SchemaError(f"{where} returned the columns {', '.join(result.column_names) or '(none)'}. {declared}")
     columns = []
     for field in schema:
         try:
             columns.append(result.column(field.name).cast(field.type))
         except pa.ArrowException as error:
             raise SchemaError(
-                f"{who} returned column {field.name!r} as {shown_type(result.column(field.name).type)}: "
+                f"{where} returned column {field.name!r} as {shown_type(result.column(field.name).type)}: "
                 f"{with_spark_types(error)}. {declared}"
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def shortened(value: Any) -> str:
-    """A value in a message."""
+    """The text of a value in a message."""
     shown = repr(value)
     return f"{shown[:97]}..." if len(shown) > 100 else shown

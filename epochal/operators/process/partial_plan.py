@@ -1,7 +1,8 @@
-"""``process_partial``: the author's function over partial state, an instance of it in each subtask (SDG 3.2).
+"""``process_partial``: the author's function over partial state, with one instance in each subtask (SDG 3.2).
 
-Rows come to any instance (local access), requests to all (global access), after the epoch's rows. What the instances
-answer is merged by :mod:`epochal.operators.process.partial_plan`.
+Rows are sent to any instance (local access), requests to all (global access), after the epoch's rows. A second
+operator merges the answers of the instances to a request, behind a barrier (SDG 4.2): as all instances answer in the
+same epoch, the barrier is the shuffle that collects their answers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessPartialOperator(Operator):
-    """An author's :class:`~epochal.declarations.unkeyed.PartialProcess`. ``has_requests``: they are its first input."""
+    """An author's :class:`~epochal.declarations.unkeyed.PartialProcess`. ``has_requests``: requests are its first
+    input."""
 
     kind: ClassVar[str] = "process_partial"
     name: str
@@ -94,7 +96,8 @@ class ProcessPartialOperator(Operator):
 
 
 def answer_columns(operator: str, process: type[PartialProcess], requests: DataFrame) -> AnswerColumns | None:
-    """``None``: nothing is merged. Raises ``PipelineError`` and ``SchemaError`` with operator and fix."""
+    """The columns of requests and answers; ``None`` without a merge. Raises ``PipelineError`` and ``SchemaError`` with
+    operator and fix."""
     if process.answer is None:
         return None
     return AnswerColumns(nullable(carried_schema(requests.schema)), declared_output(operator, process.answer))
@@ -102,7 +105,7 @@ def answer_columns(operator: str, process: type[PartialProcess], requests: DataF
 
 @dataclass(frozen=True)
 class ProcessPartialPlan(OperatorPlan):
-    """Of a subtask its rows come first, and then the requests; each sorted by its order and then all other columns."""
+    """Sorts rows first, then requests, each by its order and then by all other columns."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         from pyspark.sql import functions as F
@@ -120,7 +123,7 @@ class ProcessPartialPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class MergeAnswersOperator(Operator):
-    """Of an author's :class:`~epochal.declarations.unkeyed.PartialProcess` that has ``merge``."""
+    """The merge of answers of an author's :class:`~epochal.declarations.unkeyed.PartialProcess`."""
 
     kind: ClassVar[str] = "merge_answers"
     name: str
@@ -147,7 +150,7 @@ class MergeAnswersOperator(Operator):
 
 @dataclass(frozen=True)
 class MergeAnswersPlan(OperatorPlan):
-    """The answers to a request come in the order of the instances."""
+    """Sorts the answers to a request by instance."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         return sorted_by_subtask(super().distributed(frames, subtasks), REQUEST, INSTANCE)

@@ -35,7 +35,7 @@ from epochal.tasks.task_output import OutputBatch
 from epochal.tasks.values import column_of
 
 REQUESTS, ROWS = 0, 1
-"""Inputs, where there are requests. A subtask has the rows of the later one first."""
+"""The numbers of the inputs, if there are requests. A subtask receives the rows before the requests."""
 REQUEST: Final = "_request"
 INSTANCE: Final = "_instance"
 ANSWERED: Final = "_answered"
@@ -50,11 +50,11 @@ _STATES: Mapping[StateKind, type[InstanceState]] = {
 
 @dataclass(frozen=True)
 class ProcessPartialWork:
-    """``names`` are those of a row's columns, in the author's order; ``rows`` and ``requests`` how they are carried
-    where there are requests, and ``answers`` what is given where they are merged.
+    """The work of ``process_partial``. ``names``: the columns of a row, in the author's order; ``rows`` and
+    ``requests``: the columns of both inputs, if there are requests; ``answers``: the columns of answers, if they are
+    merged.
 
-    Raises what ``process`` of ``process_any`` raises, and ``AuthorError`` for what ``process_global`` does, with the
-    request.
+    Raises the errors of ``ProcessAnyWork``, and ``AuthorError``, with the request, for errors of ``process_global``.
     """
 
     process: type[PartialProcess]
@@ -63,7 +63,7 @@ class ProcessPartialWork:
     requests: InputColumns | None = None
     answers: AnswerColumns | None = None
     chunk_rows: int = CHUNK_ROWS
-    """So many rows, of the inputs and of the output, are Python objects at a time."""
+    """The number of rows, of the inputs and of the output, that are Python objects at a time."""
     needs_order: ClassVar[bool] = True
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
@@ -114,7 +114,7 @@ class _Calls:
                 self._output.add(part if self._answers is None else self._to_sides(part))
                 yield from self._output.take()
         for _ in rows:
-            """What the author has left unread belongs to this subtask all the same."""
+            """Read the rows that the author's function has not read, as every row must be read."""
 
     def all(self, requests: pa.RecordBatch) -> Iterator[OutputBatch]:
         """Global access: a call for each request."""
@@ -127,9 +127,8 @@ class _Calls:
                     self._output.add(result)
                 elif isinstance(result, (GeneratorType, list)):
                     raise SchemaError(
-                        f"Operator {self._subtask.operator!r}: process_global returned {shortened(result)}: where "
-                        "answers are merged it returns one, a tuple or a dict of its columns, or None; it yields "
-                        "nothing."
+                        f"Operator {self._subtask.operator!r}: process_global returned {shortened(result)}. With merge "
+                        "it must return one answer, a tuple or a dict of its columns, or None; it cannot yield."
                     )
                 else:
                     self._answers.add(result)
@@ -156,8 +155,8 @@ class _Calls:
         for row in to_sides:
             if type(row) is not To:
                 raise SchemaError(
-                    f"Operator {self._subtask.operator!r}: process gave {shortened(row)}, but the output is what merge "
-                    "gives. Declare a side, and yield To(side, row)."
+                    f"Operator {self._subtask.operator!r}: process yielded {shortened(row)}, but only merge writes to "
+                    "the output. Declare a side, and yield To(side, row)."
                 )
         return to_sides
 
@@ -169,7 +168,8 @@ def _parts(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class MergeAnswersWork:
-    """Raises ``AuthorError`` for what ``merge`` raises, with the request; ``SchemaError`` for what it gives."""
+    """The author's ``merge``, once per request. Raises ``AuthorError``, with the request, for errors of ``merge``, and
+    ``SchemaError`` for results that do not fit."""
 
     process: type[PartialProcess]
     columns: AnswerColumns
@@ -190,20 +190,25 @@ class MergeAnswersWork:
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """The columns of requests and of answers, as the author knows them."""
+    """The columns of requests and of answers, in the author's view.
+
+    An answer is sent to the merge as a row for each request and instance: the position of the request in the epoch,
+    which is the same in all instances; the number of the instance; the columns of the request, only in the row of
+    instance 0; and the columns of the answer, if there is one.
+    """
 
     request: pa.Schema
     answer: pa.Schema
 
     @cached_property
     def carried(self) -> pa.Schema:
-        """The columns of the rows on their way."""
+        """The columns of the rows that are sent to the merge."""
         control = [pa.field(REQUEST, pa.int64()), pa.field(INSTANCE, pa.int32()), pa.field(ANSWERED, pa.bool_())]
         return pa.schema([*control, *_carried(_OF_REQUEST, self.request), *_carried(_OF_ANSWER, self.answer)])
 
     @classmethod
     def of(cls, carried: pa.Schema) -> AnswerColumns:
-        """From :attr:`carried`."""
+        """The inverse of :attr:`carried`."""
         names: dict[str, list[pa.Field]] = {f"_{number}_": [] for number in (_OF_REQUEST, _OF_ANSWER)}
         for column in list(carried)[3:]:
             prefix = column.name[:3]
@@ -229,7 +234,7 @@ def _carried(number: int, columns: pa.Schema) -> Iterator[pa.Field]:
 
 
 class InstanceAnswers:
-    """The answers of one instance, one by one, in batches of the columns ``carried``."""
+    """Collects the answers of one instance, and returns them in batches with the columns ``carried``."""
 
     def __init__(self, operator: str, columns: AnswerColumns, instance: int) -> None:
         self._columns = columns
@@ -242,13 +247,13 @@ class InstanceAnswers:
         return len(self._answered)
 
     def add(self, answer: Any) -> None:
-        """The next request's; ``None``: this instance has nothing to say."""
+        """Add the answer to the next request; ``None``: this instance has no answer."""
         self._answered.append(answer is not None)
         if answer is not None:
             self._given.add([answer])
 
     def take(self, requests: pa.RecordBatch) -> pa.RecordBatch:
-        """Those since the last call. ``requests``: what they answer. Raises ``SchemaError``."""
+        """The answers since the last call, to these ``requests``. Raises ``SchemaError``."""
         answered, self._answered = pa.array(self._answered, pa.bool_()), []
         number = len(answered)
         places = pa.array(np.cumsum(answered.to_numpy(zero_copy_only=False)) - 1, mask=~np.asarray(answered))
@@ -272,15 +277,15 @@ class InstanceAnswers:
 def answers_by_request(
     operator: str, columns: AnswerColumns, chunk: Chunk, parallelism: int
 ) -> Iterator[tuple[Any, Sequence[Any]]]:
-    """Each request of a chunk with the answers of all instances, in their order. The barrier: all have to be there.
+    """Each request of a chunk with the answers of all instances, in their order.
 
-    Raises ``HandlesIncomplete`` where one is missing.
+    Raises ``HandlesIncomplete`` if the row of an instance is missing.
     """
     instances = column_of(chunk.rows, INSTANCE).to_numpy()
     complete = np.diff([*chunk.starts.tolist(), chunk.rows.num_rows]) == parallelism
     if not complete.all() or not (instances.reshape(-1, parallelism) == np.arange(parallelism)).all():
         raise HandlesIncomplete(
-            f"Operator {operator!r}: a request has not been answered once by each of {parallelism} instances. This is "
+            f"Operator {operator!r}: a request does not have one answer from each of {parallelism} instances. This is "
             "a defect of Epochal, not of the pipeline: report it with the pipeline's graph."
         )
     requests = columns.requests(chunk.rows.take(pa.array(chunk.starts)))
@@ -292,7 +297,7 @@ def answers_by_request(
 
 
 def instance_state(table: StateTable, view: StateView, ownership: Ownership) -> InstanceState:
-    """The access to a subtask's instance: as keyed state of the one key that there is."""
+    """The access to a subtask's instance of partial state, as keyed state with a single key, the subtask's number."""
     state = _STATES[table.kind](table, view, ownership.max_parallelism, Cursor())
     number = np.array([ownership.subtask], np.int32)
     only = pa.table([pa.array(number)], schema=table.owner_schema)

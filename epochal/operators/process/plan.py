@@ -1,7 +1,5 @@
-"""``process``: the author's function, once per key and epoch, over rows that stream in the order of the keys.
-
-Only the calls themselves are made one by one. Key boundaries, rows, state and output are handled a chunk at a time.
-"""
+"""``process``, ``process_any`` and ``process_batch``: authors' functions per key, per subtask, and over Arrow
+tables."""
 
 from __future__ import annotations
 
@@ -46,10 +44,10 @@ class ProcessOperator(Operator):
     keys: tuple[str, ...]
     process: type[KeyedProcess]
     event_time: str | None = None
-    """The column of its input that says when a row happened."""
+    """The event-time column of its input."""
     hold: int = 0
     hops: bool = False
-    """Its rows come out of a loop that counts hops."""
+    """True if its input comes from a loop that counts hops."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -102,8 +100,8 @@ class ProcessOperator(Operator):
 
 @dataclass(frozen=True)
 class ProcessPlan(OperatorPlan):
-    """Rows come sorted by key, and of a key by ``order_by``. Where there are timers, those of a key group lie together:
-    in this order timers are merged with them."""
+    """Sorts rows by key, and the rows of a key by ``order_by``. With timers, rows are sorted by key group first, so
+    that timers can be merged with them."""
 
     order_by: tuple[str, ...]
     work: ProcessWork
@@ -153,7 +151,7 @@ class ProcessAnyOperator(Operator):
 
 @dataclass(frozen=True)
 class ProcessAnyPlan(OperatorPlan):
-    """The rows of a subtask come sorted by ``order_by`` and then by all other columns: a shuffle mixes them."""
+    """Sorts the rows of a subtask by ``order_by`` and then by all other columns, as a shuffle changes their order."""
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         columns = in_every_column(frames[0], self.inputs[0].order_by)
@@ -162,7 +160,7 @@ class ProcessAnyPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class ProcessBatchOperator(Operator):
-    """An author's :class:`~epochal.declarations.keyed.BatchFunction`. Its rows come in any order."""
+    """An author's :class:`~epochal.declarations.keyed.BatchFunction`. Its rows have no order."""
 
     kind: ClassVar[str] = "process_batch"
     name: str

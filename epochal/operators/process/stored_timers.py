@@ -1,7 +1,7 @@
-"""Timers in state: a table for each time domain, in the order of when they are due, from which those that fired expire.
+"""Timers in state: a table for each time domain, ordered by due time, from which fired timers expire.
 
-A timer is due at its time. One that was set at or before a timer of its key that had fired is due just after the clock
-of that epoch, so that it is in the snapshot, and fires in the next epoch even if the clock stays.
+A timer is due at its time. A timer that is set at or before a fired timer of its key is due just after the clock of
+that epoch, so that it is part of the snapshot, and fires in the next epoch even if the clock does not advance.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from epochal.tasks.subtask_rows import KEY_GROUP
 from epochal.tasks.values import column_of
 
 LATER = "_later"
-"""Whether a timer was set at or before one of its key that had fired."""
+"""The column that is true for timers set at or before a fired timer of their key."""
 _OWN_COLUMNS = frozenset({DOMAIN, DUE, KEY, NAME, ROW, TIME, LATER})
 
 
 def timer_tables(operator: str, key: tuple[Column, ...], has_event_time: bool) -> tuple[StateTable, ...]:
-    """The tables of an operator with timers. Raises ``PipelineError`` for a key column with a name of theirs."""
+    """The tables of an operator with timers. Raises ``PipelineError`` for a key column with a reserved name."""
     for column in key:
         if column.name.casefold() in _OWN_COLUMNS:
             raise PipelineError(
-                f"Operator {operator!r}: a key column of an operator with timers cannot be named {column.name!r}, as "
-                "Epochal names a column of timers so. Rename it."
+                f"Operator {operator!r}: a key column of an operator with timers cannot be named {column.name!r}, a "
+                "name that is reserved for timers. Rename it."
             )
     tables = (_table(operator, key, "event"), _table(operator, key, "processing"))
     return tables if has_event_time else tables[1:]
@@ -63,7 +63,7 @@ def _table(operator: str, key: tuple[Column, ...], domain: TimeDomain) -> StateT
 
 
 class StoredTimers:
-    """The timers of one subtask at the parent epoch, and what the epoch changes of them."""
+    """The timers of one subtask at the parent epoch, and the changes of the epoch."""
 
     def __init__(self, subtask: Subtask) -> None:
         clocks = (subtask.watermarks.fire, subtask.epoch_time)
@@ -75,16 +75,17 @@ class StoredTimers:
         ]
 
     def due(self) -> list[Iterator[pa.Table]]:
-        """For each domain what :func:`epochal.operators.process.due_keys.due_keys` takes. To be read to its end."""
+        """The due timers of each domain, for :func:`epochal.operators.process.due_keys.due_keys`. Must be read to the
+        end."""
         return [domain.due() for domain in self._domains]
 
     def stage(self, due: DueKeys, writes: TimerWrites) -> None:
-        """What the calls of these keys changed."""
+        """Stage the changes by the calls of these keys."""
         for domain in self._domains:
             domain.stage(due, writes)
 
     def finish(self) -> None:
-        """After all keys: say what waits, or drop it where no epoch follows."""
+        """After all keys: add the next due time, or drop the waiting timers in the last epoch."""
         for domain in self._domains:
             domain.finish()
 
@@ -97,15 +98,15 @@ class _Domain:
     subtask: Subtask
 
     def __post_init__(self) -> None:
-        who = self.subtask.ownership
+        ownership = self.subtask.ownership
         view = self.subtask.transaction.view(self.table.id)
-        self._access = TableAccess(self.table, view, who.max_parallelism)
-        groups = self.table.scope.groups_read(who.subtask, who.parallelism, who.max_parallelism)
+        self._access = TableAccess(self.table, view, ownership.max_parallelism)
+        groups = self.table.scope.groups_read(ownership.subtask, ownership.parallelism, ownership.max_parallelism)
         self._groups: npt.NDArray[np.int32] = np.fromiter(groups, np.int32)
         self._taken_back = 0
 
     def due(self) -> Iterator[pa.Table]:
-        # Those that fire whether or not the clock has moved are due just after it.
+        # Timers that fire even if the clock has not advanced are due just after it.
         high = min(self.clock, END - 2) + 2
         if self.clock == BEGINNING:
             return
@@ -126,7 +127,7 @@ class _Domain:
         puts = [(position, timer, at) for (position, timer), at in writes.puts.items() if timer[0] == self.number]
         gone = self._stored(due.keys, [deleted for deleted in writes.deletes if deleted[1][0] == self.number])
         self._count_dropped(due.keys, [dropped for dropped in writes.dropped if dropped[1][0] == self.number])
-        if self.subtask.draining:  # they go with the others that are left
+        if self.subtask.draining:  # finish() deletes them with all other timers
             self._taken_back += len(gone)
             gone = []
         gone += [
@@ -155,12 +156,12 @@ class _Domain:
             self._wait_for(earliest)
 
     def _count_dropped(self, keys: KeyChunk, dropped: Sequence[tuple[int, Timer]]) -> None:
-        """Those that are stored and wait are counted with all that is left."""
+        """Count dropped timers, without stored ones that wait, which are counted at the end."""
         waiting = self._stored(keys, [each for each in dropped if each[1][1] > self.clock])
         self.subtask.due.dropped_timers += len(dropped) - len(waiting)
 
     def _drop(self) -> None:
-        """All that has not fired: there is no time at which it would."""
+        """Delete all timers that have not fired, as the input has ended."""
         if self.clock == END:
             return
         schema, dropped = self.table.delta_schema, 0
@@ -181,7 +182,7 @@ class _Domain:
             self.subtask.due.add(processing=time)
 
     def _unexpired(self, due: DueKeys) -> list[tuple[int, Timer, int]]:
-        """Those that fired, or were deleted, and do not expire by the clock, which has not moved."""
+        """Timers that fired or were deleted, and do not expire because the clock has not advanced."""
         here = pc.and_(pc.equal(due.timers[DOMAIN], self.number), pc.greater(due.timers[DUE], self.clock))
         rows = np.flatnonzero(here.to_numpy())
         if not len(rows):
@@ -195,7 +196,7 @@ class _Domain:
         ]
 
     def _stored(self, keys: KeyChunk, deleted: Sequence[tuple[int, Timer]]) -> list[tuple[int, Timer, int]]:
-        """Of timers that are not due: those that are there. They are due at their time."""
+        """The stored ones of these timers, which are not due yet, with their due times."""
         if not deleted:
             return []
         asked = [(position, timer, timer[1]) for position, timer in sorted(deleted)]
@@ -204,7 +205,7 @@ class _Domain:
         return [row for row, there in zip(asked, found.tolist(), strict=True) if there]
 
     def _full_keys(self, keys: KeyChunk, rows: Sequence[tuple[int, Timer, int]]) -> pa.Table:
-        """Row i is of the key at position ``rows[i][0]``, with a timer and when it is due. Beside the key: ``_kg``."""
+        """Full keys with ``_kg``: row i has the key at position ``rows[i][0]``, a timer and its due time."""
         positions = np.array([position for position, _, _ in rows], np.int64)
         table = keys.table.take(pa.array(positions)).append_column(KEY_GROUP, pa.array(keys.groups[positions]))
         timestamp = self.table.time_schema.types[0]

@@ -1,7 +1,7 @@
-"""Timers of the keys of one subtask in one epoch: which are due, in which order they fire, what is left for later.
+"""Timers of the keys of one subtask in one epoch: the due timers, the order in which they fire, and those to store.
 
-No state is read or written here. A timer is known by its time domain, its time and its name: setting one that is set
-already changes nothing. Times are microseconds from the Unix epoch.
+This module neither reads nor writes state. A timer is identified by its time domain, its time and its name: setting an
+existing timer has no effect. Times are microseconds from the Unix epoch.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from epochal.declarations.author_classes import TimeDomain
 EVENT, PROCESSING = 0, 1
 DOMAINS: Final[tuple[TimeDomain, TimeDomain]] = ("event", "processing")
 Timer = tuple[int, int, str]
-"""Time domain, time, name: in this order timers of a key fire."""
+"""Time domain, time, name. The timers of a key fire in this order."""
 
 
 @dataclass(slots=True)
 class TimerWrites:
-    """What a chunk's calls leave behind, by the position of the key in the chunk.
+    """The changes of timers by the calls of a chunk, by the position of the key in the chunk.
 
-    ``puts``: when the timer is due, which is later than its time for one that was set at or before a timer that had
-    fired. ``deletes``: timers that are not due yet and were deleted, whether or not they are stored. ``dropped``: those
-    that were set where no time comes that they could wait for.
+    ``puts``: the due time of each set timer, which is later than its time if a later timer had already fired.
+    ``deletes``: deleted timers that are not due yet, whether or not they are stored. ``dropped``: timers that can no
+    longer fire.
     """
 
     puts: dict[tuple[int, Timer], int] = field(default_factory=dict)
@@ -34,16 +34,17 @@ class TimerWrites:
 
 
 class Timers:
-    """The timers of the current key: :meth:`begin` a key, call the author's function, and fire what :meth:`next` gives.
+    """The timers of the current key: :meth:`begin` a key, call the author's function, and fire the timers of
+    :meth:`next`.
 
-    ``fire``: the operator's fire watermark. ``draining``: no epoch follows. At the end of the input there is no time
-    that a timer could wait for: what is set there while timers fire is dropped, or it might go on for ever.
+    ``fire``: the operator's fire watermark. ``draining``: whether this is the last epoch. At the end of the input,
+    timers that are set while timers fire are dropped; otherwise they might fire forever.
     """
 
     def __init__(self, fire: int, epoch_time: int, draining: bool = False) -> None:
         self.writes = TimerWrites()
         self.firing = False
-        """Whether it is ``on_timer`` that sets timers now, not ``process``."""
+        """True if ``on_timer`` sets timers now, not ``process``."""
         self.fired: Timer | None = None
         self._clocks = (fire, epoch_time)
         self._draining = draining
@@ -53,11 +54,11 @@ class Timers:
         self._deleted: set[Timer] = set()
 
     def begin_chunk(self) -> None:
-        """Forget what the last chunk left behind."""
+        """Discard the changes of the previous chunk."""
         self.writes = TimerWrites()
 
     def begin(self, position: int, due: list[Timer]) -> None:
-        """Go on with the key at ``position``. ``due``: its timers that are due, in their order; it is used up."""
+        """Start with the key at ``position``. ``due``: its due timers, in order; the list is consumed."""
         self._position = position
         self._waiting = due
         self._last = [None, None]
@@ -66,7 +67,7 @@ class Timers:
             self._deleted = set()
 
     def next(self) -> Timer | None:
-        """The next timer to fire; ``None`` when none of the key is due any more."""
+        """The next timer to fire; ``None`` if the key has no further due timer."""
         waiting = self._waiting
         while waiting:
             timer = heappop(waiting)
@@ -76,7 +77,7 @@ class Timers:
         return None
 
     def next_in_event_time(self) -> int | None:
-        """The time of the next timer in event time that is to fire; ``None``: there is none."""
+        """The time of the next event-time timer to fire; ``None`` if there is none."""
         waiting = self._waiting
         while waiting and not self._is_to_fire(waiting[0]):
             heappop(waiting)
@@ -96,7 +97,7 @@ class Timers:
             heappush(self._waiting, timer)
 
     def delete(self, domain: int, time: int, name: str) -> None:
-        """Without effect where there is no such timer."""
+        """Delete a timer. Without effect if it does not exist."""
         timer = (domain, time, name)
         self.writes.puts.pop((self._position, timer), None)
         self.writes.dropped.discard((self._position, timer))
@@ -106,18 +107,18 @@ class Timers:
             self._deleted.add(timer)
 
     def _is_to_fire(self, timer: Timer) -> bool:
-        # Equal ones, stored and set again, follow each other: those of one domain fire in ascending order.
+        # A stored timer and the same timer set again are consecutive: the timers of a domain fire in ascending order.
         return timer != self._last[timer[0]] and timer not in self._deleted
 
     def _is_dropped(self, domain: int, clock: int, is_past: bool) -> bool:
-        """``is_past``: a timer has fired that was to fire after it."""
+        """True if a timer is dropped. ``is_past``: whether a later timer has already fired."""
         if domain == PROCESSING:
             return self._draining
         return clock == END and (self.firing or is_past)
 
     def _drop(self, timer: Timer) -> None:
         self.writes.deletes.discard((self._position, timer))
-        if timer in self._deleted or timer not in self._waiting:  # one that is to fire stays what it is
+        if timer in self._deleted or timer not in self._waiting:  # a timer that will fire is unchanged
             self.writes.dropped.add((self._position, timer))
 
     def _put(self, timer: Timer, due: int) -> None:

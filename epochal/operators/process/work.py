@@ -32,19 +32,20 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """``columns`` are the names of a row's columns, in the author's order, the key's as the input spells them.
+    """The work of ``process``: the author's function, once per key and epoch.
 
-    Raises ``AuthorError`` for what the author's code raises, with the key; ``SchemaError`` for what it gives that does
-    not fit the output or a state.
+    Only the calls are made one by one; key boundaries, rows, state and output are handled by chunk. ``columns``: the
+    names of a row's columns, in the author's order and the spelling of the input. Raises ``AuthorError``, with the key,
+    for errors of the author's code, and ``SchemaError`` for values that do not fit the output or a state.
     """
 
     process: type[KeyedProcess]
     columns: tuple[str, ...]
     event_time: str | None = None
     chunk_rows: int = CHUNK_ROWS
-    """About how many rows are Python objects at a time."""
+    """The approximate number of rows that are Python objects at a time."""
     hops: bool = False
-    """Rows have come out of a loop that counts hops: what is given for a key has the highest of its rows'."""
+    """True if rows come from a loop that counts hops; output rows of a key have the maximum of its rows."""
     needs_order: ClassVar[bool] = True
 
     @property
@@ -71,9 +72,10 @@ class ProcessWork:
 
 
 class TimedCalls(KeyedCalls):
-    """``event_time``: the column that says when a row happened, where there is one.
+    """Calls of an author's keyed function with timers, for keys with rows and for keys with due timers.
 
-    ``interleaved``: rows are in its order, so that rows and timers come in the order of time.
+    ``event_time``: the event-time column, if there is one. ``interleaved``: whether rows are sorted by it, so that rows
+    and timers are processed in the order of time.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class TimedCalls(KeyedCalls):
         self._event_time = event_time if interleaved else None
 
     def run(self, chunks: Iterator[Chunk], target: int = CHUNK_ROWS) -> Iterator[OutputBatch]:
-        """All keys of the subtask. ``target``: about so many rows, timers and rows of output at a time."""
+        """Process all keys of the subtask, with about ``target`` rows, timers and output rows at a time."""
         for due in due_keys(chunks, self._keys, self._subtask.key, self._stored.due(), target):
             for state in self.keyed.values():
                 state.begin(due.keys)
@@ -111,7 +113,8 @@ class TimedCalls(KeyedCalls):
         self._stored.finish()
 
     def _calls(self, due: DueKeys) -> Iterator[None]:
-        """Call the author for one key after the other; gives the turn to whoever takes the output."""
+        """Call the author's function for one key after the other. Yields after each call, so that output can be
+        taken."""
         cursor, timers, add, process = self._cursor, self._timers, self._output.add, self.author.process
         rows = [] if due.rows is None else named_rows("Row", due.rows, self._columns)
         times = self._times(due)
@@ -134,9 +137,9 @@ class TimedCalls(KeyedCalls):
             yield
 
     def _in_order_of_time(self, key: Any, rows: list[Any], times: list[int]) -> Iterator[None]:
-        """The rows of a key, and the timers before each of them.
+        """Process the rows and timers of a key in the order of time.
 
-        A timer at the time of a row comes before it: when the watermark has reached a time, rows before it have come.
+        A timer fires before the rows of the same time: a watermark at this time means that all earlier rows have come.
         """
         timers, add, process, context = self._timers, self._output.add, self.author.process, self._contexts[0]
         start = 0

@@ -1,4 +1,4 @@
-"""The rows that come to a stage of a program, as calls and what other stages send, in the order of the calls."""
+"""The input rows of a stage of a program, calls and rows of other stages, in the order of the calls."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from epochal.tasks.values import column_of
 
 Numbers = npt.NDArray[np.int64]
 KEY, TIE, KEPT, ENTRY = "_key", "_tie", "_kept_", "_entry"
-"""Of a row that is a call: what it is distributed by; a number made of all that it says; what its columns that come out
-again with the answer begin with; the number of its entry, where calls of several come as one stream."""
+"""Columns of a call: the distribution key; a hash of the whole call; the prefix of columns that are returned with the
+answer; the number of its entry, in a stream of calls of several entries."""
 SERVED_KEPT = (f"{KEPT}request_id", f"{KEPT}sequence")
-"""What of a call from outside comes out again with its answer: whose it is."""
+"""The columns of a call from outside that are returned with its answer."""
 _OF_STREAMS, _OF_CALLERS = 0, 1
 
 
@@ -43,8 +43,8 @@ def kept_name(entry: int, number: int) -> str:
 
 @dataclass(frozen=True)
 class FedEntry:
-    """An entry whose calls are the rows of a stream. ``number``: among the entries of the program; ``order``: how many
-    columns say when a row is a call; ``kept``: how many come out again with the answer."""
+    """An entry whose calls are the rows of a stream. ``number``: its number in the program; ``order``: the number of
+    ``order_by`` columns; ``kept``: the number of columns that are returned with the answer."""
 
     name: str
     number: int
@@ -56,12 +56,12 @@ class FedEntry:
         return tuple(kept_name(self.number, each) for each in range(self.kept))
 
     def of(self, rows: pa.Table, edge: Edge) -> list[Arrived]:
-        """The calls of the entry. Of calls that say the same, each has a sequence of its own."""
+        """The calls of the entry. Equal calls have different sequences."""
         arguments = [argument_name(number) for number in range(len(edge.fields))]
         return [_called(self.name, edge, rows, _told_apart(self._prefix(rows)), arguments, self.kept_names)]
 
     def _prefix(self, rows: pa.Table) -> pa.BinaryArray:
-        """Of each row the beginning of its sequence: equal for calls that say the same."""
+        """The prefix of the sequence of each row, which is equal for equal calls."""
         order = [column_of(rows, order_name(number)) for number in range(self.order)]
         number = pa.repeat(pa.scalar(self.number, pa.int32()), rows.num_rows)
         return _encoded(_OF_STREAMS, *order, number, column_of(rows, TIE))
@@ -69,8 +69,8 @@ class FedEntry:
 
 @dataclass(frozen=True)
 class ServedEntry:
-    """An entry that is called from outside. ``arguments``: the columns that they stand in, among those of all entries
-    whose calls come as one stream; ``_entry`` says which one a row is of."""
+    """An entry that is called from outside. ``arguments``: their columns in the stream of calls of several entries, in
+    which ``_entry`` is the number of the entry."""
 
     name: str
     number: int
@@ -80,15 +80,14 @@ class ServedEntry:
         own = rows.filter(pc.equal(column_of(rows, ENTRY), self.number))
         if not own.num_rows:
             return []
-        # Calls of the application's own are numbered, and come after those of streams.
+        # Calls from outside are numbered, and follow those of streams.
         sequence = _encoded(_OF_CALLERS, column_of(own, SERVED_KEPT[1]))
         return [_called(self.name, edge, own, sequence, self.arguments, SERVED_KEPT)]
 
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """Rows of one edge, with all that is known of them, column by column. ``names``: of the values; ``method``: that a
-    fan-out writes by."""
+    """The rows of one edge, as columns. ``names``: of the values; ``method``: the write method of a fan-out."""
 
     edge: Edge
     entry: str
@@ -101,7 +100,7 @@ class Arrived:
     values: tuple[pa.Array, ...]
     kept: Mapping[str, pa.Array]
     errors: pa.Array | None = None
-    """Of what is gathered: what an instance has raised."""
+    """The errors of instances, for gathered rows."""
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -121,17 +120,17 @@ class Arrived:
 
     @property
     def place(self) -> tuple[int, str | None]:
-        """What says by which of its values state is accessed."""
+        """The edge and the method, which determine the key value of the state access."""
         return self.edge.number, self.method
 
     def key(self, name: str) -> pa.Array:
-        """The keys that the rows access state by: of the value of this name, or the constant that it spells."""
+        """The keys of the state accesses of the rows: the value with this name, or the constant that it spells."""
         if name in self.names:
             return self.values[self.names.index(name)]
         return pa.array([ast.literal_eval(name)])
 
     def rows(self) -> Sequence[tuple[Any, ...] | Failed]:
-        """The values of each row, as Python has them. Or that it has failed."""
+        """The values of each row as Python values, or its failure."""
         if self.errors is None or self.errors.null_count == len(self):
             return self._rows()
         return [
@@ -163,7 +162,7 @@ def _called(
 
 
 def _encoded(rank: int, *columns: pa.Array) -> pa.BinaryArray:
-    """As bytes in the order of the columns, and of ``rank`` before all."""
+    """The columns encoded as bytes in their order, after ``rank``."""
     arrays = [pa.repeat(pa.scalar(rank, pa.int8()), len(columns[0])), *columns]
     table = pa.Table.from_arrays(arrays, [str(position) for position in range(len(arrays))])
     return KeyCodec(table.schema).encode_array(table)
@@ -181,7 +180,7 @@ def _told_apart(prefix: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _changes(in_order: pa.BinaryArray) -> npt.NDArray[np.bool_]:
-    """Which values are not equal to the one before."""
+    """A mask of the values that differ from the previous one."""
     begins = np.ones(len(in_order), bool)
     if len(in_order) > 1:
         begins[1:] = pc.not_equal(in_order.slice(1), in_order.slice(0, len(in_order) - 1)).to_numpy(
@@ -196,7 +195,7 @@ def _groups(rows: pa.Table) -> Numbers:
 
 
 def sent(ports: Ports, edges: Mapping[int, Edge], rows: pa.Table) -> tuple[list[Arrived], pa.Table]:
-    """Of rows that other stages have given, those that come along these edges; and all others."""
+    """The rows of other stages that belong to these edges, and all other rows."""
     numbers = column_of(rows, PORT).to_numpy(zero_copy_only=False)
     left = np.ones(len(numbers), bool)
     found = []
@@ -227,8 +226,8 @@ def sent(ports: Ports, edges: Mapping[int, Edge], rows: pa.Table) -> tuple[list[
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """Some of the rows of a stage, in the order of calls. ``calls[i]``: the number of the call that row i of ``order``
-    is of, from 0, rising; ``order``: positions among the rows of ``parts``, one after the other."""
+    """Rows of a stage in the order of calls. ``order``: positions in the concatenated rows of ``parts``; ``calls[i]``:
+    the number of the call of row i of ``order``, ascending from 0."""
 
     parts: tuple[Arrived, ...]
     order: Numbers
@@ -248,14 +247,14 @@ class Ordered:
         return cls(kept, order.to_numpy().astype(np.int64), calls)
 
     def rows(self) -> Iterator[tuple[int, int, Any]]:
-        """Of each row the number of its part, that of its call, and its values."""
+        """The number of the part, the number of the call, and the values of each row."""
         rows = [row for part in self.parts for row in part.rows()]
         lengths = list(map(len, self.parts))
         parts = np.repeat(np.arange(len(lengths)), lengths)[self.order].tolist()
         return zip(parts, self.calls.tolist(), map(rows.__getitem__, self.order.tolist()), strict=True)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """The rows, with the number of its call as the sequence of each."""
+        """The rows, with the number of the call as their sequence."""
         index = np.concatenate([part.index for part in self.parts])[self.order].tolist()
         instance = np.concatenate([part.instance for part in self.parts])[self.order].tolist()
         for (part, call, values), number, sender in zip(self.rows(), index, instance, strict=True):
@@ -263,14 +262,14 @@ class Ordered:
 
     @property
     def first_rows(self) -> Numbers:
-        """Of each call the position of its first row among the rows of ``parts``."""
+        """The position of the first row of each call in the concatenated rows of ``parts``."""
         begins = np.ones(len(self.calls), bool)
         begins[1:] = self.calls[1:] != self.calls[:-1]
         return self.order[begins]
 
 
 def chunks(parts: Sequence[Arrived], rows: int = CHUNK_ROWS) -> Iterator[Ordered]:
-    """About ``rows`` rows at a time. All rows of a key group are in one, and all of partial state."""
+    """Chunks of about ``rows`` rows that never split a key group. Rows for partial state form one chunk."""
     there = [part for part in parts if len(part)]
     total = sum(map(len, there))
     if not total:

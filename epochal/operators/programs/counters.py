@@ -1,8 +1,8 @@
-"""Counts that an epoch only adds to: key by key in columns, with no step per call.
+"""Additions to counts, computed by key on columns, without a step per call.
 
-A fan-out that counts gives a row for each key of each call. Where nothing else comes to the state in an epoch, nobody
-can tell in which order integers were added, as long as no sum on the way can leave 64 bits. Where nothing else ever
-comes to it, the rows of a key are one before they leave the subtask that gives them.
+A fan-out that counts sends a row for each key of each call. If an epoch has no other access to the state, the order of
+additions has no effect, as long as no intermediate sum can exceed 64 bits. If no other access is possible at all, the
+sending subtask adds up the rows of a key.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _LARGEST = 2**63 - 1
 
 
 def added(element: StateElement, table: StateTable, subtask: Subtask, parts: Sequence[Arrived]) -> bool:
-    """Stage what the rows of ``parts`` add to the elements of partitioned state. ``False``: they may do more than that,
-    and nothing was done. ``parts``: all rows of the stage in this epoch."""
+    """Stage the additions of ``parts``, all rows of the stage in this epoch, to partitioned state.
+
+    Returns ``False``, and stages nothing, if the rows have other effects.
+    """
     parts = [part for part in parts if len(part)]
     if not parts or not _only_adds(element, parts):
         return False
@@ -43,7 +45,7 @@ def added(element: StateElement, table: StateTable, subtask: Subtask, parts: Seq
     before = rows.column(0).combine_chunks()
     if _largest(before) + _largest(amount) * len(amount) > _LARGEST:
         return False
-    # What is there and null has left 64 bits before, and stays so.
+    # A stored null has exceeded 64 bits before, and stays null.
     total = pc.add(pc.if_else(pa.array(found), before, pa.scalar(0, pa.int64())), sums["amount_sum"].combine_chunks())
     groups = table.key_groups(owners, subtask.max_parallelism)
     subtask.transaction.stage(table.id, delta_rows(table, groups, "put", [owners.column(0), total]))
@@ -51,7 +53,7 @@ def added(element: StateElement, table: StateTable, subtask: Subtask, parts: Seq
 
 
 def counts(element: StateElement) -> bool:
-    """Whether what :data:`ADD` does to an element is a sum of integers, by key."""
+    """True if :data:`ADD` adds integers by key in this element."""
     return (
         element.kind in (Counter, Map)
         and element.distribution is Distribution.PARTITIONED
@@ -60,7 +62,7 @@ def counts(element: StateElement) -> bool:
 
 
 def summed(key: pa.Array, amount: pa.Array) -> tuple[Numbers, pa.Array] | None:
-    """Of each key the position of a row of it, and the sum of its amounts. ``None`` where that may leave 64 bits."""
+    """The position of one row of each key, and the sum of its amounts; ``None`` if a sum may exceed 64 bits."""
     if _largest(amount) * len(amount) > _LARGEST:
         return None
     rows = pa.table({"key": key, "amount": amount, "row": np.arange(len(key))})
@@ -74,6 +76,6 @@ def _only_adds(element: StateElement, parts: Sequence[Arrived]) -> bool:
 
 
 def _largest(numbers: pa.Array | pa.ChunkedArray) -> int:
-    """The greatest distance from zero."""
+    """The greatest absolute value."""
     bounds = pc.min_max(numbers).as_py()
     return max((abs(bound) for bound in bounds.values() if bound is not None), default=0)

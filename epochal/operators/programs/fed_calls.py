@@ -1,5 +1,5 @@
-"""The verbs at both ends of a program that streams feed: from rows of a stream the calls of an entry, and from what the
-stages give its results. They know rows in Spark and in Arrow."""
+"""Programs with input streams: conversion of a stream's rows to calls of an entry, and of the output of the stages to
+results. Both work on Spark frames and on Arrow tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _WIDENED: Mapping[str, tuple[str, ...]] = {"bigint": _INTEGERS, "double": ("float", "double", *_INTEGERS)}
-"""By the type of a parameter the types of columns that it takes beside its own."""
+"""By the type of a parameter, the other types of columns that it accepts."""
 
 
 @dataclass(frozen=True, eq=False)
-class CallsOf:
-    """The calls of ``entry``, which is that of this ``number``. ``parameter_types``: of its parameters; ``returns``:
-    that of its answers, where it has any; ``order``: the columns that say when a row is a call, ``kept``: those that
-    come out again with the result; ``key``: the number of a parameter that calls are distributed by, or a constant and
-    its type; ``None``: it does not matter.
+class FedCalls:
+    """The calls of ``entry``, with ``number`` in its program. ``parameter_types``: of its parameters; ``returns``: the
+    type of its answers, if any; ``order``: the ``order_by`` columns; ``kept``: the columns that are returned with the
+    result; ``key``: the number of the parameter that distributes calls, or a constant and its type; ``None``: any
+    distribution.
 
-    Raises ``PipelineError`` that names the entry, the column and the fix.
+    Raises ``PipelineError`` with entry, column and fix.
     """
 
     entry: str
@@ -47,7 +47,7 @@ class CallsOf:
     internal_rows: ClassVar[bool] = True
 
     def details(self) -> dict[str, Any]:
-        """What a description says, as JSON."""
+        """The description, as JSON."""
         return {"entry": self.entry, "parameters": dict(self.parameter_types), "returns": self.returns}
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -73,7 +73,7 @@ class CallsOf:
         return calls.withColumn(KEY, key)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         columns = {
             argument_name(number): rows[_named(rows, name)].cast(arrow_type(type))
             for number, (name, type) in enumerate(self.parameter_types.items())
@@ -98,8 +98,8 @@ class CallsOf:
             require_columns(tuple(required), there, "the stream that feeds it")
         except PipelineError as error:
             raise PipelineError(
-                f"{where}: {error.message} It has a column for each parameter, and those of order_by and keep: "
-                "rename, or add one."
+                f"{where}: {error.message} It needs a column for each parameter, and those of order_by and keep: "
+                "rename a column, or add one."
             ) from None
         for name, type in self.parameter_types.items():
             found = types[name.casefold()]
@@ -112,13 +112,13 @@ class CallsOf:
         for name in self.order:
             if not is_key_type(types[name.casefold()]):
                 raise PipelineError(
-                    f"{where}, order_by: column {name!r} is {types[name.casefold()]}, and calls cannot be in the order "
-                    f"of it. {key_fix(types[name.casefold()])}"
+                    f"{where}, order_by: column {name!r} is {types[name.casefold()]}, which cannot order calls. "
+                    f"{key_fix(types[name.casefold()])}"
                 )
         for name in self.kept:
             if "map<" in types[name.casefold()] or "variant" in types[name.casefold()]:
                 raise PipelineError(
-                    f"{where}, keep: column {name!r} is {types[name.casefold()]}. Keep it as a text: to_json(..)."
+                    f"{where}, keep: column {name!r} is {types[name.casefold()]}. Convert it to a string: to_json(..)."
                 )
 
 
@@ -127,20 +127,20 @@ def _named(rows: pa.Table, name: str) -> str:
 
 
 def hash_of(said: Any) -> int:
-    """Of 64 bits, always the same."""
+    """A hash with 64 bits that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @dataclass(frozen=True, eq=False)
-class ResultsOf:
-    """The answers of an entry. ``kept``: by the name of what comes out beside the column that it stands in."""
+class FedResults:
+    """The results of an entry. ``kept``: by name of a returned column, its column in the stream."""
 
     port: Port
     kept: Mapping[str, str]
 
     @property
     def _columns(self) -> dict[str, str]:
-        """By name, in their order."""
+        """The columns of the stream, by the names of the result's columns, in order."""
         values = dict(zip(self.port.names, self.port.columns, strict=True))
         return {**self.kept, **values, "error": ERROR}
 
@@ -149,6 +149,6 @@ class ResultsOf:
         return frame.where(f"{PORT} = {self.port.number}").selectExpr(*columns)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         chosen = rows.filter(pc.equal(rows[PORT], self.port.number))
         return chosen.select(list(self._columns.values())).rename_columns(list(self._columns))

@@ -1,8 +1,8 @@
-"""A stage of a program: all task elements of one state element, or one that has no state, as one operator.
+"""A stage of a program as an operator: all task elements of one state element, or a task element without state.
 
-The stages of a program are a chain. Each reads the calls of the entries that begin in it and one stream from the stage
-before, in which rows for it, rows for stages further on, and answers come together; what is not for it, it hands on.
-So an epoch of a program is one Spark job, with one shuffle for each stage.
+The stages of a program form a chain. Each reads the calls of the entries that begin in it, and one stream from the
+previous stage, which contains rows for it, rows for later stages, and answers; it passes on what is not for it. So an
+epoch of a program is one Spark job, with one shuffle for each stage.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _MERGES = {Instances.PARTS: SUM_OR_NULL, Instances.ALIKE: ANY}
 
 @dataclass(frozen=True, eq=False)
 class ProgramGraph:
-    """A program as all of its stages know it. ``orders``: by entry the types that its calls are ordered by, found when
-    the stages are planned; ``called``: the entries that are fed or served; ``read``: those whose answers somebody
-    reads."""
+    """A program, shared by all of its stages. ``orders``: by entry, the types of its ``order_by`` columns, collected
+    when the stages are planned; ``called``: the entries that are fed or served; ``read``: those whose answers are
+    read."""
 
     program: type[Any]
     dataflow: Dataflow
@@ -76,28 +76,29 @@ class ProgramGraph:
         return cast(bytes, cloudpickle.dumps(Executable(self.dataflow, self.program)))  # type: ignore[no-untyped-call]
 
     def edge_of(self, entry: str) -> Edge:
-        """The edge that calls of an entry come along."""
+        """The edge of the calls of an entry."""
         target = self.dataflow.entries[entry].target
         (edge,) = (edge for edge in self.dataflow.into(target) if edge.source is None)
         return edge
 
     def check_order(self, entry: FedEntry, frame: DataFrame) -> None:
-        """Are the calls of an entry in an order with those of all others? Raises ``PipelineError``."""
+        """Raises ``PipelineError`` if the ``order_by`` columns of an entry differ in type from those of other
+        entries."""
         names = {order_name(number) for number in range(entry.order)}
         types = tuple(type_name(column.dataType) for column in frame.schema if column.name in names)
         if self.orders.get(entry.name, types) != types:
-            self.orders.clear()  # the streams are not those of before
+            self.orders.clear()  # the streams have changed
         self.orders[entry.name] = types
         for other, theirs in self.orders.items():
             if theirs != types:
                 raise PipelineError(
                     f"Entry {entry.name!r} of program {self.dataflow.name} is fed in the order of {listed(types)}, and "
-                    f"entry {other!r} in that of {listed(theirs)}: the calls of all entries are in one order. Order by "
-                    "columns of the same types."
+                    f"entry {other!r} in the order of {listed(theirs)}, but the calls of all entries have one order. "
+                    "Order by columns of the same types."
                 )
 
     def keyed_by(self, edge: Edge) -> Column | None:
-        """The key column of the state that rows of an edge access, where they are dispatched by it."""
+        """The key column of the state that rows of an edge access, if they are dispatched by key."""
         element = self.dataflow.elements.get(self.dataflow.tasks[edge.target].element or "")
         if edge.dispatch is not Dispatch.KEY or element is None:
             return None
@@ -106,15 +107,15 @@ class ProgramGraph:
         return None if found != spark_type(key.type) else Column(name=key.name, type=spark_type(key.type))
 
     def only_counts(self, edge: Edge) -> bool:
-        """Whether an edge leads to counts which only ever rise: no calls do anything else to them, or read them."""
+        """True if all accesses to the state of an edge only increase counts."""
         element = self.dataflow.elements.get(self.dataflow.tasks[edge.target].element or "")
         if element is None or not counts(element):
             return False
-        there = [task for task in self.dataflow.tasks if task.element == element.name and task.entry in self.called]
-        return edge.fan_out and all(task.writes.keys() == {ADD} and task.writes[ADD].rising for task in there)
+        tasks = [task for task in self.dataflow.tasks if task.element == element.name and task.entry in self.called]
+        return edge.fan_out and all(task.writes.keys() == {ADD} and task.writes[ADD].rising for task in tasks)
 
     def _key_type(self, edge: Edge, element: StateElement) -> str:
-        """Of what rows are dispatched by. Where it is not that of the state's key, no access by it can succeed."""
+        """The type of the dispatch value of an edge. If it differs from the type of the state's key, accesses fail."""
         if edge.fan_out:
             return spark_type(element.model.key[0].type)
         for each in edge.fields:
@@ -124,14 +125,14 @@ class ProgramGraph:
 
 
 def constant_of(edge: Edge) -> Any:
-    """The constant that rows of an edge are dispatched by."""
+    """The constant dispatch value of an edge."""
     return ast.literal_eval(edge.key or "None")
 
 
 @dataclass(frozen=True, eq=False)
 class ProgramOperator(Operator):
-    """State table: the operator's name, where the stage has a state element. ``fed``: the entries whose calls begin
-    here, of each stream; ``carried``: whether there is a stage before."""
+    """State table: the operator's name, if the stage has a state element. ``fed``: the entries whose calls begin in
+    this stage, by stream; ``carried``: whether there is a previous stage."""
 
     kind: ClassVar[str] = "program"
     internal_rows: ClassVar[bool] = True
@@ -201,7 +202,8 @@ class ProgramOperator(Operator):
         if self.element is None:
             return None
         return (
-            "keeps what the program puts there until it is removed. Where keys have no end, remove what is done with."
+            "keeps elements until the program removes them. If the number of keys is unbounded, remove elements that "
+            "are no longer needed."
         )
 
     @property
@@ -224,14 +226,14 @@ class ProgramOperator(Operator):
 
     @property
     def _instances(self) -> Instances | None:
-        """Of partial state, how its instances are related."""
+        """The relation of the instances of partial state; ``None`` for other state."""
         if self.element is None or self.element.distribution is not Distributed.PARTIAL:
             return None
         return instances_of(self.graph.dataflow, self.element)
 
     @property
     def _keys(self) -> dict[tuple[int, str | None], str]:
-        """By edge, and the method of a fan-out, the name of the value that state is accessed by."""
+        """By edge, and the method of a fan-out, the name of the key value of the state access."""
         found: dict[tuple[int, str | None], str] = {}
         element = self.element
         for number, edge in self._arriving.items():
@@ -248,8 +250,8 @@ class ProgramOperator(Operator):
 
 
 def state_table(operator: str, element: StateElement, instances: Instances | None = None) -> StateTable:
-    """The table that holds the elements of a state element as rows. ``instances``: of partial state, how they are
-    related."""
+    """The state table of a state element, with its elements as rows. ``instances``: the relation of the instances of
+    partial state."""
     key, sub_key, value = (
         tuple(Column(name=column.name, type=spark_type(column.type)) for column in columns)
         for columns in (element.model.key, element.model.sub_key, element.model.value)

@@ -1,17 +1,17 @@
-"""What goes from one stage of a program to the next: one stream of rows, of several kinds, in columns that they share.
+"""The stream of rows from one stage of a program to the next: rows of several kinds, in shared columns.
 
-Each kind has a *port*, a number that stands in its rows: an edge of the dataflow, a method that an edge's fan-out
-writes by, or the answers of an entry. All ports share columns, by type, so that there are as many as the widest needs.
-The columns beside:
+Each kind has a *port*, whose number is part of its rows: an edge of the dataflow, a write method of the fan-out of an
+edge, or the answers of an entry. All ports share columns by type, so that the number of columns is that of the widest
+port. The other columns:
 
 ==============  ====================================================================================
-``_port``       of which kind the row is
-``_sequence``   the call's place among all calls of the epoch, as bytes that compare like it
-``_index``      the row's place among those of a call that a fan-out sends
-``_instance``   the subtask that sent it
-``_to``         the key group that it goes to; -1: to all subtasks
-``_error``      of an answer: what the call has raised
-``_kept_n_m``   of the calls of entry n: column m of what comes out again with the answer
+``_port``       the number of the port of the row
+``_sequence``   the position of the call among all calls of the epoch, as bytes in the same order
+``_index``      the position of the row among those of a call that a fan-out sends
+``_instance``   the subtask that sent the row
+``_to``         the key group to which the row is sent; -1: to all subtasks
+``_error``      the error of the call, in an answer
+``_kept_n_m``   the returned column m of the calls of entry n
 ==============  ====================================================================================
 """
 
@@ -40,14 +40,14 @@ CONTROL = (
 
 
 def spark_type(type: ValueType) -> str:
-    """A value's type as state tables and Spark spell it."""
+    """The type of a value in the spelling of state tables and Spark."""
     return type.spark.replace(" ", "")
 
 
 @dataclass(frozen=True)
 class Port:
-    """``names``: of its values; ``columns``: those that they stand in; ``edge`` ``None``: answers of ``entry``;
-    ``method``: that a fan-out writes by."""
+    """A kind of rows. ``names``: of its values; ``columns``: the columns of these values; ``edge``: ``None`` for
+    answers of ``entry``; ``method``: the write method of a fan-out."""
 
     number: int
     entry: str
@@ -58,18 +58,18 @@ class Port:
 
     @property
     def answers(self) -> bool:
-        """Whether a call that has rows of this port is still to be answered, or is now."""
+        """True if rows of this port lead to an answer or are answers."""
         return self.method is None
 
 
 @dataclass(frozen=True)
 class Ports:
-    """``schema``: all columns of the stream but for what is kept of calls."""
+    """All ports of a program. ``schema``: the columns of the stream without the returned columns of calls."""
 
     all: tuple[Port, ...]
     schema: pa.Schema
     entries: tuple[str, ...]
-    """Of each task element the entry that it is of."""
+    """The entry of each task element."""
 
     @classmethod
     def of(cls, dataflow: Dataflow) -> Ports:
@@ -97,17 +97,17 @@ class Ports:
 
     @cached_property
     def answers(self) -> dict[str, Port]:
-        """By entry."""
+        """The ports of answers, by entry."""
         return {port.entry: port for port in self.all if port.edge is None}
 
     @cached_property
     def sending(self) -> dict[tuple[int, str | None], Port]:
-        """By edge, and the method that a fan-out writes by."""
+        """The ports of edges, by edge and write method of a fan-out."""
         return {(port.edge.number, port.method): port for port in self.all if port.edge is not None}
 
 
 class _Slots:
-    """Columns by type, each for any port that has not used it yet."""
+    """Assigns columns by type; different ports use the same columns."""
 
     def __init__(self) -> None:
         self.fields: list[pa.Field] = []

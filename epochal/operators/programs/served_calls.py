@@ -1,5 +1,5 @@
-"""The verbs at both ends of a program that is called from outside: from the calls of its application those of its
-entries, and from what the stages give the answers. They know rows in Spark and in Arrow."""
+"""Programs that are called from outside: conversion of the application's calls to calls of their entries, and of the
+output of the stages to answers. Both work on Spark frames and on Arrow tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.declarations.entry import Entry
-from epochal.operators.entries.plan import CallsOf, answer_frame, answer_table
+from epochal.operators.entries.plan import EntryCalls, answer_frame, answer_table
 from epochal.operators.programs.calls import ENTRY, KEY, SERVED_KEPT, argument_name
 from epochal.operators.programs.fed_calls import hash_of
 from epochal.operators.programs.ports import ERROR, PORT, Port
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServedCalls:
-    """The calls of an entry that is called from outside. ``entry``: as the application declares it; ``name``,
-    ``number``: in its program; ``key``: the name of the argument that calls are distributed by, or a constant and its
-    type; ``None``: it does not matter."""
+    """The calls of an entry that is called from outside. ``entry``: its declaration in the application; ``name``,
+    ``number``: those in its program; ``key``: the name of the argument that distributes calls, or a constant and its
+    type; ``None``: any distribution."""
 
     entry: Entry
     name: str
@@ -37,32 +37,32 @@ class ServedCalls:
     key: str | tuple[Any, str] | None
 
     def details(self) -> dict[str, Any]:
-        """What a description says, as JSON."""
+        """The description, as JSON."""
         parameters = {column.name: column.type for column in self.entry.arguments}
         return {"entry": self.name, "parameters": parameters, "returns": self.entry.returns}
 
 
 @dataclass(frozen=True, eq=False)
-class CallsOfAll:
-    """Of all calls from outside those of ``entries``, which are distributed alike, as one stream: Spark reads them
-    once, and their arguments share columns, by type, so that there are as many as the widest entry needs."""
+class ServedStream:
+    """The calls from outside of ``entries`` with the same distribution, as one stream. Spark reads it once. Arguments
+    share columns by type, so that the number of columns is that of the widest entry."""
 
     entries: tuple[ServedCalls, ...]
     internal_rows: ClassVar[bool] = True
 
     def details(self) -> dict[str, Any]:
-        """What a description says, as JSON."""
+        """The description, as JSON."""
         return {"served": [each.details() for each in self.entries]}
 
     @cached_property
     def arguments(self) -> dict[str, dict[str, str]]:
-        """By the name of an entry in its program, and that of an argument, the column that it stands in."""
+        """The columns of arguments, by the name of the entry in its program and the name of the argument."""
         found, _ = self._shared
         return found
 
     @cached_property
     def _shared(self) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Beside :attr:`arguments` the types of the columns."""
+        """The :attr:`arguments`, and the types of their columns."""
         types: dict[str, str] = {}
         found = {}
         for each in self.entries:
@@ -91,10 +91,10 @@ class CallsOfAll:
 
     @cached_property
     def _in_source(self) -> dict[str, str]:
-        """By column where the source has it: arguments of other entries are null."""
+        """The SQL expression of each column over the source, in which the arguments of other entries are null."""
         found: dict[str, list[str]] = {name: [] for name in self._shared[1]}
         for each in self.entries:
-            carried = CallsOf(each.entry).carried.names
+            carried = EntryCalls(each.entry).carried.names
             for column, source in zip(self.arguments[each.name].values(), carried, strict=True):
                 found[column].append(quoted(source))
         return {name: f"coalesce({', '.join(sources)})" for name, sources in found.items()}
@@ -109,11 +109,11 @@ class CallsOfAll:
                 return self._in_source[self.arguments[each.name][name]]
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow, in the columns of ``CALL_SCHEMA``."""
+        """As ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
         return pa.concat_tables([self._table_of(each, rows) for each in self.entries])
 
     def _table_of(self, each: ServedCalls, rows: pa.Table) -> pa.Table:
-        own = CallsOf(each.entry).table(rows)
+        own = EntryCalls(each.entry).table(rows)
         count = own.num_rows
         taken = {column: own[name] for name, column in self.arguments[each.name].items()}
         columns: dict[str, Any] = {ENTRY: pa.repeat(pa.scalar(each.number, pa.int32()), count)}
@@ -131,7 +131,7 @@ class CallsOfAll:
 
 
 def _literal(value: Any) -> str:
-    """A constant of a program in SQL."""
+    """The SQL literal of a program's constant."""
     match value:
         case bool() | int():
             return str(value)
@@ -142,9 +142,9 @@ def _literal(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class AnswersOfEntry:
-    """Where the rows of a program have the answers of an entry that is called from outside by ``name``. ``returns``:
-    the type of its answers, where it has any."""
+class ServedAnswer:
+    """The port with the answers of an entry that is called from outside by ``name``. ``returns``: the type of its
+    answers, if any."""
 
     name: str
     port: Port
@@ -152,19 +152,19 @@ class AnswersOfEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class AnswersOf:
-    """What the calls of a program's entries that are called from outside answer, those of all of them as one stream:
-    read once, what gives them need not be kept for further readers. ``ttl``: how long answers are kept.
+class ServedAnswers:
+    """The answers of a program's entries that are called from outside, as one stream, so that the program's output has
+    one reader and need not be cached. ``ttl``: the time for which answers are stored.
 
-    A program answers a call in the epoch that takes it, so that its answer says also that it was taken.
+    A program answers a call in the epoch that reads it, so that its answer also records the call.
     """
 
-    entries: tuple[AnswersOfEntry, ...]
+    entries: tuple[ServedAnswer, ...]
     ttl: str
 
     @property
     def kept(self) -> Mapping[str, str]:
-        """By entry how long its answers are kept."""
+        """By entry, the time for which its answers are stored."""
         return {each.name: self.ttl for each in self.entries}
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -176,16 +176,16 @@ class AnswersOf:
         return answer_frame(frame.where(f"{PORT} IN ({numbers})"), names, request_id, sequence, value, ERROR)
 
     @staticmethod
-    def _by_port(of: Mapping[AnswersOfEntry, str]) -> str:
+    def _by_port(of: Mapping[ServedAnswer, str]) -> str:
         return f"CASE {PORT} {' '.join(f'WHEN {each.port.number} THEN {text}' for each, text in of.items())} END"
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Of rows in Arrow."""
+        """As ``__call__``, for an Arrow table."""
         parts = [self._table_of(each, rows) for each in self.entries]
         return pa.concat_tables(parts)
 
     @staticmethod
-    def _table_of(entry: AnswersOfEntry, rows: pa.Table) -> pa.Table:
+    def _table_of(entry: ServedAnswer, rows: pa.Table) -> pa.Table:
         chosen = rows.filter(pc.equal(rows[PORT], entry.port.number))
         errors = chosen[ERROR].to_pylist()
         if entry.returns is None:
@@ -200,9 +200,9 @@ class AnswersOf:
 
 
 def _json_of(port: Port) -> str:
-    """The value of an answer as JSON, in SQL."""
+    """The SQL expression of an answer's value as JSON."""
     if not port.columns:
         return "'null'"
-    # Only arrays, maps and structs have JSON in Spark: an array of the value, without its brackets.
+    # Spark converts only arrays, maps and structs to JSON: convert an array of the value, and remove its brackets.
     array = f"to_json(array({port.columns[0]}), map('ignoreNullFields', 'false'))"
     return f"substring({array}, 2, length({array}) - 2)"

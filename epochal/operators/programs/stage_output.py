@@ -1,4 +1,5 @@
-"""What a stage of a program gives: rows for other stages, and answers, gathered by port and made columns at the end."""
+"""The output of a stage of a program: rows for other stages, and answers, collected by port and converted to
+columns."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from epochal.tasks.subtask_rows import TO
 
 @dataclass(frozen=True)
 class Destination:
-    """Where rows of an edge go. ``key``: the column of the keys of the state that they access there, where it is by
-    key; where it is not known, they may go anywhere, and stay where they are. ``only_counts``: the state there is
-    counts, which only ever rise: whichever rows of a key are one on their way, the same comes out."""
+    """The destination of the rows of an edge. ``key``: the key column of the state that they access, for access by key;
+    ``None``: any subtask can process them, and they stay on the current one. ``only_counts``: the state has counts that
+    only increase, so that rows of a key may be added up before they are sent."""
 
     dispatch: Dispatch
     key: pa.Field | None = None
@@ -33,22 +34,22 @@ class Destination:
 
 @dataclass
 class _Rows:
-    """Of one port. ``calls`` and ``indices`` stand beside ``values``; of answers these are the values themselves, of
-    all else tuples of them."""
+    """The rows of one port. ``calls`` and ``indices`` are parallel to ``values``, which has the values of answers, and
+    tuples of values of other rows."""
 
     calls: list[int] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
-    """By the position of a row what its call has raised."""
+    """The error of the call, by the position of its row."""
     key: int | None = None
-    """Which of the values is the key, where there are no ``keys``."""
+    """The position of the key among the values, if there are no ``keys``."""
 
 
 class StageOutput:
-    """What the calls of a chunk give, in the columns ``schema``. ``destinations``: by edge; ``read``: the entries whose
-    answers somebody reads."""
+    """The output of the calls of a chunk, with the columns ``schema``. ``destinations``: by edge; ``read``: the entries
+    whose answers are read."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class StageOutput:
     def answering(self, edge: Edge) -> Answering:
         port = self._ports.answers[self._ports.entries[edge.target]]
         if port.entry not in self._read or (edge.dispatch is Dispatch.ALL and self._subtask != 0):
-            return _nothing  # of several answers of one call the first instance's counts
+            return _ignore_answer  # only the first instance answers a call to all instances
         rows = self._of(port)
         call, give = rows.calls.append, rows.values.append
 
@@ -110,7 +111,7 @@ class StageOutput:
         return write
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All that was given."""
+        """All collected rows."""
         for number, rows in self._rows.items():
             if rows.calls:
                 yield self._batch(self._ports.all[number], rows)
@@ -176,8 +177,8 @@ class StageOutput:
         return pa.concat_arrays(list(map(column, self._chunk.parts))).take(pa.array(positions))
 
 
-def _nothing(sequence: int, value: Any) -> None:
-    """Nobody reads it."""
+def _ignore_answer(sequence: int, value: Any) -> None:
+    """Drop an answer that is not read."""
 
 
 def _shown(failed: Failed) -> str:
@@ -185,6 +186,6 @@ def _shown(failed: Failed) -> str:
 
 
 def _kept(column: pa.Field, part: Arrived) -> pa.Array:
-    """What is kept of the rows of a part under this name; nulls, where it is kept of the calls of another entry."""
+    """The returned column of a part with this name; nulls if only the calls of another entry have it."""
     kept = part.kept.get(column.name)
     return pa.nulls(len(part), column.type) if kept is None else kept.cast(column.type)

@@ -37,14 +37,14 @@ Fed = tuple[FedEntry | ServedEntry, ...]
 
 @lru_cache(maxsize=16)
 def _executable(code: bytes) -> Executable:
-    """Kept for the epochs that a worker process lives to see."""
+    """The unpickled task elements, cached for the next epochs of this worker process."""
     return cast(Executable, pickle.loads(code))
 
 
 @dataclass(frozen=True, eq=False)
 class ProgramWork:
-    """``arriving``: the edges that lead here; ``leaving``: where rows go from here; ``keys``: what state is accessed
-    by; ``columns``: of each input."""
+    """The work of a stage. ``arriving``: the edges into the stage; ``leaving``: the destinations of its output edges;
+    ``keys``: the names of the key values of state accesses; ``columns``: those of each input."""
 
     code: bytes
     ports: Ports
@@ -52,19 +52,19 @@ class ProgramWork:
     arriving: Mapping[int, Edge]
     leaving: Mapping[int, Destination]
     entries: Mapping[str, int]
-    """By entry, the edge that its calls come along."""
+    """By entry, the number of the edge of its calls."""
     fed: tuple[Fed, ...]
     columns: tuple[InputColumns, ...]
     keys: Mapping[tuple[int, str | None], str]
     element: StateElement | None
     read: frozenset[str]
-    """The entries whose answers somebody reads."""
+    """The entries whose answers are read."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrived, passing = self._arrived(gathered(rows))
         if passing is not None and subtask.subtask != 0:
-            passing = passing.filter(pc.greater_equal(passing[TO], 0))  # rows to all have come to all, on their way
+            passing = passing.filter(pc.greater_equal(passing[TO], 0))  # every subtask has received the rows to all
         if passing is not None and passing.num_rows:
             yield from _in_columns(passing, subtask.output).to_batches()
         if self.element is not None and added(self.element, subtask.tables[0], subtask, arrived):
@@ -94,7 +94,7 @@ class ProgramWork:
         yield from output.batches()
 
     def _arrived(self, rows: pa.Table) -> tuple[list[Arrived], pa.Table | None]:
-        """The rows that are for this stage; and those that are not."""
+        """The rows for this stage, and those to pass on."""
         arrived, passing = [], None
         inputs: list[Fed | None] = [*self.fed, *([None] if len(self.columns) > len(self.fed) else [])]
         for number, (fed, columns) in enumerate(zip(inputs, self.columns, strict=True)):
@@ -111,7 +111,7 @@ class ProgramWork:
 
 
 def _in_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of the stage before in the columns of this one, which may be more."""
+    """Rows of the previous stage with the columns of this stage, which may be more."""
     there = set(rows.column_names)
     columns = [
         rows[each.name].cast(each.type) if each.name in there else pa.nulls(rows.num_rows, each.type) for each in schema
@@ -120,8 +120,7 @@ def _in_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class LoadedState:
-    """The elements of some keys of partitioned state, or all of an instance of partial state; and the changes that are
-    made to them."""
+    """The loaded elements of some keys of partitioned state, or of an instance of partial state, and their changes."""
 
     def __init__(self, element: StateElement, table: StateTable, subtask: Subtask) -> None:
         self.state: State = element.make()
@@ -131,7 +130,7 @@ class LoadedState:
         self._instance: tuple[int, ...] = () if table.scope.has_key else (subtask.subtask,)
 
     def load(self, keys: Sequence[pa.Array]) -> None:
-        """The elements of all of these keys, in one look-up. A key may be there twice, and nulls, which are none."""
+        """Load the elements of all of these keys in one look-up. Keys may occur twice; nulls are ignored."""
         field = self._table.owner_schema.field(0)
         chunks = [
             chunk for array in keys for chunk in (array.chunks if isinstance(array, pa.ChunkedArray) else [array])
@@ -154,11 +153,11 @@ class LoadedState:
         self.state.load(zip(self._loaded, map(from_row, values), strict=True))
 
     def load_instance(self) -> None:
-        """All of the subtask's instance of partial state."""
+        """Load the subtask's instance of partial state."""
         self.load([pa.array(self._instance, self._table.owner_schema.field(0).type)])
 
     def stage(self) -> None:
-        """Hand what has changed to the transaction."""
+        """Stage the changed elements."""
         puts, deletes = self._changes()
         for operation, rows in (("put", puts), ("delete", deletes)):
             if rows:

@@ -1,4 +1,4 @@
-"""How a group's partial aggregates are kept: integers and doubles that add up, and integers of which the least is kept.
+"""The layout of a group's partial aggregates: integers and doubles that are added, and integers with their minimum.
 
 ==============  ========================================================================================
 first           ``integers``: the rows of the group
@@ -34,14 +34,15 @@ from epochal.state.type_names import decimal_of
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 NOTHING: Final = 2**63 - 1
-"""In place of the least of no values."""
+"""The minimum of no values."""
 _BIGINT: Final = 2**63
 _EXACT: Final = Context(prec=80)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the partials of one aggregate are: ``integers`` and the others are first positions in their lists."""
+    """The positions of the partials of one aggregate: ``integers`` and the others are the first positions in their
+    lists."""
 
     aggregate: Aggregate
     integers: int
@@ -50,14 +51,14 @@ class Place:
 
     @property
     def is_exact(self) -> bool:
-        """Of a sum: over integers or decimals."""
+        """True if a sum is over integers or decimals."""
         assert self.aggregate.argument is not None  # only counts have none
         return self.aggregate.argument.type not in FLOATS
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Of all groups of a query. ``integers`` and the others: how many."""
+    """The layout of all groups of a query. ``integers`` and the others: the lengths of the lists."""
 
     places: tuple[Place, ...]
     integers: int
@@ -84,7 +85,7 @@ def layout_of(query: Query) -> Layout:
 
 
 def ordered(values: pa.Array) -> Integers:
-    """Values as integers in the same order; what null becomes does not matter."""
+    """Values as integers in the same order; the integer of null is undefined."""
     type = values.type
     if pa.types.is_floating(type):
         doubles = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
@@ -96,7 +97,7 @@ def ordered(values: pa.Array) -> Integers:
 
 
 def results(query: Query, integers: Integers, doubles: Doubles, least: Integers) -> tuple[list[Any], list[str | None]]:
-    """For each group the values of its aggregates, in their order, in the form of JSON; and what could not be told.
+    """For each group the values of its aggregates, in order, in JSON form, and an error, if there is one.
 
     The arrays have a row for each group.
     """
@@ -109,7 +110,7 @@ def results(query: Query, integers: Integers, doubles: Doubles, least: Integers)
 
 
 def shown(query: Query, values: Sequence[Sequence[Any]], before: Mapping[str, Sequence[Any]]) -> list[str]:
-    """The JSON of results: aggregates, and what is remembered of the windows before. As for :func:`fulfils`."""
+    """The JSON of results: aggregates, and the remembered values. Arguments as in :func:`fulfils`."""
     columns = {aggregate.name: [row[place] for row in values] for place, aggregate in enumerate(query.aggregates)}
     columns |= {each.name: list(before[each.of]) if values else [] for each in query.remembered}
     rows = zip(*columns.values(), strict=True)
@@ -122,8 +123,8 @@ def fulfils(
     errors: Sequence[str | None],
     before: Mapping[str, Sequence[Any]],
 ) -> Mask:
-    """The groups that ``HAVING`` leaves, and those of which something could not be told. ``values`` and ``errors``: as
-    :func:`results` gives them; ``before``: of each aggregate that is recalled its earlier values, in the same form."""
+    """A mask of the groups that fulfil ``HAVING`` or have an error. ``values`` and ``errors``: from :func:`results`;
+    ``before``: the previous values of recalled aggregates, in the same form."""
     if not query.having or not values:
         return np.ones(len(values), np.bool_)
     columns = {
@@ -191,7 +192,7 @@ def _rounded(value: Decimal, scale: int) -> Decimal:
 
 
 def _shown(kept: Integers, counts: Sequence[int], type: str) -> list[Any]:
-    """Values from integers in their order."""
+    """The values of integers from :func:`ordered`."""
     if type in FLOATS:
         bits = np.where(kept < 0, kept ^ (_BIGINT - 1), kept).view(np.float64)
         return [to_json(value, "double") if n else None for value, n in zip(bits.tolist(), counts, strict=True)]

@@ -1,7 +1,7 @@
-"""Expressions of standing queries over Arrow, as Spark evaluates them: each distinct one once for a chunk of rows.
+"""Evaluation of standing queries' expressions over Arrow with Spark's semantics, once for each chunk of rows.
 
-What depends on a single text column alone is evaluated on the column's distinct values and spread over the rows. NULL,
-NaN and -0.0 are as in Spark: NaN is equal to itself and greater than all other numbers.
+An expression over a single text column is evaluated on the distinct values of the column. NULL, NaN and -0.0 have
+Spark's semantics: NaN is equal to itself and greater than all other numbers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Mask = npt.NDArray[np.bool_]
 
 
 def arrow_type(type: str) -> pa.DataType:
-    """How values of a type of the language are held: decimals as wide as they can be."""
+    """The Arrow type of a type of the language; decimals have the maximum precision."""
     decimal = decimal_of(type)
     return types.arrow_type(type) if decimal is None else pa.decimal128(38, decimal[1])
 
 
 def remembered(aggregate: str) -> str:
-    """The column with the values of an aggregate in the window before. No column of a query has such a name."""
+    """The name of the column with the previous values of an aggregate. No column of a query has such a name."""
     return f"\0{aggregate}"
 
 
 class Rows:
-    """A chunk of rows, and what has been evaluated over it. ``rows``: one contiguous batch."""
+    """A chunk of rows with cached results of expressions. ``rows``: one contiguous batch."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows = rows
@@ -52,7 +52,7 @@ class Rows:
         return self._rows.column(name)
 
     def mask(self, condition: Expression) -> Mask:
-        """The rows for which a condition is true: neither false nor null."""
+        """A mask of the rows for which a condition is true, neither false nor null."""
         found = self._masks.get(condition.key)
         if found is None:
             text = self._text_column(condition)
@@ -65,7 +65,7 @@ class Rows:
         return found
 
     def value(self, expression: Expression) -> pa.Array:
-        """As many values as rows."""
+        """The value of an expression in each row."""
         found = self._values.get(expression.key)
         if found is None:
             text = self._text_column(expression) if expression.operation != "column" else None
@@ -78,7 +78,7 @@ class Rows:
         return found
 
     def _text_column(self, expression: Expression) -> str | None:
-        """The text column that is all that an expression depends on, where that helps."""
+        """The only column of an expression, if it is a text column to evaluate by distinct values."""
         if self._is_distinct or len(expression.columns) != 1:
             return None
         (name,) = expression.columns
@@ -200,7 +200,8 @@ def _cast(expression: Expression, arguments: list[pa.Array]) -> pa.Array:
 
 
 def _doubles(values: pa.Array, scale: int) -> pa.Array:
-    """The nearest doubles of decimals, which Arrow's cast misses: quotients of two exact doubles are rounded once."""
+    """The nearest doubles of decimals, which Arrow's cast does not always return. A quotient of two exact doubles is
+    rounded once."""
     words = whole_numbers(values)
     if scale > 22 or (len(words) and int(np.abs(words).max()) >= 2**53):
         return values.cast(pa.string()).cast(pa.float64())
@@ -215,7 +216,7 @@ def _float(operation: Callable[..., Any]) -> Callable[[Expression, list[pa.Array
 
 
 def _tried(operation: str) -> Callable[[Expression, list[pa.Array]], pa.Array]:
-    """Of integers, null where the result leaves its type; floats have room for any."""
+    """An operation that is null for integers whose result exceeds its type; floats never exceed theirs."""
     plain: Callable[..., Any] = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}[operation]
 
     def evaluate(expression: Expression, arguments: list[pa.Array]) -> pa.Array:
@@ -228,7 +229,7 @@ def _tried(operation: str) -> Callable[[Expression, list[pa.Array]], pa.Array]:
             found = plain(one, other)
         least, greatest = _bounds(expression.type)
         fits = (found >= least) & (found <= greatest)
-        # Beyond 64 bits the result has wrapped: it is far from what doubles say.
+        # A result beyond 64 bits has wrapped, and is far from that of doubles.
         fits &= np.abs(near - found.astype(np.float64)) <= 2.0**62
         found = np.where(fits, found, 0)
         valid = pc.and_(both, pa.array(fits))
@@ -264,7 +265,7 @@ def _day_of_week(expression: Expression, arguments: list[pa.Array]) -> pa.Array:
 
 
 def whole_numbers(values: pa.Array) -> Integers:
-    """Booleans, integers, times, and decimals by all their digits, as int64; null as 0."""
+    """Booleans, integers, times, and the unscaled values of decimals, as int64; null as 0."""
     type = values.type
     if pa.types.is_decimal(type):
         values = values.fill_null(Decimal(0))
@@ -277,7 +278,7 @@ def whole_numbers(values: pa.Array) -> Integers:
 
 
 def _integers(values: pa.Array) -> Integers:
-    """Integers and times as int64; 0 where they are null."""
+    """Integers and times as int64; null as 0."""
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     found: npt.NDArray[np.int64] = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)

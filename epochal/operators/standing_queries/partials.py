@@ -1,7 +1,7 @@
-"""What an epoch's rows add to the standing queries: partial aggregates by query, window and group, before any shuffle.
+"""Partial aggregates of an epoch's rows by standing query, window and group, computed before the shuffle.
 
-Shared evaluation: over a chunk of rows each distinct condition, value, set of conditions and grouping is computed once,
-however many queries have it; what is left for a query is a sum over the groups of the rows that it wants.
+Evaluation is shared: over a chunk of rows each distinct condition, value, set of conditions and grouping is computed
+once for all queries. Only the sum over the groups of the selected rows is computed per query.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PARTIALS: Final = pa.schema(
         pa.field(LEAST_OF, pa.list_(pa.int64())),
     ]
 )
-"""A group is the JSON of its columns. A row without window says how many rows came too late for a query."""
+"""A group is the JSON of its columns. A row without window has the number of late rows of a query."""
 
 
 @dataclass(frozen=True)
 class PartialsTask:
-    """The function of ``mapInArrow`` before the shuffle. ``time``: the column of event time; ``late``: the watermark
-    that the epoch runs with, in microseconds: windows that end at most there have closed."""
+    """The function of ``mapInArrow`` before the shuffle. ``time``: the event-time column; ``late``: the watermark of
+    the epoch, in microseconds, up to which windows have closed."""
 
     operator: str
     queries: bytes
@@ -61,7 +61,7 @@ class PartialsTask:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Large enough that what is computed once for a chunk is computed seldom."""
+    """Batches combined to chunks of at least ``rows`` rows, to share the computation per chunk."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -80,7 +80,7 @@ def _united(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class _Grouping:
-    """Rows by pane and group: ``codes`` of rows; for each code, where its pane begins and the JSON of its group."""
+    """Rows by pane and group: ``codes`` of rows; for each code, the start of its pane and the JSON of its group."""
 
     codes: Integers
     panes: Integers
@@ -92,9 +92,8 @@ class _Grouping:
 
 @dataclass(frozen=True)
 class _Selection:
-    """The rows that some conditions leave of a grouping. ``rows``: their positions, ``None``: all. ``codes``: those of
-    the rows; ``present``: the codes that occur, ``counts``: how often; ``slots``: of the rows, the position of their
-    code among ``present``."""
+    """The rows of a grouping that fulfil some conditions. ``rows``: their positions; ``None``: all. ``present``: the
+    codes that occur, with their ``counts``; ``slots``: the position of each row's code in ``present``."""
 
     rows: Integers | None
     present: Integers
@@ -103,7 +102,7 @@ class _Selection:
 
 
 class Chunk:
-    """Rows with what was computed over them."""
+    """A chunk of rows, with the cached results that queries share."""
 
     def __init__(self, rows: pa.RecordBatch, time: str, late: int) -> None:
         self._rows = Rows(rows)
@@ -118,7 +117,7 @@ class Chunk:
         self._arguments: dict[tuple[str, str], tuple[Mask | None, Any]] = {}
 
     def partials(self, queries: Sequence[StandingQuery]) -> Iterator[pa.RecordBatch]:
-        """One batch with the partials of all queries, if there are any."""
+        """One batch with the partials of all queries, or none."""
         found = [part for query in queries for part in self._of(query)]
         if found:
             yield _batch(found)
@@ -131,7 +130,7 @@ class Chunk:
         if not len(selection.present):
             return
         panes = grouping.panes[selection.present]
-        # The windows of a pane end from its own end to ``size`` after its start.
+        # The windows of a pane end between its own end and ``size`` after its start.
         steps = np.arange(1, query.windows_of_a_row + 1) * query.slide
         ends = panes[:, None] + steps
         needed = (ends - query.size >= standing.since) & (ends > self._late)
@@ -178,7 +177,7 @@ class Chunk:
         return _Grouping(codes, starts[used], _texts(parts, len(used)))
 
     def _column(self, expression: Expression) -> tuple[Integers, list[str]]:
-        """Codes of rows, and of each code its value as JSON."""
+        """The codes of rows, and the value of each code as JSON."""
         found = self._columns.get(expression.key)
         if found is None:
             encoded = self._rows.value(expression).dictionary_encode(null_encoding="encode")
@@ -189,7 +188,7 @@ class Chunk:
         return found
 
     def _where(self, conditions: Sequence[Expression], keys: frozenset[str]) -> Integers | None:
-        """The positions of the rows that fulfil conditions; ``None``: all rows."""
+        """The positions of the rows that fulfil all conditions; ``None``: all rows."""
         if not conditions:
             return None
         if keys not in self._positions:
@@ -259,7 +258,7 @@ class Chunk:
         )
 
     def _argument(self, argument: Expression, kind: str, inexact: bool) -> tuple[Mask | None, Any]:
-        """Which rows have a value (``None``: all), and the values as the aggregate takes them."""
+        """A mask of the rows with a value (``None``: all), and the values in the form that the aggregate requires."""
         form = "count" if kind == COUNTED else "double" if inexact else "whole" if kind == SUMMED else kind
         found = self._arguments.get((argument.key, form))
         if found is None:
@@ -279,7 +278,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class _Partials:
-    """Of one query. ``ends``: of windows; the last three have a row for each window and group."""
+    """The partials of one query. ``ends``: of windows; the last three fields have a row for each window and group."""
 
     query: int
     ends: Integers | None
@@ -312,7 +311,7 @@ def _batch(parts: Sequence[_Partials]) -> pa.RecordBatch:
 
 
 def lists(blocks: Sequence[npt.NDArray[Any]], type: pa.DataType) -> pa.ListArray:
-    """The rows of all blocks as lists; of a block all are of one length."""
+    """The rows of all blocks as lists; the lists of a block have equal lengths."""
     lengths = np.repeat([block.shape[1] for block in blocks], [block.shape[0] for block in blocks])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     flat = np.concatenate([block.ravel() for block in blocks]) if blocks else np.empty(0)
@@ -320,7 +319,8 @@ def lists(blocks: Sequence[npt.NDArray[Any]], type: pa.DataType) -> pa.ListArray
 
 
 def _compact(codes: Integers, bound: int) -> tuple[Integers, Integers]:
-    """Codes numbered anew without gaps, and what each new one was. ``bound``: all codes are below it."""
+    """Codes renumbered without gaps, and the old code of each new one. ``bound``: an upper bound of codes,
+    exclusive."""
     if bound <= max(_FEW, 4 * len(codes)):
         used = np.flatnonzero(np.bincount(codes, minlength=bound))
         if len(used) == bound:
@@ -333,7 +333,7 @@ def _compact(codes: Integers, bound: int) -> tuple[Integers, Integers]:
 
 
 def _texts(parts: Sequence[tuple[Integers, list[str]]], groups: int) -> pa.StringArray:
-    """The JSON of groups from that of their columns."""
+    """The JSON of groups, built from the JSON of their columns."""
     if not parts:
         return pa.array(["{}"] * groups, pa.string())
     columns = [pa.array(texts, pa.string()).take(pa.array(positions)) for positions, texts in parts]

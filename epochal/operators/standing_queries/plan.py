@@ -1,7 +1,7 @@
-"""``standing_queries``: analysts' queries over a stream, which come and go while the application runs.
+"""``standing_queries``: analysts' queries over a stream, which are added and dropped while the application runs.
 
-The queries of an epoch are chosen when it opens. Its rows are aggregated where they are, for all queries at once; the
-partial aggregates go to the subtask of their query, which merges them, window by window.
+The queries of an epoch are fixed when it opens. Its rows are aggregated before the shuffle, for all queries together;
+the subtask of a query receives its partial aggregates, and merges them by window.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ OUTPUT: Final = pa.schema(
 
 @dataclass(frozen=True)
 class StandingQueriesOperator(Operator):
-    """``limits``: what a query may ask for; ``keep``: so long results can be looked up, in microseconds."""
+    """``limits``: those of a query; ``keep``: the time for which results can be looked up, in microseconds."""
 
     kind: ClassVar[str] = "standing_queries"
     name: str
@@ -157,11 +157,11 @@ class StandingQueriesOperator(Operator):
 def standing_queries(
     name: str, event_time: str | None, windows: Sequence[str], limit: int, groups: int, keep: str
 ) -> StandingQueriesOperator:
-    """What an author says, checked. Raises ``PipelineError`` with the fix."""
+    """The operator that an author declares. Raises ``PipelineError`` with the fix."""
     what = f"Operator {name!r}: standing_queries()"
     if event_time is None:
         raise PipelineError(
-            f"{what} answers window by window of event time, and the stream has none. Say when rows happened: "
+            f"{what} answers by window of event time, but the stream has no event time. Declare it: "
             "with_watermark(column, delay)."
         )
     if isinstance(windows, str) or len(windows) != 2:
@@ -180,7 +180,7 @@ def standing_queries(
 
 @dataclass(frozen=True)
 class StandingQueriesPlan(OperatorPlan):
-    """``columns``: of the input, with their types. ``late``: the watermark of the epoch."""
+    """``columns``: the columns of the input, with their types. ``late``: the watermark of the epoch."""
 
     event_time: str
     columns: dict[str, str]
@@ -200,7 +200,7 @@ class StandingQueriesPlan(OperatorPlan):
 
     @property
     def answered(self) -> tuple[StandingQuery, ...]:
-        """The queries of the epoch that the input has the columns for."""
+        """The queries that the operator answers in the epoch."""
         return decoded(self.standing.queries).of(self.name)
 
     @cached_property
@@ -221,7 +221,7 @@ class StandingQueriesPlan(OperatorPlan):
         if self.answered:
             partials = map_in_arrow(frame.select(*map(quoted, self.read)), self.partials, schema)
         else:
-            # No row gets to Python, and yet all are read: what is observed of them has to be.
+            # Without queries no row reaches Python, but all rows must be read for observations of the input.
             never = f"unix_micros({quoted(self.event_time)}) = {-(2**63)}"
             nulls = [
                 f"CAST(NULL AS {field.dataType.simpleString()}) AS {quoted(field.name)}" for field in schema.fields
@@ -231,12 +231,12 @@ class StandingQueriesPlan(OperatorPlan):
 
 
 def problems_of(query: StandingQuery, columns: dict[str, str]) -> str | None:
-    """Why a query cannot be answered over these columns; ``None``: it can."""
+    """The reason why a query cannot be answered over these columns; ``None`` if it can."""
     for expression in query.query.expressions:
         for each in expression.walk():
             if each.operation != "column":
                 continue
             type = columns.get(each.value)
             if type != each.type or not is_readable(type):
-                return f"column {each.value!r} was {each.type}, and is {type or 'not there'} now"
+                return f"column {each.value!r} was {each.type}, and is now {type or 'missing'}"
     return None

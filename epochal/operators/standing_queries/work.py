@@ -1,7 +1,11 @@
-"""T2 of standing queries: an epoch's partials merge into the open windows; windows that close become results.
+"""T2 of standing queries: partials of an epoch merge into the open windows; closing windows become results.
 
-Everything of a query is at one subtask, by its id. What is open is kept by window and group; a result is written once,
-when its window closes. A window with more groups than are allowed gives one row that says so.
+All state of a query is on one subtask, selected by its id. Open windows are stored by window and group. A result is
+written once, when its window closes. A window with too many groups has one result row with an error.
+
+``remember`` reads the aggregates of a group in its previous window (RBEA, thesis 4.4.1). The last window of each group
+is stored by query and group, until ``REMEMBERED_WINDOWS`` windows of the query have had no row of the group. So the
+remembered value is that of ``lag`` over the query's results before HAVING, in whatever epochs they are written.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ VALUES, FORGOTTEN_AT = "values", "forgotten_at"
 
 @dataclass(frozen=True)
 class StandingQueriesWork:
-    """Output: ``query``, the window, ``group`` and ``values`` as JSON, ``error``. ``queries``: what the epoch runs
-    with, ``removed``: the ids that it does not have any more; ``groups``: so many of a query a window may have."""
+    """Output: ``query``, the window, ``group`` and ``values`` as JSON, ``error``. ``queries``: the encoded queries of
+    the epoch; ``removed``: the ids of dropped queries; ``groups``: the maximum number of groups of a window."""
 
     operator: str
     open: StateTable
@@ -69,15 +73,15 @@ class StandingQueriesWork:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows that have new rows. ``refused``: of the groups those that are too many; ``full``: the windows that have
-    such, by query and end."""
+    """Windows with new rows. ``refused``: a mask of the groups above the limit; ``full``: the windows above the limit,
+    by query and end."""
 
     refused: Mask
     full: set[tuple[int, int]]
 
 
 class _Epoch:
-    """One subtask in one epoch."""
+    """The queries of one subtask in one epoch."""
 
     def __init__(self, work: StandingQueriesWork, subtask: Subtask) -> None:
         self._work, self._subtask = work, subtask
@@ -102,7 +106,7 @@ class _Epoch:
         return TableAccess(table, self._subtask.transaction.view(table.id), self._subtask.max_parallelism)
 
     def remove(self) -> None:
-        """Delete all that is kept for queries that are dropped: nobody is to see it from this epoch on."""
+        """Delete all state of dropped queries, so that it is not visible from this epoch on."""
         ids = pa.table({QUERY: pa.array(self._work.removed, pa.int64())})
         if not len(ids):
             return
@@ -124,7 +128,7 @@ class _Epoch:
         self._stage(self._work.late, column_of(late, KEY_GROUP), "delete", [column_of(late, QUERY)])
 
     def count_late(self, rows: pa.Table) -> None:
-        """Rows that came after the windows they belong to had closed."""
+        """Count the rows whose windows had already closed."""
         if not rows.num_rows:
             return
         counts = pc.list_element(rows[INTEGERS], 0)
@@ -135,7 +139,7 @@ class _Epoch:
         self._stage(self._work.late, column_of(summed, KEY_GROUP), "put", [column_of(summed, QUERY), total])
 
     def answered(self, slice: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Merge what is new, and give the results of windows that close."""
+        """Merge the new partials, and yield the results of closing windows."""
         merged, encoded, stored = self._merged(slice)
         windows = self._counted(merged, stored)
         ends = times_of(column_of(merged, WINDOW_END))
@@ -149,7 +153,8 @@ class _Epoch:
         yield from self._closed(closing, again, windows.full)
 
     def _merged(self, slice: pa.Table) -> tuple[pa.Table, pa.BinaryArray, Mask]:
-        """The new partials merged with those in state: ``_kg``, the key, the lists; the keys encoded; which were."""
+        """The new partials merged with stored ones (``_kg``, the key, the lists); the encoded keys; a mask of stored
+        ones."""
         names = self._work.open.key_schema.names
         keys = slice.select(names)
         codes = self._open.encoded(keys).dictionary_encode()
@@ -171,7 +176,7 @@ class _Epoch:
         return pa.table([*own, *columns], names=[KEY_GROUP, *names, *_LISTS]), encoded, np.asarray(found)
 
     def _counted(self, merged: pa.Table, stored: Mask) -> _Windows:
-        """The windows of groups, with how many groups they have now."""
+        """Update the number of groups of the windows of these groups."""
         keys = merged.select(self._work.windows.key_schema.names)
         codes = self._windows.encoded(keys).dictionary_encode()
         numbers = codes.indices.to_numpy(zero_copy_only=False)
@@ -185,7 +190,7 @@ class _Epoch:
         count = were + new
         changed = (new > 0) & (ends > self._until)
         columns = [column_of(unique, name).filter(pa.array(changed)) for name in self._work.windows.key_schema.names]
-        # Once it has too many, how many more does not matter.
+        # Above the limit, the exact number is not needed.
         total = pa.array(np.minimum(count, self._work.groups + 1)[changed], pa.int64())
         self._stage(self._work.windows, kept.filter(pa.array(changed)), "put", [*columns, total])
         full = count > self._work.groups
@@ -235,7 +240,7 @@ class _Epoch:
                 yield from self._results_of(query, rows.slice(first, last - first), full)
 
     def _results_of(self, query: StandingQuery, rows: pa.Table, full: set[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """``rows``: of one query, window by window."""
+        """The results of one query. ``rows``: its closing groups, by window."""
         ends = times_of(column_of(rows, WINDOW_END))
         known = ends - query.query.size >= query.since
         too_many = np.array([(query.id, end) in full for end in ends.tolist()], np.bool_)
@@ -255,7 +260,7 @@ class _Epoch:
             closed.append(end)
             groups.append(NO_GROUP)
             texts.append(None)
-            errors.append(f"the window has more than {self._work.groups:,} groups; group by less, or filter")
+            errors.append(f"the window has more than {self._work.groups:,} groups; group by fewer columns, or filter")
         if not closed:
             return
         count = len(closed)
@@ -271,7 +276,7 @@ class _Epoch:
     def _recalled(
         self, query: StandingQuery, rows: pa.Table, ends: Integers, values: Sequence[Sequence[Any]]
     ) -> Mapping[str, Sequence[Any]]:
-        """What it remembers of the windows before; these ones are remembered from now on."""
+        """The values of the previous windows. Stores those of these windows in their place."""
         if not (query.query.recalled and len(rows)):
             return {}
         key_group, table = column_of(rows, KEY_GROUP)[0], self._work.before
@@ -285,7 +290,7 @@ class _Epoch:
 
 
 def _reduced(rows: pa.ListArray, codes: Integers, count: int, operation: np.ufunc, start: int) -> pa.ListArray:
-    """Lists of the same code, which are of one length, as one list, element by element."""
+    """Combine the lists of each code, which have equal lengths, element by element."""
     offsets = rows.offsets.to_numpy()
     lengths = np.diff(offsets)
     of_code = np.zeros(count, np.int64)
@@ -301,15 +306,15 @@ def _reduced(rows: pa.ListArray, codes: Integers, count: int, operation: np.ufun
 
 
 def _block(rows: pa.ListArray, width: int) -> npt.NDArray[Any]:
-    """Lists of one length as the rows of an array."""
+    """Lists of equal length as the rows of an array."""
     flat: npt.NDArray[Any] = rows.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(len(rows), width)
 
 
 @dataclass(frozen=True)
 class Recalled:
-    """``before``: of each aggregate its values in the windows before, null where there is none to remember. ``columns``
-    of the state table: the full key and the values of the groups that came."""
+    """``before``: by aggregate, its values in the previous windows, null if there is none. ``columns``: those of the
+    state table, the full key and the values of the groups in this epoch."""
 
     before: dict[str, list[Any]]
     columns: tuple[pa.Array, ...]
@@ -323,8 +328,8 @@ def recalled(
     ends: Integers,
     values: Sequence[Sequence[Any]],
 ) -> Recalled:
-    """``groups``, ``ends`` and ``values``: of the windows that close in the epoch, one for each group and window; the
-    values of all aggregates, as JSON has them."""
+    """The values of the previous window of each group. ``groups``, ``ends`` and ``values``: those of the closing
+    windows, one for each group and window, with the values of all aggregates in JSON form."""
     places = {each.name: place for place, each in enumerate(query.query.aggregates) if each in query.query.recalled}
     encoded = groups.dictionary_encode()
     codes: Integers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -359,12 +364,12 @@ def recalled(
 def _stored(
     query: StandingQuery, access: TableAccess, key_group: int, groups: pa.StringArray, ends: Integers
 ) -> tuple[Mask, list[str]]:
-    """Which groups, that come with windows which end at ``ends``, are remembered; and the values of those."""
+    """A mask of the groups with a stored previous window, for windows that end at ``ends``, and the stored values."""
     keys = pa.table({QUERY: pa.array(np.full(len(groups), query.id), pa.int64()), GROUP: groups})
     found, rows = access.get(keys, np.full(len(groups), key_group, np.int32))
     held = np.array(found, np.bool_)
     was = times_of(column_of(rows.filter(pa.array(held)), WINDOW_END))
-    # What came before the query was resumed is no part of it.
+    # Windows before the query was resumed are ignored.
     holds = (ends[held] - was <= query.query.reach) & (was - query.query.size >= query.since)
     held[held] = holds
     return held, column_of(rows.filter(pa.array(held)), VALUES).to_pylist()

@@ -1,4 +1,5 @@
-"""``top``: of each key the first rows in an order, kept up to date."""
+"""``top``: the first rows of each key in an order, kept up to date. ``window(..).top``: the first rows of each
+window."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 MOST: Final = 1000
 TAKES: Final = only_append(
-    "Take top() of the rows themselves; of new values of keys it would keep those that have been replaced since."
+    "Apply top() to the rows themselves; of new values of keys it would also keep replaced ones."
 )
 ROWS = "rows"
-"""The column of the state table that has the best rows of a pane, an array."""
+"""The column of the state table with the best rows of a pane, an array."""
 
 
 @dataclass(frozen=True)
 class TopOperator(Operator):
-    """State table: the operator's name, with ``rank`` (1 is the first) as its own key and a row's other columns."""
+    """State table: the operator's name, with ``rank`` (1 is the first) as its sub-key and a row's other columns."""
 
     kind: ClassVar[str] = "top"
     name: str
@@ -79,7 +80,7 @@ class TopOperator(Operator):
 
     @property
     def grows(self) -> str | None:
-        return "keeps rows of every key that came. Where keys have no end, say top(.., within=window), which ends."
+        return "keeps rows of every key. If the number of keys is unbounded, use top(.., within=window)."
 
     def passes_on(self, input: int) -> bool:
         return True
@@ -89,22 +90,22 @@ class TopOperator(Operator):
 
 
 def ranked(count: int, by: Sequence[str], descending: bool) -> dict[str, Any]:
-    """Which rows are kept, as JSON."""
+    """The description of the ranked rows, as JSON."""
     return {"count": count, "by": list(by), "order": "descending" if descending else "ascending"}
 
 
 def row_columns(
     operator: str, frame: DataFrame, keys: Sequence[str], own: Collection[str], without: Collection[str] = ()
 ) -> tuple[Column, ...]:
-    """What is kept of a row: its columns but for the key's and those ``without``. ``own``: the names that top() gives.
+    """The stored columns of a row: all except those of the key and ``without``. ``own``: the names that top() adds.
 
-    Raises ``PipelineError``, ``SchemaError`` naming operator, column and fix.
+    Raises ``PipelineError``, ``SchemaError`` with operator, column and fix.
     """
     with at(f"Operator {operator!r}"):
         for name in frame.columns:
             if name.casefold() in own and name.casefold() not in without:
                 raise PipelineError(
-                    f"its input has a column {name!r}, as top() gives one of its own. Rename or drop it."
+                    f"its input has a column {name!r}, but top() adds a column with this name. Rename or drop it."
                 )
         carried_schema(frame.schema)
     left = {name.casefold() for name in (*keys, *without)}
@@ -116,16 +117,16 @@ def row_columns(
 
 
 def ordered_by(operator: str, by: Sequence[str], keys: Sequence[str], kept: Sequence[Column]) -> tuple[str, ...]:
-    """The columns that rows are ranked by, as the input spells them. ``kept``: those of :func:`row_columns`.
+    """The columns that rows are ranked by, in the spelling of the input. ``kept``: those of :func:`row_columns`.
 
-    Raises ``PipelineError`` naming operator, column and fix.
+    Raises ``PipelineError`` with operator, column and fix.
     """
     named = {column.name.casefold(): column for column in kept}
     with at(f"Operator {operator!r}"):
         require_columns(tuple(by), [*keys, *(column.name for column in kept)])
         for name in by:
             if name.casefold() not in named:
-                raise PipelineError(f"top() is by {name!r}, a column of the key: all rows of a key have the same.")
+                raise PipelineError(f"top() is by {name!r}, a key column: all rows of a key have the same value.")
             if named[name.casefold()].type.startswith(("array<", "map<", "struct<", "variant")):
                 raise PipelineError(f"rows cannot be ordered by {name!r}, a nested column. Order by a field of it.")
     return tuple(named[name.casefold()].name for name in by)
@@ -133,10 +134,10 @@ def ordered_by(operator: str, by: Sequence[str], keys: Sequence[str], kept: Sequ
 
 @dataclass(frozen=True)
 class WindowTopOperator(WindowedOperator):
-    """State tables as those of an aggregate over the same windows: of each pane, or session, the best ``rows``."""
+    """State tables: those of an aggregate over the same windows, with the best ``rows`` of each pane or session."""
 
     kind: ClassVar[str] = "window_top"
-    tells_rows_apart: ClassVar[tuple[str, ...]] = (RANK.name,)
+    row_key: ClassVar[tuple[str, ...]] = (RANK.name,)
     count: int
     by: tuple[str, ...]
     descending: bool
@@ -179,7 +180,7 @@ class WindowTopOperator(WindowedOperator):
 
     @property
     def _renewed(self) -> tuple[str, ...]:
-        """The event time of what windows gave: the window gives it anew."""
+        """The event-time column of rows from other windows, which this window replaces."""
         return (WINDOW_TIME,) if self.event_time.casefold() == WINDOW_TIME else ()
 
     def passes_on(self, input: int) -> bool:
@@ -191,7 +192,7 @@ class WindowTopOperator(WindowedOperator):
 
 @dataclass(frozen=True)
 class WindowTopPlan(WindowedRowsPlan):
-    """Only what the task keeps is shuffled; what it gives of a window gets the window's event time."""
+    """Shuffles only stored columns. Adds the event time of the window to the task's rows."""
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:

@@ -27,12 +27,12 @@ BOUNDS = (WINDOW_START, WINDOW_END)
 
 @dataclass(frozen=True)
 class TopWork:
-    """Output: of each key the ranks that another row has now, each with its row. A rank never goes without a row again,
-    so that these are the new values of (key, rank)."""
+    """Output: the ranks of each key whose row has changed, with their new rows. A rank that has a row always keeps one,
+    so that these rows are new values of (key, rank)."""
 
     table: StateTable
     keys: tuple[str, ...]
-    """As the input spells them, as is ``by``."""
+    """In the spelling of the input, as ``by``."""
     count: int
     by: tuple[str, ...]
     descending: bool
@@ -49,7 +49,7 @@ class TopWork:
         both = pa.concat_tables([before.rows.select(values.names), slice.select(values.names).cast(values)])
         had = np.concatenate([column_of(before.rows, RANK.name).to_numpy(), np.zeros(len(codes), np.int32)])
         of_key = np.concatenate([before.owner, codes])
-        # In the order of the rows, and of equal rows those of the state first: so these keep their ranks.
+        # Of equal rows, those of the state come first, so that they keep their ranks.
         ordered = in_order(both.combine_chunks(), of_key, self.by, self.descending)
         of_key, had = of_key[ordered], had[ordered]
         ranks = _ranks(of_key)
@@ -64,7 +64,7 @@ class TopWork:
 
 
 def _ranks(of_key: Integers) -> Integers:
-    """Of rows sorted by key the place of each among those of its key, from 1."""
+    """The position of each row among those of its key, from 1, in rows sorted by key."""
     starts = np.flatnonzero(np.r_[True, of_key[1:] != of_key[:-1]])
     ranks: Integers = np.arange(1, len(of_key) + 1) - np.repeat(starts, np.diff(np.r_[starts, len(of_key)]))
     return ranks
@@ -72,7 +72,7 @@ def _ranks(of_key: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class BestRows:
-    """The ``count`` first rows by ``by`` of each group, as one list of structs: the only value column of ``table``."""
+    """The first ``count`` rows of each group by ``by``, as one list of structs: the only value column of ``table``."""
 
     table: StateTable
     count: int
@@ -107,7 +107,7 @@ class BestRows:
         return self.table.value[0].name
 
     def rows_of(self, lists: pa.ChunkedArray) -> tuple[Integers, pa.Array, pa.Table]:
-        """All rows of some lists: the position of its list, the rank in it, from 1, and the row."""
+        """All rows of some lists: the position of the row's list, its rank in it, from 1, and the row."""
         found = elements(lists)
         counts = lengths(lists)
         ranks = np.arange(1, found.num_rows + 1) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -115,7 +115,7 @@ class BestRows:
         return positions, pa.array(ranks, pa.int32()), self._columns(found)
 
     def _columns(self, found: pa.Table) -> pa.Table:
-        """The columns of the structs that :func:`elements` has found."""
+        """The columns of the structs in the result of :func:`elements`."""
         return pa.Table.from_arrays(column_of(found, ELEMENT).flatten(), schema=self.row)
 
     def _lists(self, rows: pa.Table, groups: Integers, count: int) -> pa.Array:
@@ -135,7 +135,8 @@ class BestRows:
 class WindowTopWork:
     """Output: the columns of the key, ``window_start``, ``window_end``, ``rank``, the other columns of the row.
 
-    ``windowed`` merges the lists; ``group``: the columns that it has them by, the key's and the pane's start.
+    The lists of two panes merge into one, so the best rows of a window are a windowed aggregate: ``windowed`` merges
+    the lists. ``group``: its grouping columns, the key's and the pane's start.
     """
 
     best: BestRows
@@ -152,7 +153,7 @@ class WindowTopWork:
             yield from self._ranked(pa.Table.from_batches([batch]), subtask.output)
 
     def _lists(self, slice: pa.Table) -> pa.RecordBatch:
-        """The slice as one row for each key and pane."""
+        """The slice, with one row for each key and pane."""
         groups = slice.select(list(self.group))
         numbers = key_numbers(groups)
         _, firsts = np.unique(numbers, return_index=True)

@@ -1,4 +1,4 @@
-"""Rows of open windows in state, each once with how often it came, and the windows that close, with their rows."""
+"""The rows of open windows on a grid in state, each once with its count, and the closing windows with their rows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ COUNT: Final = "_count"
 
 @dataclass(frozen=True)
 class ClosedWindows:
-    """Windows of keys, some of them of one key: run ``i`` of ``chunk`` has the rows of ``[starts[i], ends[i])``.
+    """Closed windows: run ``i`` of ``chunk`` has the rows of window ``[starts[i], ends[i])`` of a key.
 
-    Rows are as state has them, with the columns of the key and ``_kg``; in each run in the order that was asked for.
+    Rows have the columns of state, those of the key and ``_kg``, and are sorted within each run as requested. Several
+    windows may have the same key.
     """
 
     chunk: Chunk
@@ -40,17 +41,17 @@ class ClosedWindows:
 
 
 class WindowRows(Protocol):
-    """How the rows of open windows are kept. Frozen and serialisable, as the work that it is part of."""
+    """Storage of the rows of open windows. Frozen and serialisable, like the work that contains it."""
 
     def closed(self, subtask: Subtask, slice: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
-        """The windows that close in this epoch. Keeps those rows of ``slice`` that stay when it has been read whole."""
+        """The windows that close in this epoch. Stages the rows of ``slice`` that stay, if read to the end."""
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """The rows of an epoch, each once: ``rows`` has ``_kg``, the full key, the columns and the new ``_count``.
+    """The distinct rows of an epoch: ``rows`` has ``_kg``, the full key, the columns and the new ``_count``.
 
-    ``came``: how often each came in this epoch. ``stored``: the keys of those that are in state, as state knows them.
+    ``came``: the count of each in this epoch. ``stored``: the encoded keys of those that are in state.
     """
 
     rows: pa.Table
@@ -59,7 +60,8 @@ class NewRows:
 
     @classmethod
     def of(cls, table: StateTable, access: TableAccess, slice: pa.Table) -> NewRows:
-        """``slice``: the columns of a row, of the key and ``_kg``, and of the sub-key all but ``_digest``, its last."""
+        """``slice`` has the columns of a row, the key, ``_kg``, and the sub-key without its last column,
+        ``_digest``."""
         groups = column_of(slice, KEY_GROUP).cast(pa.int32())
         columns = row_columns(table)
         owners = slice.select(table.key_schema.names[:-1])
@@ -78,7 +80,7 @@ class NewRows:
         return cls(pa.table(arrays, schema=row_schema(table)), came, encoded.filter(pa.array(found)))
 
     def without_these(self, rows: pa.Table, encoded: pa.BinaryArray) -> pa.Table:
-        """Of ``rows`` in state those that did not come again. ``encoded``: their keys."""
+        """The stored ``rows`` that are not among the new ones. ``encoded``: their keys."""
         again = pc.is_in(encoded, value_set=self.stored)
         return rows.select(self.rows.column_names).filter(pc.invert(again))
 
@@ -98,9 +100,9 @@ def row_schema(table: StateTable) -> pa.Schema:
 def in_windows(
     rows: pa.Table, members: Integers, windows: Integers, bounds: Bounds, order_by: tuple[str, ...], batch_rows: int
 ) -> Iterator[ClosedWindows]:
-    """Row ``members[i]`` of ``rows`` is in the window ``windows[i]`` of ``bounds``, which has one at least.
+    """Windows with their rows: row ``members[i]`` of ``rows`` is in window ``windows[i]`` of ``bounds``.
 
-    About ``batch_rows`` rows at a time, each as often as it came; more where a single window has more.
+    Yields about ``batch_rows`` rows at a time, each repeated by its count; more if a single window has more.
     """
     order = np.lexsort((_ranks(rows, (*order_by, DIGEST))[members], windows))
     members, windows = members[order], windows[order]
@@ -114,7 +116,7 @@ def in_windows(
 
 
 def pieces(sizes: Integers, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive items whose sizes come to about ``most``: from the first to before the second number."""
+    """Ranges of consecutive items with a total size of about ``most`` each."""
     if len(sizes):
         ends = np.flatnonzero(np.diff((np.cumsum(sizes) - 1) // most)) + 1
         yield from pairwise([0, *ends.tolist(), len(sizes)])
@@ -144,7 +146,7 @@ class GridWindowRows:
     batch_rows: int
 
     def closed(self, subtask: Subtask, slice: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
-        """``slice`` has the start of the pane under the name of the table's time."""
+        """``slice`` has the start of the pane in a column with the name of the table's time."""
         epoch = _Epoch(self, subtask, slice)
         epoch.stage()
         epoch.wait()
@@ -163,7 +165,7 @@ class _Epoch:
         self._starts = self._panes(self._new.rows)
 
     def stage(self) -> None:
-        """Write what is open when the epoch is over."""
+        """Stage the rows of windows that are open at the end of the epoch."""
         rows, table = self._new.rows.filter(pa.array(self._open.staying(self._starts))), self._kept.table
         if not rows.num_rows:
             return
@@ -174,11 +176,11 @@ class _Epoch:
         self._subtask.transaction.stage(table.id, delta_rows(table, groups, "put", columns))
 
     def wait(self) -> None:
-        """Say when the next window closes."""
+        """Add the time at which the next window closes."""
         self._open.wait(self._starts)
 
     def closed(self, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
-        """The windows that close in this epoch, of some key groups after the others, in the order of their ends."""
+        """The windows that close in this epoch, by block of key groups, sorted by end within a block."""
         if not self._open.close:
             return
         new = self._new.rows.filter(pa.array(self._open.closing(self._starts)))
@@ -210,10 +212,10 @@ class _Epoch:
 
 
 def _ranks(rows: pa.Table, columns: tuple[str, ...]) -> Integers:
-    """The place of each row in the order of these columns, nulls first."""
+    """The position of each row in the order of these columns, nulls first."""
     keys: dict[str, pa.ChunkedArray] = {}
     for number, name in enumerate(columns):
-        keys |= {f"{number} is there": rows[name].is_valid(), f"{number}": rows[name]}
+        keys |= {f"{number} is valid": rows[name].is_valid(), f"{number}": rows[name]}
     order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
     ranks = np.empty(rows.num_rows, np.int64)
     ranks[order.to_numpy()] = np.arange(rows.num_rows)

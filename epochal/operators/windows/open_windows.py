@@ -1,4 +1,5 @@
-"""Windows on a grid in one epoch of a subtask: which had closed before it, which close in it, and when the next."""
+"""Windows on a grid in one epoch of a subtask: closed before, closing in it, and open after it; blocks of key
+groups."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from epochal.tasks.windows import Integers, assigned, closed_until, late_before
 
 
 class OpenWindows:
-    """``table``: what is kept of their panes, by time. ``starts``, of its methods: where panes with new rows begin.
+    """The open windows of a subtask in one epoch.
 
-    ``access``: to the table in all key ``groups`` of the subtask.
+    ``table``: the state of their panes, by time. ``starts`` in methods: the starts of panes with new rows. ``access``:
+    to the table in all key ``groups`` of the subtask.
     """
 
     def __init__(self, subtask: Subtask, table: StateTable, windows: GridWindows, allowed_lateness: int) -> None:
@@ -30,37 +32,37 @@ class OpenWindows:
         self._lateness = allowed_lateness
         marks, owned = subtask.watermarks, subtask.ownership
         self.after = closed_until(windows, marks.late, allowed_lateness)
-        """Windows that end at most there had closed before."""
+        """Windows with an end up to this time had closed before the epoch."""
         self.until = closed_until(windows, marks.fire, allowed_lateness)
-        """Windows that end at most there have closed when the epoch is over."""
+        """Windows with an end up to this time are closed after the epoch."""
         self._since = late_before(windows, marks.late, allowed_lateness)
-        """Where the first window begins that had not closed before."""
+        """The start of the first window that had not closed before the epoch."""
         self._open_from = late_before(windows, marks.fire, allowed_lateness)
-        """Where the first window begins that is open when the epoch is over."""
+        """The start of the first window that is open after the epoch."""
         self.groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
         self.access = TableAccess(table, subtask.transaction.view(table.id), owned.max_parallelism)
 
     @property
     def close(self) -> bool:
-        """Whether any can close in this epoch."""
+        """True if windows can close in this epoch."""
         return self.until != self.after
 
     def closing(self, starts: Integers) -> Mask:
-        """Which panes may be part of windows that close in this epoch."""
+        """A mask of the panes that may be part of windows closing in this epoch."""
         mask: Mask = (starts >= self._since) & (starts < self.until)
         return mask
 
     def staying(self, starts: Integers) -> Mask:
-        """Which panes are part of windows that are open when the epoch is over."""
+        """A mask of the panes that are part of windows open after the epoch."""
         mask: Mask = starts >= self._open_from
         return mask
 
     def due(self, groups: Sequence[int] | Groups, batch_rows: int) -> Iterator[pa.Table]:
-        """What is stored of windows that close in this epoch, in these key groups, as :meth:`TableAccess.due`."""
+        """The stored rows of windows that close in this epoch, in these key groups, as :meth:`TableAccess.due`."""
         return self.access.due(groups, self._since, self.until, batch_rows)
 
     def wait(self, starts: Integers) -> None:
-        """Say when the next window closes, of all that is kept and what comes to it."""
+        """Add the time at which the next window closes, of stored and new panes."""
         if self._open_from == END:
             return
         stored = self.access.earliest(self.groups, self._open_from)
@@ -72,9 +74,10 @@ class OpenWindows:
 
 
 class KeyBlocks:
-    """Blocks of key groups, in their order, each of as many as held about ``rows`` rows before.
+    """Blocks of key groups, in order, so that all rows of a key are in memory together, but not all keys.
 
-    Whoever takes a block says what it ``held`` before the next one is taken.
+    The consumer sets ``held``, the number of rows of a block, before it takes the next block, whose size is adapted to
+    about ``rows`` rows.
     """
 
     def __init__(self, groups: Sequence[int], rows: int) -> None:
@@ -92,7 +95,7 @@ class KeyBlocks:
 
 
 def of_groups(groups: npt.NDArray[np.int32], block: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Which rows are of one of the key groups of a block."""
+    """A mask of the rows in the key groups of a block."""
     within = np.zeros(int(max(groups.max(initial=0), block.max(initial=0))) + 1, np.bool_)
     within[block] = True
     return within[groups]

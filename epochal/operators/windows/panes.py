@@ -1,6 +1,6 @@
-"""What operators over windows of either sort share: how rows lie in panes, in state, and which work merges them.
+"""Panes and state tables of windows, and the work that merges them.
 
-Windows other than sessions are runs of panes; of sessions every row begins as one by itself.
+Windows on a grid are runs of panes. In session windows every row starts as a session of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PANE_START, _LAST_WINDOW_END = "pane_start", "last_window_end"
 
 
 def late_before(windowing: Windowing, late: int) -> int:
-    """The time before which a row is late under the watermark ``late``, microseconds."""
+    """The time before which a row is late under the watermark ``late``, in microseconds."""
     match windowing.windows:
         case SessionWindows(gap):
             return sessions.late_before(gap, late, windowing.allowed_lateness)
@@ -37,15 +37,15 @@ def late_before(windowing: Windowing, late: int) -> int:
 
 
 def pane_column(windowing: Windowing) -> str:
-    """The name that :func:`pane` gives."""
+    """The name of the column :func:`pane`."""
     return WINDOW_START if isinstance(windowing.windows, SessionWindows) else pane_name(windowing.windows)
 
 
 def pane(windowing: Windowing, time: str) -> Expression:
-    """The start of the pane of a row, under its name in state and in tasks. ``time``: the event-time column."""
+    """The start of the pane of a row, with its name in state and in tasks. ``time``: the event-time column."""
     match windowing.windows:
         case SessionWindows() as session:
-            # Rows of one time are one row; which sessions they are part of, the task knows.
+            # Rows of one time are aggregated; the task merges them into sessions.
             start, _ = event_time.session_bounds(session, time)
             return start.alias(WINDOW_START)
         case GridWindows() as grid:
@@ -53,14 +53,14 @@ def pane(windowing: Windowing, time: str) -> Expression:
 
 
 def aggregated_by(windowing: Windowing, time: str) -> Expression:
-    """By what Spark aggregates the rows of an epoch, beside their key: their panes, or the sessions they come to."""
+    """The grouping column for Spark's aggregation of an epoch, in addition to the key: pane, or session window."""
     if isinstance(windowing.windows, SessionWindows):
         return event_time.sessions(windowing.windows, time).alias(SESSION)
     return pane(windowing, time)
 
 
 def with_bounds(windowing: Windowing, aggregated: DataFrame) -> DataFrame:
-    """What Spark has aggregated, with the columns that tasks know of :func:`aggregated_by`."""
+    """Spark's aggregates, with the columns for tasks in place of :func:`aggregated_by`."""
     if not isinstance(windowing.windows, SessionWindows):
         return aggregated
     bounds = {WINDOW_START: f"{SESSION}.start", SESSION_END: f"{SESSION}.end"}
@@ -69,7 +69,7 @@ def with_bounds(windowing: Windowing, aggregated: DataFrame) -> DataFrame:
 
 
 def tables(windowing: Windowing, partials: StateTable) -> tuple[StateTable, ...]:
-    """The state tables of what is kept of each pane, as ``partials`` declares it."""
+    """The state tables of panes or sessions with the value columns of ``partials``."""
     match windowing.windows:
         case SessionWindows():
             return session_tables(partials, windowing)
@@ -80,7 +80,7 @@ def tables(windowing: Windowing, partials: StateTable) -> tuple[StateTable, ...]
 def merging_work(
     windowing: Windowing, merging: Merging, kept: tuple[StateTable, ...]
 ) -> WindowAggregateWork | SessionAggregateWork:
-    """What becomes of it in a task. ``kept``: its :func:`tables`."""
+    """The work that merges partials in a task. ``kept``: the :func:`tables`."""
     lateness = windowing.allowed_lateness
     match windowing.windows:
         case SessionWindows(gap):
@@ -91,22 +91,22 @@ def merging_work(
 
 
 def window_key(windowing: Windowing) -> tuple[str, ...]:
-    """The columns that tell the windows of a key apart."""
+    """The columns that identify a window of a key."""
     cumulative = isinstance(windowing.windows, GridWindows) and windowing.windows.cumulative
     return (WINDOW_START, WINDOW_END) if cumulative else (WINDOW_START,)
 
 
 def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) -> StateTable:
-    """The state table of an operator whose rows are kept by key and pane. ``table``: what it keeps of each.
+    """The state table of an operator with state by key and pane. ``table``: its value columns.
 
-    A pane that is a window, as those of tumbling windows are, is known by the window's start; where rows are kept that
-    have the columns of other windows, these keep their names.
+    A pane that is a window, as in tumbling windows, has the name of the window's start, unless the stored rows have the
+    columns of other windows.
     """
     value, lateness = table.value, windowing.allowed_lateness
     taken = {column.name.casefold() for column in value}
     time = Column(name=pane_name(windows, taken), type="timestamp")
     if isinstance(windows.grid, FixedGrid):
-        # Panes of windows that do not begin with each of them stay a little longer than they must.
+        # If windows do not begin at every pane, some panes expire slightly later than necessary.
         expires = Expiry(clock="event", column=time.name, after=windows.panes * windows.grid.pane + lateness)
     else:
         is_window = windows.one_per_row and WINDOW_END not in taken
@@ -125,7 +125,7 @@ def pane_table(table: StateTable, windows: GridWindows, windowing: Windowing) ->
 
 
 def session_tables(partials: StateTable, windowing: Windowing) -> tuple[StateTable, StateTable]:
-    """Open sessions, with ``partials`` of each, and entries: the times at which a key is to be looked at."""
+    """The table of open sessions, with ``partials``, and the table of entries: the times at which to check a key."""
     sessions = partials.model_copy(
         update={
             "sub_key": (WINDOW[0],),
@@ -149,12 +149,12 @@ def session_tables(partials: StateTable, windowing: Windowing) -> tuple[StateTab
 
 
 def pane_name(windows: GridWindows, taken: Collection[str] = ()) -> str:
-    """The column with the start of a pane. ``taken``: the other columns, in lower case."""
+    """The name of the column with the start of a pane. ``taken``: the other columns, in lower case."""
     return WINDOW_START if windows.one_per_row and WINDOW_START not in taken else _PANE_START
 
 
 def check_names(operator: str, table: StateTable) -> None:
-    """Are the state's columns named apart? Raises ``PipelineError`` with the fix."""
+    """Raises ``PipelineError``, with the fix, if two columns of the state have the same name."""
     seen: set[str] = set()
     for column in (*table.full_key, *table.value):
         if column.name.casefold() in seen:

@@ -1,4 +1,7 @@
-"""What operators over windows share, whatever they give of a window."""
+"""Operators over windows: their common base, and ``window(..).aggregate``.
+
+For aggregates, Spark aggregates the rows of an epoch by key and pane, or session; the task merges these partials.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowedOperator(Operator):
-    """An operator over windows of the event time of its one input: what of it follows from the windows."""
+    """Base of operators over windows of the event time of their one input."""
 
-    tells_rows_apart: ClassVar[tuple[str, ...]] = ()
-    """The columns that tell the rows of a key and window apart, where there are several."""
+    row_key: ClassVar[tuple[str, ...]] = ()
+    """The columns that identify a row of a key and window, if there are several."""
     name: str
     keys: tuple[str, ...]
     event_time: str
@@ -45,7 +48,7 @@ class WindowedOperator(Operator):
 
     @property
     def takes(self) -> Accepted:
-        """The kinds of stream that it may read."""
+        """The kinds of stream that it accepts."""
         return ALL_BUT_CHANGES
 
     @property
@@ -66,7 +69,7 @@ class WindowedOperator(Operator):
     def gives(self, streams: Sequence[StreamKind]) -> StreamKind:
         if self.windowing.emit == "final":
             return APPEND
-        return upsert((*self.keys, *panes.window_key(self.windowing), *self.tells_rows_apart))
+        return upsert((*self.keys, *panes.window_key(self.windowing), *self.row_key))
 
     def details(self) -> dict[str, Any]:
         return {"keys": list(self.keys), "event_time": self.event_time, **self.windowing.details()}
@@ -74,10 +77,10 @@ class WindowedOperator(Operator):
 
 @dataclass(frozen=True)
 class WindowedRowsPlan(OperatorPlan):
-    """Rows come in any order: the task keeps them by their panes.
+    """The plan of an operator that stores rows by pane; they arrive in any order.
 
-    ``columns``: those of a row that it gets, the key's as the key spells them; ``time``: what else it gets, by which
-    rows lie in state.
+    ``columns``: the columns of the task's input, those of the key in its spelling; ``time``: the further column that
+    orders rows in state.
     """
 
     columns: tuple[str, ...]
@@ -85,7 +88,7 @@ class WindowedRowsPlan(OperatorPlan):
 
     @cached_property
     def carried(self) -> list[SparkColumn]:
-        """What the task gets of a row; made once, as every column costs calls into the JVM."""
+        """The columns of the task's input. Created once: a column takes calls into the JVM."""
         return [*(to_column(column(name).alias(name)) for name in self.columns), to_column(self.time)]
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
@@ -93,21 +96,18 @@ class WindowedRowsPlan(OperatorPlan):
 
 
 def window_time() -> SparkColumn:
-    """The event time of a result, from its window's end."""
+    """The event time of a result, computed from the end of its window."""
     return to_column(sql(f"{WINDOW_END} - INTERVAL '0.000001' SECOND").alias(WINDOW_TIME))
 
 
 @dataclass(frozen=True)
 class WindowedAggregate(WindowedOperator):
-    """Aggregates per key and window. Spark aggregates the epoch's rows by key and pane, the task merges these partials.
-
-    No step is taken per row.
-    """
+    """Base of aggregates per key and window, without a step per row."""
 
     aggregations: tuple[Aggregation, ...]
     queryable: bool
     over_updates: bool = False
-    """Whether rows that replace earlier ones are to be aggregated as if each stood for itself."""
+    """True if to aggregate rows that replace earlier rows as independent rows."""
 
     @property
     def takes(self) -> Accepted:
@@ -156,8 +156,8 @@ class WindowAggregateOperator(WindowedAggregate):
 
 @dataclass(frozen=True)
 class WindowedAggregatePlan(OperatorPlan):
-    """Rows are shuffled by key, with the marks, where that puts every key on its subtask; Spark sees then by itself
-    that its aggregation by key and pane needs no further shuffle."""
+    """Shuffles rows by key, with the marks, if that sends every key to its subtask. Spark then needs no further shuffle
+    for its aggregation by key and pane."""
 
     aggregation: AggregationPlan
     aggregations: tuple[Aggregation, ...]
@@ -170,7 +170,7 @@ class WindowedAggregatePlan(OperatorPlan):
 
     @cached_property
     def partials(self) -> list[SparkColumn]:
-        """What Spark aggregates over the epoch's rows; made once, as every column costs calls into the JVM."""
+        """The columns that Spark aggregates over the epoch's rows. Created once: a column takes calls into the JVM."""
         return self.aggregation.partial_columns()
 
     @cached_property
@@ -181,7 +181,7 @@ class WindowedAggregatePlan(OperatorPlan):
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
-        if subtasks.ride_spark_shuffle:
+        if subtasks.match_spark_shuffle:
             by_key = [MARK, *map(quoted, keys)]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
             return self._aggregated(shuffled, by_key, subtasks.control(keys))
@@ -201,10 +201,11 @@ class WindowedAggregatePlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class SessionAggregateOperator(WindowedAggregate):
-    """State tables: the operator's name, with the open sessions of each key; ``name.entries``, when a key is looked at.
+    """Session windows. State tables: the operator's name, with the open sessions of each key; ``name.entries``, the
+    times at which to check a key.
 
-    A row is late where it would be a session by itself that has closed, as in Spark's ``session_window``: a row that is
-    later than the watermark by more than the gap and the allowed lateness.
+    A row is late if a session of this row alone has closed, as in Spark's ``session_window``: if it is older than the
+    watermark by more than the gap and the allowed lateness.
     """
 
     kind: ClassVar[str] = "session_aggregate"

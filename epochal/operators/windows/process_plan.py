@@ -1,4 +1,4 @@
-"""``window(..).process``: the author's function, once per key and window, with all rows of a window that has closed."""
+"""``window(..).process``: calls the author's function once per key and closed window, with all rows of the window."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BATCH_ROWS: Final = 1 << 16
-"""About how many rows are Python objects at a time; more where a window has more."""
+"""The approximate number of rows that are Python objects at a time; more if a single window has more."""
 
 
 @dataclass(frozen=True)
 class WindowProcessOperator(WindowedOperator):
     """An author's :class:`~epochal.declarations.keyed.KeyedProcess`, called when a window closes.
 
-    State tables: ``name.rows``, the rows of open windows; of sessions ``name.sessions``, the open ones of each key, and
-    ``name.sessions.entries``, when a key is looked at.
+    State tables: ``name.rows``, the rows of open windows; for sessions also ``name.sessions``, the open sessions of
+    each key, and ``name.sessions.entries``, the times at which to check a key.
     """
 
     kind: ClassVar[str] = "window_process"
@@ -63,8 +63,8 @@ class WindowProcessOperator(WindowedOperator):
         for name in declared.names:
             if name.casefold() in WINDOW_COLUMNS:
                 raise PipelineError(
-                    f"Operator {self.name!r}, output: window() adds column {name!r} itself. Leave it out of output and "
-                    "of the rows."
+                    f"Operator {self.name!r}, output: window() adds column {name!r}. Remove it from output and from "
+                    "the rows."
                 )
         own = {column.name.casefold(): column.name for column in key}
         columns = {name.casefold(): own.get(name.casefold(), name) for name in frame.columns}
@@ -88,7 +88,7 @@ class WindowProcessOperator(WindowedOperator):
     def _state(
         self, key: tuple[Column, ...], columns: tuple[Column, ...]
     ) -> tuple[tuple[StateTable, ...], WindowRows, Expression]:
-        """The state tables, how rows are kept in them, and by which time, under its name there."""
+        """The state tables, the work that stores rows in them, and the column of their time."""
         digest = Column(name=DIGEST, type="binary")
         rows = StateTable(
             id=f"{self.name}.rows",
@@ -132,7 +132,7 @@ class WindowProcessOperator(WindowedOperator):
 
 @dataclass(frozen=True)
 class WindowProcessPlan(WindowedRowsPlan):
-    """What the function gives of a window gets the window's event time."""
+    """Adds the event time of the window to the function's rows."""
 
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:

@@ -28,10 +28,10 @@ from epochal.tasks.windows import timestamps
 
 @dataclass(frozen=True)
 class WindowProcessWork:
-    """Output: what the author's function gives, with ``window_start`` and ``window_end``.
+    """Output: the rows of the author's function, with ``window_start`` and ``window_end``.
 
-    ``columns`` are the names of a row's columns, in the author's order, as the input spells them. Raises as
-    ``ProcessWork`` does.
+    ``columns``: the columns of a row, in the author's order and the spelling of the input. Raises the errors of
+    ``ProcessWork``.
     """
 
     process: type[KeyedProcess]
@@ -49,7 +49,7 @@ class WindowProcessWork:
 
 
 class CountedRows(OutputRows):
-    """Output rows, and how many of them each call gave."""
+    """Output rows, and the number of rows of each call."""
 
     def begin(self) -> None:
         self.counts: list[int] = []
@@ -61,7 +61,7 @@ class CountedRows(OutputRows):
 
 
 class WindowCalls(KeyedCalls):
-    """Keys have the bounds of the window beside the operator's key, and the rows that come out get them."""
+    """Calls of the author's function, one for each window. Keys and output rows also have the bounds of the window."""
 
     def __init__(self, process: type[KeyedProcess], columns: Sequence[str], subtask: Subtask) -> None:
         declared = pa.schema([field for field in subtask.output if field.name not in WINDOW_COLUMNS])
@@ -74,7 +74,7 @@ class WindowCalls(KeyedCalls):
         self._output = self._counted
 
     def of_windows(self, closed: ClosedWindows) -> Iterator[OutputBatch]:
-        """What the function gives of these windows."""
+        """The function's output for these windows."""
         first = closed.chunk.rows.take(pa.array(closed.chunk.starts))
         keys = first.select([column.name for column in self._whole.key])
         for field, times in zip(WINDOW, (closed.starts, closed.ends), strict=True):
@@ -90,7 +90,7 @@ class WindowCalls(KeyedCalls):
                 yield pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=self._whole.output)
 
     def _as_in_the_input(self, chunk: Chunk) -> Chunk:
-        """Rows with their key columns as the input spells them."""
+        """Rows with their key columns in the spelling of the input."""
         if not self._renamed:
             return chunk
         names = [self._renamed.get(name, name) for name in chunk.rows.column_names]

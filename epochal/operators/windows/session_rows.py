@@ -1,7 +1,7 @@
-"""Rows of open sessions in state, by key and time, and the sessions that close, with all of their rows.
+"""The rows of open sessions in state, by key and time, and the closing sessions with their rows.
 
-Which sessions there are is an aggregate over them, the number of their rows. A row is written once, whatever session it
-turns out to be part of; when that closes, its rows are a range of the key's, and are deleted.
+The sessions are those of an aggregate over the rows, their count. A row is written once, independent of its session.
+When a session closes, its rows are a range of the key's rows, and are deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from epochal.tasks.windows import Integers, expanded, times_of
 
 TIME: Final = "_time"
 ROWS: Final = "rows"
-"""How many rows a session has: what is kept of it."""
+"""The number of rows of a session, its only value column."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,17 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class SessionWindowRows:
-    """``table``: rows by key, ``_time`` and ``_digest``. ``sessions``: over :class:`RowCounts`."""
+    """The storage of rows of sessions.
+
+    ``table``: rows by key, ``_time`` and ``_digest``. ``sessions``: the sessions, over :class:`RowCounts`.
+    """
 
     table: StateTable
     sessions: SessionAggregateWork
     batch_rows: int
 
     def closed(self, subtask: Subtask, slice: pa.Table, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
-        """``slice`` has the event time of rows under the name ``_time``."""
+        """``slice`` has the event time of rows in column ``_time``."""
         epoch = _Epoch(self, subtask, slice)
         yield from epoch.closed(order_by)
         epoch.stage()
@@ -76,14 +79,14 @@ class _Epoch:
         self._by_time = KeyCodec(pa.schema([*table.owner_schema, table.key_schema.field(TIME)]))
         self._codec = KeyCodec(table.key_schema)
         new = NewRows.of(table, self._access, slice)
-        # In the order of state, so that the new rows of a session are a range, too.
+        # Sorted as in state, so that the new rows of a session are a range, too.
         order = pc.array_sort_indices(self._by_time.encode_array(new.rows))
         self._new = NewRows(new.rows.take(order).combine_chunks(), new.came[order.to_numpy()], new.stored)
         self._places = self._by_time.encode(self._new.rows)
         self._stays = np.ones(len(self._places), np.bool_)
 
     def closed(self, order_by: tuple[str, ...]) -> Iterator[ClosedWindows]:
-        """The sessions that close in this epoch; their rows leave state."""
+        """The sessions that close in this epoch. Stages the deletion of their rows."""
         sessions = self._kept.sessions
         bounds = (Column(name=name, type="timestamp").to_arrow() for name in (WINDOW_START, WINDOW_END))
         output = pa.schema([*sessions.sessions.owner_schema, *bounds, *sessions.plan.table.value_schema])
@@ -93,7 +96,7 @@ class _Epoch:
                 yield from self._with_rows(found.slice(first, last - first), order_by)
 
     def stage(self) -> None:
-        """Write the rows of sessions that are open when the epoch is over."""
+        """Stage the rows of sessions that are open at the end of the epoch."""
         rows = self._new.rows.filter(pa.array(self._stays))
         if rows.num_rows:
             groups, *columns = rows.columns
@@ -101,7 +104,7 @@ class _Epoch:
             self._subtask.transaction.stage(self._kept.table.id, changes)
 
     def _counts(self) -> pa.RecordBatch:
-        """How many rows of each key and time have come."""
+        """The number of new rows of each key and time."""
         rows, keys = self._new.rows, self._kept.table.owner_schema.names
         numbers = key_numbers(rows.select([*keys, TIME]))
         counts = np.bincount(numbers, self._new.came).astype(np.int64)
@@ -136,7 +139,7 @@ class _Epoch:
         return self._by_time.encode_array(keys.append_column(TIME, column_of(sessions, name)))
 
     def _new_rows(self, lows: list[bytes], highs: list[bytes]) -> tuple[Integers, Integers]:
-        """The new rows in ranges: which range, and which row."""
+        """The new rows in these ranges, as pairs of range number and row position."""
         firsts = np.array([bisect_left(self._places, low) for low in lows], np.int64)
         lasts = np.array([bisect_left(self._places, high) for high in highs], np.int64)
         ranges, step = expanded(lasts - firsts)

@@ -1,8 +1,8 @@
-"""T2 of aggregates over session windows: an epoch's rows and the open sessions of their keys become one.
+"""T2 of aggregates over session windows: merges the rows of an epoch with the open sessions of their keys.
 
-Two state tables: the open sessions of each key, and, in the order of time, when a key is to be looked at. Each key with
-open sessions has such an entry, at most as late as the first of them closes. Where a session has become longer by then
-the entry is put again, for later: so a row that makes a session longer costs no entry.
+There are two state tables: the open sessions of each key, and entries, the times at which to check a key, ordered by
+time. Each key with open sessions has an entry at or before the time at which the first of them closes. If that session
+has been extended by then, the entry is written again for the later time; so a row that extends a session writes none.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from epochal.tasks.windows import times_of, timestamps
 
 BATCH_ROWS: Final = 1 << 17
 SESSION_END: Final = "_session_end"
-"""Of a partial of several rows, the end of their session; where there is no such column, each is of one time."""
+"""The end of the session of a partial of several rows; without this column, each partial has one time."""
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class SessionAggregateWork:
-    """Output: key columns, ``window_start``, ``window_end``, merged partials and what the plan computes from them.
+    """Output: key columns, ``window_start``, ``window_end``, merged partials and the columns that the plan computes.
 
-    Rows come as partials by key and session, of some rows that belong together, or by key and event time; when they
-    begin is under the name ``window_start``. Raises ``EpochAborted`` for a value that leaves its type, ``AuthorError``
-    for what an author's own merge raises.
+    The input has partials by key and session, or by key and event time; ``window_start`` is their start. Raises
+    ``EpochAborted`` for a value that exceeds its type, ``AuthorError`` for errors of an author's merge.
     """
 
     plan: Merging
@@ -51,7 +50,7 @@ class SessionAggregateWork:
     gap: int
     allowed_lateness: int
     batch_rows: int = BATCH_ROWS
-    """About how many rows and sessions are merged at a time."""
+    """The approximate number of rows and sessions that are merged at a time."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,10 +59,9 @@ class SessionAggregateWork:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some key groups' new rows and all that is stored of the keys that are looked at.
+    """The new rows of a block of key groups, and the stored sessions of all keys to check.
 
-    ``keys``: the key columns of these, each once; sessions name them by their positions. ``called``: which of them had
-    an entry that was due.
+    ``keys``: the distinct keys; sessions refer to their positions. ``called``: a mask of the keys with a due entry.
     """
 
     keys: pa.Table
@@ -76,16 +74,16 @@ class _Block:
 
 
 class _Epoch:
-    """One subtask in one epoch."""
+    """The sessions of one subtask in one epoch."""
 
     def __init__(self, work: SessionAggregateWork, subtask: Subtask) -> None:
         self._work = work
         self._subtask = subtask
         fire = subtask.watermarks.fire
         self._due_until = fire if fire == END else fire + 1
-        """Entries before it are due."""
+        """Entries before this time are due."""
         self._closed_until = closed_until(fire, work.allowed_lateness)
-        """Sessions that end at most there have closed when the epoch is over."""
+        """Sessions with an end up to this time are closed after the epoch."""
         owned, table = subtask.ownership, work.sessions
         self._groups = table.scope.groups_read(owned.subtask, owned.parallelism, owned.max_parallelism)
         view = subtask.transaction.view
@@ -148,7 +146,8 @@ class _Epoch:
         closed = changed.ends <= self._closed_until
         closed_stored = ~absorbed & (stored.ends <= self._closed_until)
         self._stage(block, _where(changed, ~closed), partials.filter(pa.array(~closed)))
-        # A stored session that began later than what it became part of is another row; if it is not gone by itself.
+        # A stored session with a later start than the merged one is another row, which is deleted unless it has
+        # expired.
         begins = np.zeros(len(absorbed), np.int64)
         begins[absorbed] = changed.starts[merged.of_stored[absorbed]]
         replaced = absorbed & (stored.starts != begins) & (stored.ends > self._closed_until)
@@ -162,7 +161,7 @@ class _Epoch:
             yield from self._output(block, sessions, values)
 
     def _reduced(self, block: _Block, session: Integers) -> pa.Table:
-        """The partials of each changed session. ``session``: which one each new and stored one is part of, or -1."""
+        """The partials of each changed session. ``session``: by new and stored session, the changed one, or -1."""
         parts = np.flatnonzero(session >= 0)
         starts = np.concatenate([block.new.starts, block.stored.starts])
         order = parts[np.lexsort((starts[parts], session[parts]))]
@@ -178,7 +177,7 @@ class _Epoch:
             return self._work.plan.merge(np.ones(one.num_rows, np.bool_), one, other).combine_chunks()
 
     def _stage(self, block: _Block, sessions: Sessions, partials: pa.Table | None) -> None:
-        """Put sessions, or, without ``partials``, delete them."""
+        """Stage puts of sessions, or, without ``partials``, their deletion."""
         table = self._work.sessions
         if not len(sessions.keys):
             return
@@ -189,7 +188,7 @@ class _Epoch:
         self._subtask.transaction.stage(table.id, delta_rows(table, groups, operation, columns))
 
     def _call_again(self, block: _Block, still_open: list[Sessions]) -> None:
-        """Put an entry for each key with open sessions that has none that is early enough."""
+        """Stage an entry for each key with open sessions whose entry is missing or too late."""
         closes, closed_before = (
             self._first_end(len(block.groups), sessions) for sessions in (still_open, [block.stored])
         )
@@ -203,7 +202,7 @@ class _Epoch:
         self._subtask.due.add(event=int(at.min()))
 
     def _first_end(self, keys: int, sessions: list[Sessions]) -> Integers:
-        """For each key the end of the session that closes first; ``END``: it has none."""
+        """For each key, the end of the session that closes first; ``END`` without sessions."""
         firsts = np.full(keys, END)
         for some in sessions:
             np.minimum.at(firsts, some.keys, some.ends)

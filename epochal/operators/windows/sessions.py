@@ -1,6 +1,6 @@
-"""Sessions: the intervals of new rows, merged with each other and with those that are stored, in one pass over arrays.
+"""Sessions: the intervals of new rows, merged with each other and with stored sessions, in one pass over arrays.
 
-A row is a session by itself, ``[time, time + gap)``; sessions of one key that overlap or touch are one, as in Spark's
+A single row is a session ``[time, time + gap)``. Sessions of one key that overlap or touch are merged, as in Spark's
 ``session_window`` (Akidau et al., "The dataflow model", reference [21] of the thesis, section 2.2).
 """
 
@@ -18,10 +18,9 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sessions:
-    """Session ``i`` is of key number ``keys[i]`` and from ``starts[i]`` to before ``ends[i]``.
+    """Session ``i`` has the key with number ``keys[i]`` and the interval ``[starts[i], ends[i])``.
 
-    Three arrays of one length, int64; keys are numbered from 0 (the runs of ``tasks.values.run_starts``), times are
-    microseconds from the Unix epoch.
+    Three int64 arrays of one length; keys are numbered from 0, times are microseconds from the Unix epoch.
     """
 
     keys: Integers
@@ -31,11 +30,11 @@ class Sessions:
 
 @dataclass(frozen=True)
 class MergedSessions:
-    """What the sessions of an epoch come to.
+    """The merged sessions of an epoch.
 
-    ``changed``: sessions that hold something new, in the order of key, then start. ``of_new``: for each new session its
-    position in ``changed``. ``of_stored``: for each stored session the position in ``changed`` of the one that takes
-    its place; -1: it stays as it is.
+    ``changed``: sessions with new rows, sorted by key, then start. ``of_new``: for each new session its position in
+    ``changed``. ``of_stored``: for each stored session the position in ``changed`` of the session that replaces it, or
+    -1 if it is unchanged.
     """
 
     changed: Sessions
@@ -44,24 +43,24 @@ class MergedSessions:
 
 
 def late_before(gap: int, late: int, allowed_lateness: int = 0) -> int:
-    """The time before which a row is late: it would be a session by itself that closed before ``late``.
+    """The time before which a row is late: a session of this row alone would have closed before ``late``.
 
-    ``BEGINNING`` and ``END`` stay what they are.
+    ``BEGINNING`` and ``END`` are returned unchanged.
     """
     return late if late in (BEGINNING, END) else closed_until(late, allowed_lateness) - gap + 1
 
 
 def closed_until(watermark: int, allowed_lateness: int = 0) -> int:
-    """Sessions that end at most there have closed: the watermark is past their end, by more than ``allowed_lateness``.
+    """The last end of closed sessions: the watermark has passed their end by more than ``allowed_lateness``.
 
-    When it has only reached the end, a row may still come there, which makes the session longer. ``BEGINNING`` and
-    ``END`` stay what they are.
+    A row exactly at the end of a session extends it, so that a session is open until the watermark has passed its end.
+    ``BEGINNING`` and ``END`` are returned unchanged.
     """
     return watermark if watermark in (BEGINNING, END) else watermark - allowed_lateness - 1
 
 
 def closes_at(ends: Integers, allowed_lateness: int = 0) -> Integers:
-    """The watermarks that sessions with these ends close at."""
+    """The watermarks at which sessions with these ends close."""
     return ends + (allowed_lateness + 1)
 
 
@@ -78,7 +77,7 @@ def merged_sessions(new: Sessions, stored: Sessions) -> MergedSessions:
     sizes = np.diff(first, append=len(keys))
     changes = np.zeros(len(first), np.bool_)
     changes[session[:count]] = True
-    changes |= sizes > 1  # two that are stored touch only after the gap grew
+    changes |= sizes > 1  # stored sessions touch each other only after the gap was increased
     position = np.where(changes, np.cumsum(changes) - 1, -1)
     lasts = np.maximum.reduceat(ends[order], first) if len(first) else ends
     changed = Sessions(keys[order][first][changes], starts[order][first][changes], lasts[changes])
@@ -86,9 +85,9 @@ def merged_sessions(new: Sessions, stored: Sessions) -> MergedSessions:
 
 
 def _begins(keys: Integers, starts: Integers, ends: Integers) -> npt.NDArray[np.bool_]:
-    """Of intervals in the order of key and start: whether one is apart from all before it of its key."""
+    """A mask of the intervals, sorted by key and start, that touch no earlier interval of their key."""
     distinct, ranks = np.unique(ends, return_inverse=True)
-    # One running maximum for all keys: a later key's ranks are above all of an earlier one's.
+    # One running maximum for all keys: the ranks of a key exceed those of all earlier keys.
     floor = keys * len(distinct)
     reached = distinct[np.maximum.accumulate(floor + ranks) - floor] if len(keys) else ends
     begins = np.ones(len(keys), np.bool_)

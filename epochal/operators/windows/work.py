@@ -1,7 +1,8 @@
-"""T2 of windowed aggregates: an epoch's partials, one per key and pane, merge into state; windows are combined of them.
+"""T2 of aggregates over windows on a grid: partials of an epoch, one per key and pane, merge into state; windows are
+combined from panes.
 
-State is a time-ordered table of panes: what is due is a range of it, and what has closed leaves it by expiry. A pane
-whose windows all close in the epoch in which its rows came is never written.
+State is a time-ordered table of panes: the panes of closing windows are a range of it, and closed panes expire. A pane
+whose windows all close in the epoch of its rows is never written.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ WINDOW: Final = (Column(name=WINDOW_START, type="timestamp"), Column(name=WINDOW
 
 @dataclass(frozen=True)
 class WindowAggregateWork:
-    """Output: key columns, ``window_start``, ``window_end``, merged partials and what the plan computes from them.
+    """Output: key columns, ``window_start``, ``window_end``, merged partials and the columns that the plan computes.
 
-    Rows come as partials by key and pane, whose start is under the name of the table's time. Raises ``EpochAborted``
-    for a value that leaves its type, ``AuthorError`` for what an author's own merge raises.
+    The input has partials by key and pane; the start of the pane has the name of the table's time. Raises
+    ``EpochAborted`` for a value that exceeds its type, ``AuthorError`` for errors of an author's merge.
     """
 
     plan: Merging
@@ -59,7 +60,7 @@ class WindowAggregateWork:
     allowed_lateness: int
     emit: Emit
     batch_rows: int = BATCH_ROWS
-    """About how many rows of panes are combined at a time."""
+    """The approximate number of rows of panes that are combined at a time."""
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -74,7 +75,7 @@ class WindowAggregateWork:
 class _Panes:
     """Rows of panes: ``_kg``, the state table's full key, the partials. ``starts``: microseconds.
 
-    ``stored``: which of them were in state before.
+    ``stored``: a mask of the panes that were in state before.
     """
 
     rows: pa.Table
@@ -82,7 +83,7 @@ class _Panes:
     stored: np.ndarray
 
     def take(self, positions: np.ndarray) -> _Panes:
-        """The rows at positions, or where a mask is true."""
+        """The panes at these positions, or where the mask is true."""
         if positions.dtype == np.bool_:
             if positions.all():
                 return self
@@ -90,7 +91,7 @@ class _Panes:
         return _Panes(self.rows.take(pa.array(positions)), self.starts[positions], self.stored[positions])
 
     def and_(self, rows: pa.Table) -> _Panes:
-        """These, and rows that are stored as they are."""
+        """These panes, followed by the panes of stored rows."""
         stored = np.ones(rows.num_rows, np.bool_)
         return _Panes(
             pa.concat_tables([self.rows, rows]).combine_chunks(),
@@ -100,7 +101,7 @@ class _Panes:
 
 
 class _Epoch:
-    """One subtask in one epoch: what is open in it, what closes."""
+    """The windows of one subtask in one epoch."""
 
     def __init__(self, work: WindowAggregateWork, subtask: Subtask) -> None:
         self._work = work
@@ -116,7 +117,7 @@ class _Epoch:
         return list(self._work.plan.table.value_schema.names)
 
     def merged(self, slice: pa.Table) -> _Panes:
-        """The epoch's partials, merged with those of the same panes in state."""
+        """The epoch's partials, merged with the stored partials of the same panes."""
         table = self._work.table
         assert table.time is not None  # windows have one
         keys = SliceKeys.of(self._subtask, table, slice)
@@ -128,7 +129,7 @@ class _Epoch:
         return _Panes(rows, starts, found)
 
     def stage(self, new: _Panes) -> None:
-        """Write what is open when the epoch is over."""
+        """Stage the panes that are open at the end of the epoch."""
         still = new.take(self._open.staying(new.starts))
         if not still.rows.num_rows:
             return
@@ -140,7 +141,7 @@ class _Epoch:
         self._subtask.transaction.stage(table.id, delta_rows(table, groups, "put", columns))
 
     def wait(self, new: _Panes) -> None:
-        """Say when the next window closes. Of what is updated none has to: its state expires by itself."""
+        """Add the time at which the next window closes. With updates, none must be waited for: state expires."""
         if self._work.emit == "final":
             self._open.wait(new.starts)
 
@@ -153,7 +154,7 @@ class _Epoch:
             yield from self._combined(panes, self._open.until)
 
     def changed(self, new: _Panes) -> Iterator[pa.RecordBatch]:
-        """The windows that have new rows and had not closed before, those that close now as well."""
+        """The windows with new rows that had not closed before this epoch."""
         for panes in self._of_blocks(new):
             if self._work.windows.one_per_row:
                 yield from self._combined(panes, END)
@@ -161,9 +162,10 @@ class _Epoch:
                 yield from self._combined(panes.and_(self._beside(panes)), END, len(panes.starts))
 
     def _with_stored(self, new: _Panes, again: pa.BinaryArray) -> Iterator[_Panes]:
-        """``new`` and what is stored in the same range of time, some key groups at a time, or less if that will do.
+        """``new`` and the stored panes in the same range of time, for a block of key groups at a time, or in smaller
+        parts if each pane is a window.
 
-        ``again``: the keys of those of ``new`` that are stored, too, encoded.
+        ``again``: the encoded keys of the panes in ``new`` that are also stored.
         """
         if self._work.windows.one_per_row:
             yield new
@@ -182,7 +184,7 @@ class _Epoch:
             yield panes
 
     def _of_blocks(self, new: _Panes) -> Iterator[_Panes]:
-        """``new``, a part of the key groups at a time."""
+        """``new``, split by key groups into parts of bounded size."""
         windows = self._work.windows
         beside = 1 if windows.one_per_row else 2 * windows.panes
         parts = -(-len(new.starts) * beside // self._work.batch_rows)
@@ -199,7 +201,7 @@ class _Epoch:
         return rows.filter(pc.invert(pc.is_in(self._open.access.encoded(rows), value_set=keys)))
 
     def _beside(self, panes: _Panes) -> pa.Table:
-        """What is stored of the windows that ``panes`` are in, but for the panes themselves."""
+        """The stored panes of all windows of ``panes``, except ``panes``."""
         windows, table = self._work.windows, self._work.table
         distinct, ranks = np.unique(panes.starts, return_inverse=True)
         mine = assigned(windows, distinct)
@@ -224,9 +226,9 @@ class _Epoch:
         return pa.table(columns, schema=self._schema).filter(pa.array(found))
 
     def _combined(self, panes: _Panes, until: int, changed: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The windows that ``panes`` make up, all of their keys, which end after what had closed and at most ``until``.
+        """The windows of ``panes`` that were open before this epoch and end at most at ``until``.
 
-        ``changed``: only those with some of the first so many of the panes.
+        ``panes`` are all panes of their keys. ``changed``: only windows with one of the first ``changed`` panes.
         """
         windows, rows = self._work.windows, panes.rows
         if not rows.num_rows:
@@ -265,23 +267,24 @@ class _Epoch:
 
 
 class Merging(Protocol):
-    """Value columns of ``table`` that merge, in whichever order. :class:`~epochal.aggregates.plan.AggregationPlan`."""
+    """Value columns of ``table`` with a merge that is independent of the order of rows, such as those of
+    :class:`~epochal.aggregates.plan.AggregationPlan`."""
 
     @property
     def table(self) -> StateTable: ...
 
     @property
     def computed(self) -> tuple[Column, ...]:
-        """What is given out beside, and not kept."""
+        """Output columns that are computed from the value columns and not stored."""
 
     def merge(self, found: npt.NDArray[np.bool_], old: pa.Table, new: pa.Table, key: KeyText | None = None) -> pa.Table:
-        """Row i of ``old``, where ``found[i]``, and of ``new`` as one. ``key``: of a row, for an error's message."""
+        """Row i of ``old``, if ``found[i]``, merged with row i of ``new``. ``key``: the key of a row for messages."""
 
     def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
         """The columns ``computed`` of each row of ``merged``."""
 
 
 class WindowedWork(Protocol):
-    """Rows by key and pane, with what is kept of each, in; key, bounds of the window, what is kept of it, out."""
+    """Work whose input has the value columns by key and pane, and whose output has them by key and window."""
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...

@@ -170,25 +170,18 @@ class Installation(Base):
 
 
 class Token(Base):
-    """``name`` is the full one, as an application's. ``roles``: by name of project, which is ``project`` alone; null:
-    ``scope`` says it, as everything that an earlier version has written.
-
-    ``scope`` allows nothing that ``roles`` do not: a control plane of an earlier version goes by it.
-    """
+    """``name`` is the full one, as an application's. ``roles``: by name of project, which is ``project`` alone."""
 
     __tablename__ = "tokens"
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
     project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
-    scope: Mapped[str] = mapped_column(String(16))
-    roles: Mapped[Json | None]
+    roles: Mapped[Json]
     secret_sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
     expires_at: Mapped[datetime | None]
-
-    __table_args__ = (CheckConstraint("scope IN ('read', 'operate', 'admin')", name="scope"),)
 
 
 class RevokedToken(Base):

@@ -40,7 +40,7 @@ from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.state.accepted_differences import check_acceptance
 from epochal.state.evolution import TableChange, compare
 from epochal.wire.bodies import Page
-from epochal.wire.bundles import CreateImport, ImportAnswer, ImportApplication, ImportArguments, ImportPlan
+from epochal.wire.bundles import CreateImport, ImportApplication, ImportArguments, ImportPlan, UploadAnswer
 from epochal.wire.configuration import (
     ApplicationConfiguration,
     check_same_key_groups,
@@ -78,20 +78,20 @@ class ImportService:
         self._worker = worker
         self._names = BundleNames(database, store)
 
-    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+    def create(self, request: CreateImport, project: str, by: str) -> UploadAnswer:
         return self._uploads.create(request, project, by)
 
-    def page(self, page: PageRequest, project: str) -> Page[ImportAnswer]:
+    def page(self, page: PageRequest, project: str) -> Page[UploadAnswer]:
         """Oldest first."""
         after = page.after(datetime, str)
         uploads = sorted(self._uploads.all(project), key=_place)
         part = cut([each for each in uploads if after is None or _place(each) > after][: page.limit + 1], page, _place)
         return Page(items=list(part.rows), next_cursor=part.next_cursor)
 
-    def get(self, id: str, project: str) -> ImportAnswer:
+    def get(self, id: str, project: str) -> UploadAnswer:
         return self._uploads.get(id, project)
 
-    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+    def append(self, id: str, project: str, offset: int, data: bytes) -> UploadAnswer:
         return self._uploads.append(id, project, offset, data)
 
     def remove(self, id: str, project: str) -> None:
@@ -236,6 +236,6 @@ def limits_of(settings: Settings) -> BundleLimits:
     return BundleLimits(artifact=limits.artifact_bytes, all=limits.bundle_unpacked_bytes)
 
 
-def _place(upload: ImportAnswer) -> tuple[datetime, str]:
+def _place(upload: UploadAnswer) -> tuple[datetime, str]:
     """In the list."""
     return upload.created_at, upload.id

@@ -27,7 +27,7 @@ from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.store import storage_errors
-from epochal.wire.bundles import CreateImport, ImportAnswer
+from epochal.wire.bundles import CreateImport, UploadAnswer
 
 KEPT = timedelta(days=7)
 """How long an upload is kept that nobody goes on with."""
@@ -80,7 +80,7 @@ class Uploads:
         self._files = files
         self._disk = DiskSpace(settings)
 
-    def create(self, request: CreateImport, project: str, by: str) -> ImportAnswer:
+    def create(self, request: CreateImport, project: str, by: str) -> UploadAnswer:
         """One that the same caller has begun in the project is gone on with.
 
         Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all
@@ -94,18 +94,18 @@ class Uploads:
             ProjectRepository(session).hold(project)
             return _answer(row)
 
-    def get(self, id: str, project: str | None = None) -> ImportAnswer:
+    def get(self, id: str, project: str | None = None) -> UploadAnswer:
         """Raises ``NotFound``, also for those of other projects where one is given."""
         with self._database.reading() as session:
             return _answer(UploadRepository(session, KEPT).get(id, project))
 
-    def all(self, project: str) -> list[ImportAnswer]:
+    def all(self, project: str) -> list[UploadAnswer]:
         """Oldest first. Raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]
 
-    def append(self, id: str, project: str, offset: int, data: bytes) -> ImportAnswer:
+    def append(self, id: str, project: str, offset: int, data: bytes) -> UploadAnswer:
         """Raises ``NotFound``, ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past
         the end."""
         with self._database.reading() as session:
@@ -129,7 +129,7 @@ class Uploads:
             self._files.delete(path)  # somebody has sent the same part at the same time, or thrown the upload away
             raise
 
-    def whole(self, id: str, project: str | None = None) -> tuple[ImportAnswer, Path]:
+    def whole(self, id: str, project: str | None = None) -> tuple[UploadAnswer, Path]:
         """The bundle on this machine, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown
         away."""
         upload = self.get(id, project)
@@ -169,7 +169,7 @@ class Uploads:
             if not is_used(id):
                 self.remove(id)
 
-    def _put_together(self, upload: ImportAnswer, path: Path) -> None:
+    def _put_together(self, upload: UploadAnswer, path: Path) -> None:
         draft = path.with_name(f".{path.name}.{new_id()}")
         parts = self._files.parts("upload", upload.id)
         try:
@@ -189,7 +189,7 @@ def _check_next(row: Upload, offset: int, size: int) -> None:
         raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part goes beyond them.")
 
 
-def _has(path: Path, upload: ImportAnswer) -> bool:
+def _has(path: Path, upload: UploadAnswer) -> bool:
     """Whether it is all of the bundle."""
     digest = hashlib.sha256()
     try:
@@ -201,8 +201,8 @@ def _has(path: Path, upload: ImportAnswer) -> bool:
     return digest.hexdigest() == upload.sha256
 
 
-def _answer(row: Upload) -> ImportAnswer:
-    return ImportAnswer(
+def _answer(row: Upload) -> UploadAnswer:
+    return UploadAnswer(
         id=row.id,
         sha256=row.sha256,
         bytes=row.bytes,

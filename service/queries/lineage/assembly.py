@@ -16,7 +16,7 @@ from epochal.service.catalog.models import Branch, Epoch, FoldedEpochs, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.domain.lineage import RunSummary
 from epochal.service.domain.snapshots import Making
-from epochal.wire.lineage import EdgeKind, EdgeLabel, LineageEdge, LineageNode
+from epochal.wire.lineage import EdgeKind, LineageEdge, LineageLabel, LineageNode
 from epochal.wire.snapshots import Annotations
 
 _KINDS = get_args(EdgeKind)
@@ -130,7 +130,7 @@ class Assembly:
         kind, label = self._label(entry, entry.parent)
         return LineageEdge(source=entry.parent, target=entry.key, kind=kind, label=label, slices=None)
 
-    def _label(self, entry: Entry, parent: EpochKey) -> tuple[EdgeKind, EdgeLabel | None]:
+    def _label(self, entry: Entry, parent: EpochKey) -> tuple[EdgeKind, LineageLabel | None]:
         making = self._makings[entry.key]
         if parent.branch != entry.newest.branch:
             branch = self._branches[entry.newest.branch]
@@ -149,8 +149,8 @@ class Assembly:
         return self._versions.get((self._branches[entry.newest.branch].application, making.version))
 
 
-def _labelled(making: Making, by: str | None, at: datetime | None, message: str | None) -> EdgeLabel:
-    return EdgeLabel(
+def _labelled(making: Making, by: str | None, at: datetime | None, message: str | None) -> LineageLabel:
+    return LineageLabel(
         by=by,
         at=at,
         message=message,

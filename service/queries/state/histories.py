@@ -20,7 +20,7 @@ from epochal.snapshots.key_history import Expired, HistoryPage, HistoryPosition,
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
-from epochal.wire.history import Blame, HistoryItem, KeyHistory, SourceSlice
+from epochal.wire.history import Blame, KeyChangeAnswer, KeyHistory, SourceSlice
 
 _MOST_PAGES = 25
 """So many times the epochs of one page are searched for the last change of a key."""
@@ -123,7 +123,7 @@ class Histories:
         bases = self._snapshots.reference(application, EpochKey(of_bases, at)) if of_bases else None
         return HistoryPosition(self._snapshots.reference(application, EpochKey(branch, epoch)), max(skip, 0), bases)
 
-    def _items(self, changes: Sequence[KeyChange]) -> list[HistoryItem]:
+    def _items(self, changes: Sequence[KeyChange]) -> list[KeyChangeAnswer]:
         makings = self._snapshots.makings({change.manifest.key for change in changes})
         return [_item(change, makings.get(change.manifest.key)) for change in changes]
 
@@ -145,9 +145,9 @@ class Histories:
         )
 
 
-def _item(change: KeyChange, making: Making | None) -> HistoryItem:
+def _item(change: KeyChange, making: Making | None) -> KeyChangeAnswer:
     manifest, before, after = change.manifest, change.before, change.after
-    return HistoryItem(
+    return KeyChangeAnswer(
         branch=manifest.branch,
         epoch=manifest.epoch,
         application=manifest.application if making is None else making.application,

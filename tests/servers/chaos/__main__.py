@@ -1,4 +1,4 @@
-"""``python -m tests.kit.servers.chaos --seeds 30 --lives 10``; one seed: ``.. --seed 17``."""
+"""``python -m tests.servers.chaos --seeds 30 --lives 10``; one seed: ``.. --seed 17``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.kit.servers.chaos.history import Report, all_points
-from tests.kit.servers.chaos.servers import DISTURBANCES
-from tests.kit.servers.chaos.side_by_side import live, live_side_by_side
+from tests.servers.chaos.history import Report, all_points
+from tests.servers.chaos.servers import DISTURBANCES
+from tests.servers.chaos.side_by_side import live, live_side_by_side
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(prog="python -m tests.kit.servers.chaos", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m tests.servers.chaos", description=__doc__)
     options.add_argument("--seeds", type=int, default=30, help="how many histories")
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--lives", type=int, default=10, help="disturbed lives in each")

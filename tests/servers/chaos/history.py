@@ -18,7 +18,6 @@ import psycopg
 from confluent_kafka import Producer
 from hdfs import InsecureClient
 from sqlalchemy import make_url
-from tests.kit.servers.chaos.servers import DISTURBANCES, Servers
 
 import epochal.backends
 import epochal.engine
@@ -39,6 +38,7 @@ from epochal.testing.invariants import (
 )
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
+from tests.servers.chaos.servers import DISTURBANCES, Servers
 from tests.service.fault.faulty_application import ORACLES
 from tests.service.fault.points import where
 

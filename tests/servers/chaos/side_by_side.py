@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.kit.servers.chaos.history import History, Report
-from tests.kit.servers.chaos.servers import running_servers
+from tests.servers.chaos.history import History, Report
+from tests.servers.chaos.servers import running_servers
 
 
 def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
@@ -37,7 +37,7 @@ def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
                 *(f"  {violation}" for violation in report.violations),
             ]
             if report.violations or keep:
-                lines.append(f"  logs and store: {folder}; again: python -m tests.kit.servers.chaos --seed {seed}")
+                lines.append(f"  logs and store: {folder}; again: python -m tests.servers.chaos --seed {seed}")
             else:
                 shutil.rmtree(folder)
             print("\n".join(lines), flush=True)

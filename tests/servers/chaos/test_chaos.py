@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.chaos.history import History
-from tests.kit.servers.chaos.servers import Servers, before
 
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from tests.kit.servers import or_skipped
+from tests.servers.chaos.history import History
+from tests.servers.chaos.servers import Servers, before
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.chaos.history import ROWS_AN_EPOCH, History
-from tests.kit.servers.chaos.servers import Servers, before
 
 from epochal.faults import Fault
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer
 from epochal.testing.servers.spark_standalone import StandaloneCluster
+from tests.servers.chaos.history import ROWS_AN_EPOCH, History
+from tests.servers.chaos.servers import Servers, before
 
 # In the run of all tests: it starts eleven JVMs. Executors of one machine lose tasks in every run (tests/fault).
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]

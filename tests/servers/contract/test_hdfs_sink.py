@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.kit.servers.contract.hdfs_folder import FolderThroughProxy, HdfsFolder
 
 from epochal.testing.contract import DegradedSinkHarness, Losses, ProxyAnswers, SinkBackendContract, SinkHarness
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.proxy import TcpProxy, proxy
+from tests.servers.contract.hdfs_folder import FolderThroughProxy, HdfsFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from tests.kit.servers.contract.hdfs_folder import DegradedHdfs, HdfsFolder, losing_each_answer
 
 from epochal.backends.hdfs.client import WebHdfs
 from epochal.backends.hdfs.sink import HdfsBackend
@@ -22,6 +21,7 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 from epochal.faults import FaultPoint, declared, injected
 from epochal.testing.servers.hdfs import HdfsServer
+from tests.servers.contract.hdfs_folder import DegradedHdfs, HdfsFolder, losing_each_answer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.contract.test_kafka_sink import Topic
 
 from epochal.backends.kafka.backend import KafkaBackend
 from epochal.contracts.backend import SinkBackend, SinkPlace
@@ -18,6 +17,7 @@ from epochal.testing.direct_sink_contract import DirectSinkContract, DirectSinkH
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.sink_contract import APPLICATION, BRANCH, OWNER
 from tests.kit.manifests import plain_manifest
+from tests.servers.contract.test_kafka_sink import Topic
 
 
 class DirectTopic(Topic, DirectSinkHarness):

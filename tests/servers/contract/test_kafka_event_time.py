@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
-from tests.kit.servers.contract.test_kafka_source import send
 
 from epochal import Pipeline, tumbling
 from epochal.connectors import console, dbms, files, kafka
@@ -21,6 +20,7 @@ from epochal.snapshots.manifest import Manifest
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from epochal.testing.servers.kafka import KafkaServer
 from tests.kit.delaying import delayed
+from tests.servers.contract.test_kafka_source import send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.contract.hdfs_folder import FolderThroughProxy
-from tests.kit.servers.contract.test_kafka_sink import Topic
-from tests.kit.servers.contract.test_postgresql_two_phase import TwoPhaseThroughProxy
 
 from epochal.backends.kafka.connection import Connection
 from epochal.contracts.backend import SinkBackend
@@ -27,6 +24,9 @@ from epochal.testing.servers.postgresql import PostgresqlServer
 from epochal.testing.servers.proxy import KINDS, Asked, Kind, TcpProxy, containing, kafka_request, proxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
 from tests.kit.databases import DbmsThroughProxy
+from tests.servers.contract.hdfs_folder import FolderThroughProxy
+from tests.servers.contract.test_kafka_sink import Topic
+from tests.servers.contract.test_postgresql_two_phase import TwoPhaseThroughProxy
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

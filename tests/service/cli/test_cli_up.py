@@ -70,7 +70,7 @@ def test_migrate_makes_a_catalog_and_can_be_repeated(alone: CommandLine, tmp_pat
 def test_tokens_are_made_listed_and_deleted(epochal: CommandLine) -> None:
     made = epochal("tokens", "create", "ci", "--role", "operator", "--days", "2", "--json").document
     assert made["roles"] == {"default": "operator"}
-    assert epochal("tokens", "create", "cd", "--scope", "operate", "--json").document["roles"] == {"default": "author"}
+    assert epochal("tokens", "create", "cd", "--role", "author", "--json").document["roles"] == {"default": "author"}
     listed = {token["id"]: token for token in epochal("tokens", "list", "--json").document["items"]}
     assert "token" not in listed[made["id"]]
     assert epochal("ps", EPOCHAL_TOKEN=made["token"]).code == 0

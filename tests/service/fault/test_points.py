@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.kit.servers.fault import test_dbms, test_hdfs, test_kafka
 
 import epochal.backends
 import epochal.engine
 import epochal.service.catalog
+from tests.servers.fault import test_dbms, test_hdfs, test_kafka
 from tests.service.fault import test_kills
 from tests.service.fault.points import BY_PREFIX, ELSEWHERE, all_declared, is_named_in, where
 

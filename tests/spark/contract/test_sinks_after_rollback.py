@@ -7,9 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.contract.hdfs_folder import HdfsFolder
-from tests.kit.servers.contract.test_kafka_sink import Topic
-from tests.kit.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
 
 from epochal.backends.files import FilesBackend
 from epochal.contracts.backend import SinkBackend
@@ -20,6 +17,9 @@ from epochal.faults import FaultPoint, injected
 from epochal.testing.contract import SinkHarness
 from epochal.testing.sink_contract import APPLICATION, SCHEMA, pre_commit, rows, same
 from tests.kit.databases import DbmsDatabase
+from tests.servers.contract.hdfs_folder import HdfsFolder
+from tests.servers.contract.test_kafka_sink import Topic
+from tests.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
 from tests.spark.contract.test_files_sink import Folder
 
 FIRST, SECOND, THIRD = "main", "second", "third"

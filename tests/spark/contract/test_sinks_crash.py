@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.kit.servers.contract.test_kafka_sink import Topic
-from tests.kit.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
 
 import epochal.backends.dbms
 import epochal.backends.kafka
@@ -21,6 +19,8 @@ from epochal.faults import FaultPoint, injected
 from epochal.testing.contract import SinkHarness
 from epochal.testing.sink_contract import SCHEMA, epoch, pre_commit, rows, same
 from tests.kit.databases import DbmsDatabase
+from tests.servers.contract.test_kafka_sink import Topic
+from tests.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
 from tests.service.fault.points import OF_THE_LOG, points_of
 
 pytestmark = pytest.mark.server

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from epochal.contracts.inbox import CallBatch, GivenCalls
 from epochal.contracts.source import SliceLimits
 from epochal.declarations.entry import Entry, entry
-from epochal.operators.entries.plan import CallsOf, EntrySource
+from epochal.operators.entries.plan import EntryCalls, EntrySource
 from epochal.operators.programs.calls import SERVED_KEPT
 from epochal.operators.programs.ports import Port
-from epochal.operators.programs.served_calls import AnswersOf, AnswersOfEntry, CallsOfAll, ServedCalls
+from epochal.operators.programs.served_calls import ServedAnswer, ServedAnswers, ServedCalls, ServedStream
 from epochal.service.domain.entry_calls import declared_entries, schema_of
 from epochal.state.json_form import to_json
 from epochal.state.types import arrow_type
@@ -95,10 +95,10 @@ def come(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str,
     source.restore(None, ())
     slice = source.plan(SliceLimits(None))
     assert slice is not None
-    expected = CallsOf(called).table(source.table(slice))
+    expected = EntryCalls(called).table(source.table(slice))
     frame = source.read(spark, slice)
     assert frame.schema.simpleString() == source.schema(spark).simpleString()
-    found = CallsOf(called)(frame).toArrow().sort_by("sequence").cast(expected.schema)
+    found = EntryCalls(called)(frame).toArrow().sort_by("sequence").cast(expected.schema)
     assert repr(found.to_pylist()) == repr(expected.to_pylist())  # of numbers that are not equal to themselves, too
     return expected.to_pylist()
 
@@ -119,7 +119,7 @@ def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spar
     ports = [
         Port(number, f"e{number}", None, None, ("value",), (f"_value_{number}",)) for number in range(len(ANSWERS))
     ]
-    entries = [AnswersOfEntry(port.entry, port, type) for port, type in zip(ports, ANSWERS, strict=True)]
+    entries = [ServedAnswer(port.entry, port, type) for port, type in zip(ports, ANSWERS, strict=True)]
     nothing = Port(99, "nothing", None, None, (), ())
     request_id, sequence = SERVED_KEPT
     rows = [
@@ -132,7 +132,7 @@ def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spar
             rows.append(
                 {"_port": each.port.number, request_id: f"{each.port.number}.{place}", sequence: 3, name: value}
             )
-    asked = AnswersOf((*entries, AnswersOfEntry("nothing", nothing, None)), "1 day")
+    asked = ServedAnswers((*entries, ServedAnswer("nothing", nothing, None)), "1 day")
     kept = [(request_id, pa.string()), (sequence, pa.int64())]
     columns = [(f"_value_{number}", arrow_type(type)) for number, type in enumerate(ANSWERS)]
     given = pa.Table.from_pylist(rows, pa.schema([("_port", pa.int32()), ("_error", pa.string()), *kept, *columns]))
@@ -170,7 +170,7 @@ def test_the_calls_of_all_entries_are_one_stream_in_spark_and_without_it(spark: 
     source.restore(None, ())
     slice = source.plan(SliceLimits(None))
     assert slice is not None
-    served = CallsOfAll(
+    served = ServedStream(
         tuple(ServedCalls(declared[name], name, number, keys[name]) for number, name in enumerate(names))
     )
     without = served.table(source.table(slice))
@@ -186,7 +186,7 @@ def test_the_calls_of_all_entries_are_one_stream_in_spark_and_without_it(spark: 
             assert {each: row[column] for each, column in columns.items()} == arguments
             assert row["_key"] == (arguments[keys[name]] if isinstance(keys[name], str) else keys[name][0])
     assert len({column for columns in served.arguments.values() for column in columns.values()}) == 3
-    wherever = CallsOfAll((ServedCalls(declared["add"], "add", 0, None),))
+    wherever = ServedStream((ServedCalls(declared["add"], "add", 0, None),))
     assert wherever(source.read(spark, slice)).select("_key").toArrow().num_rows == 1
     assert wherever.table(source.table(slice)).schema.field("_key").type == pa.int64()
 

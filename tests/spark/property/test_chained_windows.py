@@ -158,10 +158,10 @@ def firsts(hours: list[Row]) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("columns", "key", "by", "said"),
     [
-        (("*",), "key", "n", "has a column 'window_start', as top() gives one of its own"),
+        (("*",), "key", "n", "has a column 'window_start', but top() adds a column with this name"),
         (("key", "n AS rank", "window_time"), "key", "rank", "has a column 'rank'"),
         (("key AS rank", "n", "window_time"), "rank", "n", "has a column 'rank'"),
-        (("key", "n", "window_time"), "key", "key", "a column of the key"),
+        (("key", "n", "window_time"), "key", "key", "a key column"),
         (("key", "n", "window_time"), "key", "window_time", "window_time"),
         (("key", "array(n) AS many", "window_time"), "key", "many", "a nested column"),
         (("key", "n", "NULL AS nothing", "window_time"), "key", "n", "The column 'nothing' of state 'top'"),

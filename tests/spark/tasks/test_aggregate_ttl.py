@@ -153,7 +153,7 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
         with pytest.raises(PipelineError, match=f"'a': {message}"):
             keyed.aggregate("a", changes=True, **wrong)
     changes = keyed.aggregate("b", changes=True, rows="count(*)")
-    with pytest.raises(PipelineError, match=r"'c' has a ttl, and its stream takes earlier rows back.*Leave ttl out"):
+    with pytest.raises(PipelineError, match=r"'c' has a ttl, and its stream retracts earlier rows.*Remove ttl"):
         changes.key_by("rows").aggregate("c", ttl="1 day", keys="count(*)")
     with pytest.raises(PipelineError, match=r"'d' has ttl_on='event_time'.*with_watermark"):
         keyed.aggregate("d", ttl="1 day", ttl_on="event_time", rows="count(*)")

@@ -224,10 +224,13 @@ def test_a_reconcile_that_depends_on_the_order_is_found() -> None:
         (lambda: MapState("a int", "n bigint", scope="partial", reconcile="sun"), "no merge 'sun'; give one of sum"),
         (lambda: ValueState("n string", scope="partial", reconcile="sum"), "'n': string has no sum. Use min or max"),
         (lambda: ValueState("n array<int>", scope="partial", reconcile="max"), "array<int> has no order"),
-        (lambda: ValueState("n int", scope="partial", reconcile={"m": "sum"}), "'m', which is no value column"),
-        (lambda: ValueState("n int, m int", scope="partial", reconcile={"m": "sum"}), "does not say .* 'n' merges"),
-        (lambda: ValueState("n int", scope="partial", reconcile="last(at)"), "needs another value column to go by"),
-        (lambda: ListState("n int", scope="partial", reconcile="sum"), "two lists become one by a function of both"),
+        (lambda: ValueState("n int", scope="partial", reconcile={"m": "sum"}), "'m', which is not a value column"),
+        (
+            lambda: ValueState("n int, m int", scope="partial", reconcile={"m": "sum"}),
+            "how column 'n' is merged",
+        ),
+        (lambda: ValueState("n int", scope="partial", reconcile="last(at)"), "requires another value column"),
+        (lambda: ListState("n int", scope="partial", reconcile="sum"), "two lists are merged by a function of both"),
         (lambda: ValueState("n int", reconcile="sum"), "of scope 'keyed' cannot have reconcile: only partial state"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from epochal.programs.interpreter import Call
+from tests.kit.program_interpreter import Call
 
 HEAD = """from __future__ import annotations
 

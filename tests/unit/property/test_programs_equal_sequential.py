@@ -14,7 +14,7 @@ import pytest
 
 from epochal.programs import ProgramRefused, translate
 from epochal.programs.execution import Failed
-from epochal.programs.interpreter import Call, Interpreter
+from tests.kit.program_interpreter import Call, Interpreter
 from tests.unit.property.random_programs import random_epochs, random_program
 
 _NUMBERS = itertools.count()

@@ -167,7 +167,7 @@ def test_what_never_came_cannot_be_taken_back(make_operator: Any, removed: Seque
     driven.run([("k", "a")], [])
     with pytest.raises(EpochAborted) as raised:
         driven.operator.attempt([partial("k", [], list(removed))])
-    assert "taken back" in failure_of(raised.value).message
+    assert "retracted" in failure_of(raised.value).message
 
 
 def test_a_sum_that_leaves_its_type_names_operator_and_column(make_operator: Any) -> None:

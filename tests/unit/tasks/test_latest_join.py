@@ -71,5 +71,5 @@ def test_what_versions_cannot_be_ordered_by_is_refused() -> None:
     nested = pa.schema([*RIGHT, pa.field("many", pa.list_(pa.int32()))])
     with pytest.raises(PipelineError, match="cannot be sorted"):
         planned(operator("inner", "many"), LEFT, nested)
-    with pytest.raises(PipelineError, match="names no column"):
+    with pytest.raises(PipelineError, match="is not a column of the versions"):
         planned(operator("inner", "id"), LEFT, RIGHT)

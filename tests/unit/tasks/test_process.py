@@ -224,7 +224,7 @@ def test_rows_without_their_mark_are_refused(operator: Any) -> None:
 
 def test_a_mark_that_comes_twice_is_refused(operator: Any) -> None:
     total = operator(Total)
-    with pytest.raises(HandlesIncomplete, match="called twice"):
+    with pytest.raises(HandlesIncomplete, match="received the mark of subtask"):
         list(total.task()(iter(total.table([]).to_batches() * 2)))
 
 

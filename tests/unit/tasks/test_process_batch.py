@@ -136,10 +136,10 @@ WRONG: dict[str, tuple[Callable[[pa.Table, BatchState], Any], type[EpochalError]
         "returned column 'total' as string",
     ),
     "put columns": (lambda batch, state: state.put(batch), SchemaError, "put takes a pyarrow.Table with the columns"),
-    "put no table": (lambda batch, state: state.put(3), SchemaError, "it was given a int"),
+    "put no table": (lambda batch, state: state.put(3), SchemaError, "it received a int"),
     "get columns": (lambda batch, state: state.get(batch), SchemaError, "get takes a pyarrow.Table"),
-    "key twice": (lambda batch, state: state.delete(routes("a", "a")), InvalidKey, "given a key twice"),
-    "null twice": (lambda batch, state: state.delete(routes(None, None)), InvalidKey, "given a key twice"),
+    "key twice": (lambda batch, state: state.delete(routes("a", "a")), InvalidKey, "received a key twice"),
+    "null twice": (lambda batch, state: state.delete(routes(None, None)), InvalidKey, "received a key twice"),
     "another's key": (
         lambda batch, state: state.put(
             pa.table({"route": [f"r{number}" for number in range(20)], "total": list(range(20))})

@@ -74,7 +74,7 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None: ...
 
     found = failure(operator(Broken), [], AuthorError)
-    assert "making Broken" in found.message and "no such file" in found.message
+    assert "creating Broken" in found.message and "no such file" in found.message
 
 
 def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
@@ -85,7 +85,9 @@ def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key
             getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
-    assert found.message.startswith("Operator 'operator', key (plane='a'): ctx.timer() is only where there are timers")
+    assert found.message.startswith(
+        "Operator 'operator', key (plane='a'): ctx.timer() is only available in a KeyedProcess"
+    )
     assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
 
 
@@ -96,7 +98,7 @@ GIVEN = {
     "range": ([("a", 1 << 70)], "output column 'total'"),
     "missing": ([{"plane": "a"}], "lacks total"),
     "unknown": ([{"plane": "a", "total": 1, "when": 2}], "has when"),
-    "scalar": ([3], "gave 3, which is not an output row"),
+    "scalar": ([3], "yielded 3, which is not an output row"),
     "text": ("abc", "must yield its output rows"),
     "tuple": (("a", 1), "must yield its output rows"),
     "number": (7, "must yield its output rows"),

@@ -313,8 +313,8 @@ class Failing(Asking):
     [
         (NotATime, "at", SchemaError, r"ctx.timer\(..\) takes a datetime.datetime, not 5"),
         (NotAName, "at", SchemaError, "the name of a timer is a str, not 5"),
-        (NoTimer, "at", PipelineError, "only in on_timer"),
-        (Asking, None, PipelineError, r"in event time, and its input has none. Say with_watermark\(..\)"),
+        (NoTimer, "at", PipelineError, "available only in on_timer"),
+        (Asking, None, PipelineError, r"uses event time, but its input has none. Say with_watermark\(..\)"),
         (Failing, "at", AuthorError, "the author's code raised KeyError"),
     ],
 )

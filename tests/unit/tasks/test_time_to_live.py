@@ -311,17 +311,17 @@ class Batched(BatchFunction):
 def test_a_ttl_that_cannot_be_kept_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"ListState\(\): ttl is 'soon'"):
         ListState("n int", ttl="soon")
-    with pytest.raises(PipelineError, match="only keyed state has one"):
+    with pytest.raises(PipelineError, match="only keyed state can expire"):
         ListState("n int", scope="operator", ttl="1 hour")
     with pytest.raises(PipelineError, match="which process_batch"):
         stream().key_by("n").process_batch(Batched)
     refused: list[Any] = [{"ttl_on": "event"}, {"refresh": "read"}]
     for wrong in refused:
         with pytest.raises(
-            PipelineError, match=r"it is one of '(processing_time|write)', '(event_time|read_and_write)'"
+            PipelineError, match=r"it must be one of '(processing_time|write)', '(event_time|read_and_write)'"
         ):
             ValueState("n int", ttl="1 hour", **wrong)
-    with pytest.raises(PipelineError, match="has none: add ttl="):
+    with pytest.raises(PipelineError, match=r"no time to live\. Add ttl="):
         ValueState("n int", refresh="read_and_write")
 
 
@@ -332,5 +332,5 @@ def test_event_time_that_rows_could_expire_by_has_to_be_there() -> None:
         stream().key_by("n").process(Late)
     stream().with_watermark("at", "1 minute").key_by("n").process(Late)
     timed = stream().with_watermark("at", "1 minute")
-    with pytest.raises(PipelineError, match="beside a control stream there is no event time"):
+    with pytest.raises(PipelineError, match="a BroadcastProcess has no event time"):
         timed.connect(timed.where("n > 1"), broadcast=True, order_by="n").key_by("n").process(Steered)

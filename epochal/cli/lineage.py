@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from itertools import pairwise
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.lineage_changes import phrases
-from epochal.cli.lineage_folding import Entry, entries
-from epochal.cli.lineage_layout import Cell, Glyph, Row, layout
-from epochal.client.models import Lineage, LineageNode
+from epochal.cli import formatting
+from epochal.cli.lineage_layout import Cell, Entry, Glyph, Row, entries, layout
+from epochal.cli.options import Json, Limit, Name, Url
+from epochal.cli.session import connected
+from epochal.client.models import Change, Lineage, LineageLabel, LineageNode
 from epochal.contracts.identity import EpochKey
+from epochal.standing_queries.command_results import CARRIED_OUT, REFUSED
+from epochal.wire.projects import local_name, project_of
+
+app = typer.Typer()
+
 
 UNICODE: Mapping[Glyph, str] = {
     Glyph.BLANK: " ",
@@ -28,6 +37,8 @@ UNICODE: Mapping[Glyph, str] = {
     Glyph.TEE: "┴",
     Glyph.END: "╯",
 }
+
+
 ASCII: Mapping[Glyph, str] = {
     Glyph.BLANK: " ",
     Glyph.LINE: "|",
@@ -39,13 +50,63 @@ ASCII: Mapping[Glyph, str] = {
     Glyph.TEE: "'",
     Glyph.END: "'",
 }
+
+
 _SIGNS = str.maketrans("–→·“”", '->|""')
+
+
 _LEFT_OF_RUN = frozenset({Glyph.JOIN, Glyph.ACROSS, Glyph.CROSS, Glyph.TEE})
+
+
 _RUN = frozenset({Glyph.ACROSS, Glyph.CROSS, Glyph.TEE, Glyph.END})
+
+
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
 # Narrower than this the counts are left out, so that names and changes have room.
 _WIDTH_FOR_COUNTS = 100
+
+
 _GAP = 2
+
+
+class LineageFormat(StrEnum):
+    """``text`` draws in the terminal; ``dot`` is for Graphviz, ``svg`` a picture."""
+
+    text = "text"
+    json = "json"
+    dot = "dot"
+    svg = "svg"
+
+
+@app.command()
+def lineage(
+    name: Name,
+    limit: Limit = 100,
+    every: Annotated[bool, typer.Option("--all", help="Show each epoch; do not fold plain ones.")] = False,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on where a page ended, which its last line says.")
+    ] = None,
+    format: Annotated[
+        LineageFormat, typer.Option("--format", help="dot and svg are folded, and begin with the newest.")
+    ] = LineageFormat.text,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades; runs of plain epochs are folded."""
+    if format in (LineageFormat.dot, LineageFormat.svg):
+        if as_json or every or cursor:
+            raise typer.BadParameter(f"{format.value} goes without --json, --all and --cursor.", param_hint="--format")
+        with connected(url, as_json) as session:
+            kind: Literal["dot", "svg"] = "dot" if format is LineageFormat.dot else "svg"
+            sys.stdout.write(session.client.application(name).lineage_drawing(kind, limit))
+        return
+    with connected(url, as_json or format is LineageFormat.json) as session:
+        tree = session.client.application(name).lineage(limit, fold=not every, cursor=cursor)
+        session.output.result(tree, LineageView(tree, fold=not every))
+
+
 # The columns: graph, epochs, text, (rows in, changed,) age.
 _COLUMNS, _COLUMNS_WITH_COUNTS, _TEXT = 4, 6, 2
 
@@ -137,7 +198,7 @@ class LineageView:
         return {key: application for application, key in tips.items()}
 
     def _age(self, entry: Entry) -> Text:
-        return Text(words.age(entry.newest.committed_at, self._now), style="dim")
+        return Text(formatting.age(entry.newest.committed_at, self._now), style="dim")
 
 
 def _in_ascii(text: Text) -> Text:
@@ -158,3 +219,99 @@ def _counts(entry: Entry) -> tuple[Text, Text]:
     changed = sum(node.counts.state_rows for node in entry.nodes)
     style = "dim" if entry.folded else ""
     return Text(f"{rows:,} rows in", style=style), Text(f"{changed:,} changed", style=style)
+
+
+def phrases(node: LineageNode, before: LineageNode | None, label: LineageLabel | None) -> list[Text]:
+    """``before`` is the parent; ``None`` where it is not known."""
+    texts: list[Text] = [_phrase(change, node, before) for change in node.changes]
+    if label is not None and (label.by or label.message):
+        by = f"by {label.by}" if label.by else ""
+        texts.append(Text.assemble(by, ": " if by and label.message else "", (label.message or "", "italic")))
+    return texts
+
+
+def _phrase(change: Change, node: LineageNode, before: LineageNode | None) -> Text:
+    detail = change.detail
+    match change.kind:
+        case "transaction":
+            how = {"abort": "dropped", "commit": "committed by hand"}.get(detail["action"], change.kind)
+            return Text(f"sink {detail['sink']}: {how} by {detail['by']}", style="red")
+        case "rescale" if "parallelism" in detail:
+            emptied = [f"{table} begins empty" for table in detail.get("emptied", ())]
+            return _assembled("rescale", ", ".join([" → ".join(map(str, detail["parallelism"])), *emptied]))
+        case "upgrade" if "artifact" in detail:
+            codes = " → ".join(formatting.code(code) for code in detail["artifact"])
+            watermarks = _watermarks(detail.get("event_times") or {})
+            return _assembled("upgrade", ", ".join([codes, *watermarks, *_accepted(detail)]))
+        case "parameters" | "sinks" | "configuration" if isinstance(detail.get("changed"), Mapping):
+            return _assembled(change.kind, ", ".join([_changed(detail["changed"]), *_accepted(detail)]))
+        case "queries":
+            by_kind = {what: ids for what, ids in detail.items() if what != CARRIED_OUT}
+            return _assembled(
+                "queries", "; ".join(f"{_said(what)} {', '.join(map(str, ids))}" for what, ids in by_kind.items())
+            )
+        case kind:
+            about = [_parameters(before, node)]
+            if before is None or before.artifact != node.artifact:
+                about.insert(0, formatting.code(node.artifact))
+            return _assembled(_began(kind, detail, node, before), " ".join(filter(None, about)))
+
+
+def _assembled(said: str, about: str) -> Text:
+    return Text.assemble(said, (f" {about}" if about else "", "dim"))
+
+
+def _began(kind: str, detail: Mapping[str, Any], node: LineageNode, before: LineageNode | None) -> str:
+    """Of an import whose it was where it came from, which may be another project."""
+    origin = detail.get("origin")
+    if kind == "import" and isinstance(origin, Mapping) and {"application", "epoch"} <= origin.keys():
+        source, here = str(origin["application"]), project_of(node.branch)
+        named = formatting.imported_from(local_name(source), origin["epoch"], project_of(source), here)
+        return f"imported from {named}"
+    return kind if before is None or before.branch == node.branch else f"{kind} of {before.application}"
+
+
+def _said(what: str) -> str:
+    """Others are said of queries."""
+    return "refused command" if what == REFUSED else what
+
+
+def _changed(changed: Mapping[str, Any]) -> str:
+    """``late_minutes 15 → 30, out unset → /data``."""
+    pairs = {
+        name: pair if isinstance(pair, list) and len(pair) == 2 else [None, pair] for name, pair in changed.items()
+    }
+    return ", ".join(f"{name} {_value(was)} → {_value(now)}" for name, (was, now) in pairs.items())
+
+
+def _watermarks(changed: Mapping[str, Any]) -> Iterator[str]:
+    """``watermark ts: delay 10 seconds → 5 seconds``, ``watermark ts removed``."""
+    for name, (was, now) in changed.items():
+        if was is None or now is None:
+            yield f"watermark {name} {'added' if was is None else 'removed'}"
+        else:
+            different = {key: [was.get(key), now.get(key)] for key in {**was, **now} if was.get(key) != now.get(key)}
+            yield f"watermark {name}: {_changed(different)}"
+
+
+def _accepted(detail: Mapping[str, Any]) -> Iterator[str]:
+    """``accepted totals.lo (argument v → w)``, ``accepted totals.mean (counts rows since epoch 6)``."""
+    for each in detail.get("accepted") or ():
+        if each.get("what") == "partial":
+            yield f"accepted {each['name']} (counts rows since epoch {each['since']})"
+        else:
+            yield f"accepted {each['name']} ({each['what']} {each['before']} → {each['after']})"
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else str(value)
+
+
+def _parameters(before: LineageNode | None, node: LineageNode) -> str:
+    """The parameters at the start; later, what is different: ``late_minutes 15 → 30``."""
+    now = node.parameters or {}
+    if before is None:
+        return formatting.values(now)
+    then = before.parameters or {}
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} {then.get(name, 'unset')} → {now.get(name, 'unset')}" for name in names)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.lineage_view import LineageView
-from epochal.cli.listing import Column, Listing
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client import Epoch
@@ -63,44 +60,8 @@ def _folded_line(folded: FoldedRange) -> str:
     return f"{epochs}{some} committed until {until}. They are kept as sums: {sums}."
 
 
-class LineageFormat(StrEnum):
-    """``text`` draws in the terminal; ``dot`` is for Graphviz, ``svg`` a picture."""
-
-    text = "text"
-    json = "json"
-    dot = "dot"
-    svg = "svg"
-
-
-@app.command()
-def lineage(
-    name: Name,
-    limit: Limit = 100,
-    every: Annotated[bool, typer.Option("--all", help="Show each epoch; do not fold plain ones.")] = False,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where a page ended, which its last line says.")
-    ] = None,
-    format: Annotated[
-        LineageFormat, typer.Option("--format", help="dot and svg are folded, and begin with the newest.")
-    ] = LineageFormat.text,
-    url: Url = None,
-    as_json: Json = False,
-) -> None:
-    """Draw the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades; runs of plain epochs are folded."""
-    if format in (LineageFormat.dot, LineageFormat.svg):
-        if as_json or every or cursor:
-            raise typer.BadParameter(f"{format.value} goes without --json, --all and --cursor.", param_hint="--format")
-        with connected(url, as_json) as session:
-            kind: Literal["dot", "svg"] = "dot" if format is LineageFormat.dot else "svg"
-            sys.stdout.write(session.client.application(name).lineage_drawing(kind, limit))
-        return
-    with connected(url, as_json or format is LineageFormat.json) as session:
-        tree = session.client.application(name).lineage(limit, fold=not every, cursor=cursor)
-        session.output.result(tree, LineageView(tree, fold=not every))
-
-
 def _left_out(rows: Mapping[str, int]) -> str:
-    return words.count(sum(rows.values())) if rows else ""
+    return formatting.count(sum(rows.values())) if rows else ""
 
 
 def _least_watermark(record: Epoch) -> str:
@@ -136,20 +97,20 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
         table.add(
             Text(str(record.epoch), style="bold"),
             Text(record.state, style=_LOOK[record.state]),
-            words.count(record.rows_in),
-            words.count(record.rows_out),
-            words.count(record.state_rows),
-            words.size(record.state_bytes),
+            formatting.count(record.rows_in),
+            formatting.count(record.rows_out),
+            formatting.count(record.state_rows),
+            formatting.size(record.state_bytes),
             "" if took is None else f"{took:.2f} s",
             str(record.attempt),
             ", ".join(_TRIGGERS[trigger] for trigger in record.opened_for),
-            "" if record.in_flight is None else words.count(sum(record.in_flight.values())),
+            "" if record.in_flight is None else formatting.count(sum(record.in_flight.values())),
             _left_out(record.late_rows),
             _left_out(record.rejected_rows),
             _left_out(record.dropped_timers),
             _least_watermark(record),
-            "" if record.next_due is None else words.due(record.next_due),
-            Text(words.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
+            "" if record.next_due is None else formatting.due(record.next_due),
+            Text(formatting.age(record.committed_at or record.prepared_at or record.started_at), style="dim"),
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )
     return table

@@ -83,7 +83,7 @@ class CallAnswers(Answer):
     calls: list[CallAnswer]
 
 
-class EntryAnswer(Answer):
+class EntryDescription(Answer):
     """``arguments``: the JSON Schema of the arguments' object. ``returns``: Spark's name of the type of values; null:
     a call is answered with null once an epoch has taken it. ``table``: the state table of its answers."""
 

@@ -6,42 +6,38 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Url
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.options import Json, Limit, Url
 from epochal.cli.session import connected
-from epochal.client.models import Token
-from epochal.wire.tokens import Role, Scope
+from epochal.client.models import AuditEntry, Token
+from epochal.wire.tokens import Role
 
-app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
+tokens_app = typer.Typer(help="Access tokens (needs an admin token).", no_args_is_help=True)
 
 
-@app.command()
+@tokens_app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose or what for.")],
     role: Annotated[
         Role,
         typer.Option("--role", help="viewer < operator (starts, stops, rolls back) < author (submits code) < admin."),
     ] = Role.VIEWER,
-    scope: Annotated[
-        Scope | None,
-        typer.Option("--scope", help="Instead of a role: read (viewer), operate (author), admin.", hidden=True),
-    ] = None,
     days: Annotated[float | None, typer.Option("--days", min=0, help="Expires after so many days.")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Make a token. It is printed once; only its hash is kept."""
     with connected(url, as_json) as session:
-        granted = role if scope is None else scope.role
-        token = session.client.tokens.create(name, expires_at=_expiry(days), role=granted.value)
+        token = session.client.tokens.create(name, expires_at=_expiry(days), role=role.value)
         session.output.note(f"Keep this token of {name} ({_roles(token)}); it is not shown again:")
         session.output.result(token, Text(token.token or "", overflow="fold"))
 
 
-@app.command("list")
+@tokens_app.command("list")
 def list_tokens(url: Url = None, as_json: Json = False) -> None:
     """List the tokens; never their texts."""
     with connected(url, as_json) as session:
@@ -49,11 +45,13 @@ def list_tokens(url: Url = None, as_json: Json = False) -> None:
         table = Listing(Column("id"), Column("name", flexible=True), Column("role"), Column("made"), Column("expires"))
         for token in tokens:
             expires = "never" if token.expires_at is None else token.expires_at.strftime("%Y-%m-%d %H:%M")
-            table.add(token.id, Text(token.name, style="bold"), _roles(token), words.age(token.created_at), expires)
+            table.add(
+                token.id, Text(token.name, style="bold"), _roles(token), formatting.age(token.created_at), expires
+            )
         session.output.result(tokens, table)
 
 
-@app.command()
+@tokens_app.command()
 def rotate(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
     days: Annotated[
@@ -72,7 +70,7 @@ def rotate(
             session.output.note(f"{token.file} on the control plane's machine holds it, too.")
 
 
-@app.command()
+@tokens_app.command()
 def delete(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
     url: Url = None,
@@ -85,11 +83,69 @@ def delete(
 
 
 def _roles(token: Token) -> str:
-    """The role alone where there is one project; the scope, where the control plane knows no roles yet."""
+    """The role alone, if the token has a role in ``default`` only."""
     if set(token.roles) == {"default"}:
         return token.roles["default"]
-    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items())) or str(token.scope)
+    return ", ".join(f"{role} in {project}" for project, role in sorted(token.roles.items()))
 
 
 def _expiry(days: float | None) -> datetime | None:
     return None if days is None else datetime.now(UTC) + timedelta(days=days)
+
+
+app = typer.Typer()
+
+
+@app.command()
+def nodes(url: Url = None, as_json: Json = False) -> None:
+    """List the control planes and query nodes of a catalog."""
+    with connected(url, as_json) as session:
+        found = session.client.nodes.list()
+        table = Listing(
+            Column("url", flexible=True),
+            Column("role"),
+            Column("state"),
+            Column("version"),
+            Column("host", flexible=True),
+            Column("started"),
+            Column("heard"),
+            Column("drivers", flexible=True, optional=True),
+        )
+        for node in found:
+            table.add(
+                node.url,
+                node.role,
+                node.state,
+                node.version,
+                node.host,
+                formatting.age(node.started_at),
+                formatting.age(node.heartbeat_at),
+                node.internal_url or "",
+            )
+        session.output.result(found, table)
+
+
+@app.command()
+def audit(
+    limit: Limit = 20,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List the calls that changed something, or were refused to, newest first (needs an admin token)."""
+    with connected(url, as_json) as session:
+        found = session.client.audit.list(limit)
+        session.output.result(found, Group(*(_shown(entry) for entry in found)))
+
+
+def _shown(entry: AuditEntry) -> Text:
+    method, _, _ = entry.action.partition(" ")
+    text = Text(f"{formatting.moment(entry.at)}  ", overflow="fold")
+    text.append(entry.token or "nobody", style="bold")
+    text.append(f" from {entry.address}" if entry.address else "", style="dim")
+    text.append(f"  {method} {entry.target}  ")
+    text.append(str(entry.outcome), style="red" if entry.outcome >= 400 else "")
+    for change in entry.changes:
+        text.append(f"\n    {change.subject}: {change.field} {formatting.difference(change.before, change.after)}")
+    if entry.changes_left_out:
+        text.append(f"\n    and {entry.changes_left_out} more", style="dim")
+    return text

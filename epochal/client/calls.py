@@ -12,7 +12,7 @@ from epochal.client.models import CallAnswer, EntryDescription
 from epochal.client.transport import Transport
 from epochal.errors import NotYetCommitted
 from epochal.wire.bodies import read
-from epochal.wire.entries import DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS, MOST_CALLS, CallAnswers
+from epochal.wire.calls import DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS, MOST_CALLS, CallAnswers
 
 # What the control plane needs to take the calls, on top of the time it was asked to wait for their answers.
 ANSWER_SECONDS = 30.0

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.session import Session
+from epochal.client import StateValue
 from epochal.client.models import Blame, DiffRow, KeyChange, KeyHistory, Scan, SnapshotDiff, SourceRange, SourceSlice
 
 _KINDS = {"added": "green", "changed": "yellow", "deleted": "red", "expired": "dim"}
+
+
 Values = Mapping[str, Any]
+
+
+Change = TypeVar("Change", KeyChange, DiffRow)
 
 
 def history_view(history: KeyHistory) -> RenderableType:
@@ -42,10 +50,10 @@ def blame_view(blame: Blame) -> RenderableType:
     version = "" if blame.version is None else f"version {blame.version} of {change.application}, "
     rows = {
         "changed": f"epoch {change.epoch} of {change.branch}",
-        "when": f"{change.at:%Y-%m-%d %H:%M:%S} UTC, {words.age(change.at)}",
+        "when": f"{change.at:%Y-%m-%d %H:%M:%S} UTC, {formatting.age(change.at)}",
         "what": difference(change.old, change.new, change.expired),
-        "code": f"{version}{blame.filename or ''} {words.code(blame.artifact)}",
-        "parameters": words.values(blame.parameters),
+        "code": f"{version}{blame.filename or ''} {formatting.code(blame.artifact)}",
+        "parameters": formatting.values(blame.parameters),
         "took effect": ", ".join(change.kind for change in blame.changes),
     }
     for name, said in rows.items():
@@ -78,7 +86,7 @@ def diff_view(diff: SnapshotDiff) -> RenderableType:
     grid.add_column(overflow="fold")
     for name, side in (("from", diff.source), ("to", diff.target)):
         grid.add_row(
-            name, Text(f"epoch {side.epoch} of {side.application} ({side.branch}), {words.code(side.artifact)}")
+            name, Text(f"epoch {side.epoch} of {side.application} ({side.branch}), {formatting.code(side.artifact)}")
         )
     if diff.ancestor is not None and diff.between is not None and diff.between.source.epochs:
         grid.add_row("in common", Text(f"up to epoch {diff.ancestor.epoch} ({diff.ancestor.branch})"))
@@ -101,10 +109,10 @@ def diff_view(diff: SnapshotDiff) -> RenderableType:
     )
     for item in diff.tables:
         counts = (
-            words.count(item.added),
-            words.count(item.changed),
-            words.count(item.deleted),
-            words.count(item.expired),
+            formatting.count(item.added),
+            formatting.count(item.changed),
+            formatting.count(item.deleted),
+            formatting.count(item.expired),
         )
         table.add(Text(item.table, style="bold"), *counts, Text(item.note or "", style="dim"))
     return Group(grid, Text(), table)
@@ -185,3 +193,46 @@ def _slice(slice: SourceSlice | SourceRange) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 300 else text[:297] + "..."
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Answers about one state table without its ``internal`` columns."""
+
+    internal: frozenset[str]
+
+    @classmethod
+    def of(cls, session: Session, application: str, table: str) -> Shown:
+        """As the application declares the table now; one that it no longer has is shown as it is."""
+        tables = session.client.application(application).state_tables()
+        columns = [column for each in tables if each.table == table for column in each.value]
+        return cls(frozenset(column.name for column in columns if column.internal))
+
+    def lookup(self, answer: StateValue) -> StateValue:
+        entries = answer.entries and tuple(self._visible(entry) or {} for entry in answer.entries)
+        update = {"value": self._visible(answer.value), "entries": entries, "since": self._visible(answer.since)}
+        return answer.model_copy(update=update)
+
+    def scan(self, page: Scan) -> Scan:
+        items = tuple(row.model_copy(update={"value": self._visible(row.value)}) for row in page.items)
+        return page.model_copy(update={"items": items, "since": self._visible(page.since)})
+
+    def history(self, history: KeyHistory) -> KeyHistory:
+        return history.model_copy(update={"items": tuple(map(self._of_epoch, history.items))})
+
+    def blame(self, blame: Blame) -> Blame:
+        return blame.model_copy(update={"change": self._of_epoch(blame.change)})
+
+    def rows(self, rows: Sequence[DiffRow]) -> list[DiffRow]:
+        return [self._change(row) for row in rows]
+
+    def _of_epoch(self, change: KeyChange) -> KeyChange:
+        return self._change(change).model_copy(update={"since": self._visible(change.since)})
+
+    def _change(self, change: Change) -> Change:
+        """One that only internal columns have (an average that stayed the same) is shown by them."""
+        old, new = self._visible(change.old), self._visible(change.new)
+        return change if old == new else change.model_copy(update={"old": old, "new": new})
+
+    def _visible(self, values: Values | None) -> dict[str, Any] | None:
+        return None if values is None else {name: value for name, value in values.items() if name not in self.internal}

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from epochal.cli import words
-from epochal.cli.listing import Column, Listing
-from epochal.cli.options import Json, Name, Url
+from epochal.cli import formatting
+from epochal.cli.formatting import Column, Listing
+from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import connected
+from epochal.client import Savepoint
 
 app = typer.Typer()
 
+
+savepoints_app = typer.Typer(help="Name snapshots, and keep them until they are deleted.", no_args_is_help=True)
+
+
 Epoch = Annotated[int, typer.Argument(metavar="EPOCH", min=0, help="The snapshot, by its epoch.")]
+
+
 OptionalEpoch = Annotated[
     int | None, typer.Argument(metavar="[EPOCH]", min=0, help="The snapshot, by its epoch; without it: list them.")
 ]
+
+
 Note = Annotated[str | None, typer.Option("--message", "-m", help="A note.")]
+
+
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
+
+
+SavepointName = Annotated[str, typer.Argument(metavar="NAME", help="The savepoint's name.")]
+
+
+_NOTE = Column("message", flexible=True)
 
 
 @app.command()
@@ -31,7 +51,9 @@ def pin(name: Name, epoch: OptionalEpoch = None, message: Note = None, url: Url 
             pins = annotations.pins()
             table = Listing(Column("epoch", numeric=True), Column("branch"), Column("pinned"), Column("by"), _NOTE)
             for item in pins:
-                table.add(str(item.epoch), item.branch, words.age(item.created_at), item.created_by, item.message or "")
+                table.add(
+                    str(item.epoch), item.branch, formatting.age(item.created_at), item.created_by, item.message or ""
+                )
             session.output.result(pins, table)
             return
         session.output.result(
@@ -105,4 +127,58 @@ def message(
         session.output.result(said, Text(said.message))
 
 
-_NOTE = Column("message", flexible=True)
+@savepoints_app.command()
+def create(
+    name: Name,
+    savepoint: SavepointName,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="A note.")] = None,
+    wait: Wait = True,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Run an epoch now, if there is input, and name its snapshot."""
+    with connected(url, as_json) as session:
+        operation = session.client.application(name).savepoints.create(savepoint, message)
+        if not wait:
+            session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is being made."))
+            return
+        operation = session.wait(operation, f"Making savepoint {savepoint}")
+        epoch = (operation.result or {}).get("epoch", "?")
+        session.output.result(operation, Text(f"Savepoint {savepoint} of {name} is at epoch {epoch}."))
+
+
+@savepoints_app.command("list")
+def list_savepoints(name: Name, url: Url = None, as_json: Json = False) -> None:
+    """List an application's savepoints, newest first."""
+    with connected(url, as_json) as session:
+        savepoints = session.client.application(name).savepoints.list()
+        session.output.result(savepoints, savepoint_table(savepoints))
+
+
+@savepoints_app.command()
+def delete(name: Name, savepoint: SavepointName, url: Url = None, as_json: Json = False) -> None:
+    """Delete a savepoint's name; its snapshot then lives as long as any other."""
+    with connected(url, as_json) as session:
+        session.client.application(name).savepoints.delete(savepoint)
+        session.output.result({"deleted": savepoint}, Text(f"Savepoint {savepoint} of {name} is deleted."))
+
+
+def savepoint_table(savepoints: Sequence[Savepoint], now: datetime | None = None) -> RenderableType:
+    if not savepoints:
+        return Text("No savepoints yet; `epochal savepoint create APP NAME` makes one.", style="dim")
+    table = Listing(
+        Column("savepoint"),
+        Column("epoch", numeric=True),
+        Column("branch", optional=True),
+        Column("made"),
+        Column("message", flexible=True),
+    )
+    for savepoint in savepoints:
+        table.add(
+            Text(savepoint.name, style="bold yellow"),
+            str(savepoint.epoch),
+            Text(savepoint.branch),
+            formatting.age(savepoint.created_at, now),
+            Text(savepoint.message or ""),
+        )
+    return table

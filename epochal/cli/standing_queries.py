@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import Json, Name, Url, Wait
 from epochal.cli.session import Session, connected
 from epochal.client.models import Operation, QueryResult, StandingQuery

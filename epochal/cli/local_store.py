@@ -10,12 +10,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from epochal.cli.directories import writable
-from epochal.cli.listing import Column, Listing
+from epochal.cli.formatting import Column, Listing
 from epochal.cli.output import Output
 from epochal.cli.settings import Arguments
+from epochal.cli.store import verified_view
+from epochal.client.models import Verification as StoreVerification
+from epochal.errors import InvalidInput
 from epochal.service.commands.restore import Restore, RestoreReport
+from epochal.service.domain.store_answers import verification_answer
 from epochal.snapshots.backup_format import Backups, Index
 from epochal.snapshots.backup_maintenance import BackupReport, verify_backup
+from epochal.snapshots.discovery import discover
+from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.verification import Verification
+from epochal.wire.bodies import read
 
 
 def show_all(place: str, output: Output) -> None:
@@ -115,3 +123,21 @@ def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
         "Next: `epochal up`, then `epochal start APP`. Where sinks show later epochs, it does not run, and says why.",
     ]
     return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))
+
+
+def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:
+    """Whether it is sound. Raises ``InvalidInput`` where there is no store, ``SnapshotError``, ``StorageFull``."""
+    store = SnapshotStore(url)
+    with output.busy("Verifying"):
+        discovered = discover(store)
+        if not discovered.roots and not discovered.unreadable:
+            raise InvalidInput(f"{url} holds no snapshots. Give the root of a snapshot store.")
+        report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
+    answer = verification_answer(report).model_dump(mode="json")
+    document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
+    output.result(document, verified_view(read(StoreVerification, answer)))
+    for path in discovered.unreadable:
+        output.warn(f"{path} is no manifest that this version can read; what it named is not checked.")
+    if discovered.cut_off:
+        output.note(f"{discovered.cut_off} manifests are remains of what was collected, or of attempts that lost.")
+    return report.is_sound and not discovered.unreadable
