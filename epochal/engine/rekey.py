@@ -197,10 +197,10 @@ class _Write:
 def redistributed(table: StateTable, rows: pa.Table, before: int, after: int) -> tuple[pa.Table, Groups]:
     """``rows`` redistributed from ``before`` to ``after`` key groups, and the new key group of each.
 
-    Rows with a key keep the key, which determines the new group. Elements of operator and union state get new addresses,
-    since the key group is part of the address: they are numbered by (``_index``, ``_group``), the order of their lists,
-    and assigned to the new groups in turn. The new addresses are unique, keep the order, and are spread evenly.
-    Instances of partial state do not change; there must be a key group for each.
+    Rows with a key keep the key, which determines the new group. Elements of operator and union state get new
+    addresses, since the key group is part of the address: they are numbered by (``_index``, ``_group``), the order of
+    their lists, and assigned to the new groups in turn. The new addresses are unique, keep the order, and are spread
+    evenly. Instances of partial state do not change; there must be a key group for each.
     """
     match table.scope:
         case StateScope.KEYED | StateScope.BROADCAST | StateScope.PARTIAL:
