@@ -1,4 +1,4 @@
-"""Alembic's entry. There is no alembic.ini: the connection is handed over by whoever runs the migration."""
+"""Entry point of Alembic. There is no alembic.ini; the caller passes the connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.service.catalog.models import Base
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
-    transactional_ddl=False,  # the caller's transaction holds all of it
+    transactional_ddl=False,  # the caller's transaction spans all migrations
     render_as_batch=True,
 )
 context.run_migrations()

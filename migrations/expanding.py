@@ -1,13 +1,13 @@
-"""Steps of migrations that keep nobody waiting, and after which control planes one version older still work.
+"""Steps of online migrations, which do not block other transactions and keep the previous version working.
 
-A migration *expands*: it adds tables, columns that may be null or have a default, constraints that what is there keeps
-to already, indexes. One that *contracts* (drops, renames, forbids null) comes a version later, and says
-``oldest_reader = "00NN"``: the revision of the oldest version that can work on its tables.
+A migration *expands* the schema: it adds tables, columns that are nullable or have a default, constraints that existing
+rows satisfy, and indexes. A migration that *contracts* it (drops, renames, forbids null) follows in a later version and
+declares ``oldest_reader = "00NN"``, the revision of the oldest version that can use its tables.
 
-On PostgreSQL the runner (``service/catalog/migration.py``) gives each migration a transaction of its own, and a short
-``lock_timeout``: an ALTER that waits for a lock keeps everybody waiting who comes after it. What takes long is done
-after it, under locks that exclude neither readers nor writers: constraints are added NOT VALID here and validated by
-:func:`finish`; indexes are no statements but the migration's ``indexes = (Index(..),)``, built CONCURRENTLY there.
+On PostgreSQL the runner (``service/catalog/migration.py``) gives each migration its own transaction with a short
+``lock_timeout``, because an ALTER that waits for a lock blocks all later transactions on the table. Long steps follow
+afterwards, under locks that block neither readers nor writers: constraints are added NOT VALID and validated by
+:func:`finish`; indexes are declared as ``indexes = (Index(..),)`` and built CONCURRENTLY.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK_TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Index:
-    """``where``: SQL that both databases understand; of rows for which it holds only."""
+    """``where``: SQL condition of a partial index, in the syntax of both databases."""
 
     name: str
     table: str
@@ -39,28 +39,28 @@ class Index:
 
 
 def bound_lock_waits(connection: sa.Connection) -> None:
-    """Until the transaction ends, on PostgreSQL: who waits longer for a lock gives up, and is tried again."""
+    """Limit lock waits of this transaction, on PostgreSQL. The runner retries after a timeout."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(LOCK_TIMEOUT_SECONDS * 1000)}")
 
 
 def add_check(table: str, name: str, condition: str) -> None:
-    """What is there is looked at by :func:`finish`; until then it is not known whether all of it keeps to it."""
+    """Add a check constraint. :func:`finish` validates the existing rows."""
     with op.batch_alter_table(table) as altered:
         altered.create_check_constraint(op.f(name), condition, postgresql_not_valid=True)
 
 
 def add_foreign_key(table: str, name: str, columns: Sequence[str], other: str, other_columns: Sequence[str]) -> None:
-    """As :func:`add_check`."""
+    """Add a foreign key. :func:`finish` validates the existing rows."""
     with op.batch_alter_table(table) as altered:
         altered.create_foreign_key(op.f(name), other, list(columns), list(other_columns), postgresql_not_valid=True)
 
 
 def finish(connection: sa.Connection, indexes: Iterable[Index]) -> None:
-    """Validate what was added NOT VALID, and build the indexes that are not there.
+    """Validate constraints that were added NOT VALID, and build missing indexes.
 
-    It may have been cut off anywhere before, and is safe to repeat; the caller sees to it that nobody else does it.
-    ``connection``: on PostgreSQL one without a transaction.
+    Idempotent, also after an interruption; the caller excludes concurrent calls. ``connection``: on PostgreSQL, one in
+    autocommit mode.
     """
     if connection.dialect.name != "postgresql":
         for index in indexes:
@@ -70,7 +70,7 @@ def finish(connection: sa.Connection, indexes: Iterable[Index]) -> None:
         connection.exec_driver_sql(f'ALTER TABLE {table} VALIDATE CONSTRAINT "{constraint}"')
     states = {row.relname: row.indisvalid for row in connection.exec_driver_sql(_INDEXES)}
     for index in indexes:
-        if states.get(index.name) is False:  # one whose building was cut off
+        if states.get(index.name) is False:  # its build was interrupted
             connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}")
         if not states.get(index.name):
             connection.exec_driver_sql(index.create(concurrently=True))

@@ -1,3 +1,5 @@
+"""Pins, tags and messages of snapshots."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -21,7 +23,7 @@ class AnnotationRepository:
         self._session = session
 
     def of(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Annotations]:
-        """What was said of these snapshots; those of which nothing was said are left out."""
+        """Annotations by snapshot; snapshots without annotations are left out."""
         pins: dict[EpochKey, SnapshotPinAnswer] = {}
         tags: dict[EpochKey, list[SnapshotTagAnswer]] = {}
         messages: dict[EpochKey, SnapshotMessageAnswer] = {}
@@ -43,7 +45,7 @@ class AnnotationRepository:
         return self._session.get(SnapshotPin, (key.branch, key.epoch))
 
     def add_pin(self, application: Application, key: EpochKey, message: str | None, by: str) -> SnapshotPin:
-        """Pinned anew by another application, it is that one's: the one that pinned last holds it."""
+        """A pin belongs to the application that pinned the snapshot last."""
         row = SnapshotPin(
             branch=key.branch,
             epoch=key.epoch,
@@ -80,12 +82,12 @@ class AnnotationRepository:
         self._session.delete(row)
 
     def tags(self, application: Application, page: PageRequest) -> Part:
-        """By name."""
+        """Ordered by name."""
         query = select(SnapshotTag).where(SnapshotTag.application == application.id)
         return paginate(self._session, query, page, [SnapshotTag.name])
 
     def pins(self, application: Application, page: PageRequest) -> Part:
-        """By branch and epoch."""
+        """Ordered by branch and epoch."""
         query = select(SnapshotPin).where(SnapshotPin.application == application.id)
         return paginate(self._session, query, page, [SnapshotPin.branch, SnapshotPin.epoch])
 

@@ -1,4 +1,4 @@
-"""An application as its answer shows it, put together from its rows."""
+"""The representation of an application, built from its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from epochal.wire.applications import ApplicationAnswer, ApplicationState, Head,
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 from epochal.wire.projects import local_name, project_of
 
-_DRAINED: Final = "its sources have ended, and everything that waited has come out: it is drained"
+_DRAINED: Final = "finished: all sources have ended and the state is drained"
 
 
 def application_answer(session: Session, row: Application) -> ApplicationAnswer:
@@ -52,14 +52,14 @@ def application_answer(session: Session, row: Application) -> ApplicationAnswer:
 
 
 def _version(session: Session, row: Application, execution: Execution | None) -> Version:
-    """What runs; of an application that does not run, what its next start would use."""
+    """The running version; without an active execution, the version that the next start would use."""
     if execution is None or execution.state in ENDED:
         return latest_version(session, row.id)
     return session.get_one(Version, (row.id, execution.version))
 
 
 def _restarts(session: Session, execution: Execution | None, version: Version) -> Restarts | None:
-    """Of what is under way: a failed application says its failure, a stopped one is over."""
+    """Restarts of the active execution. A failed application shows its failure instead."""
     if execution is None or execution.state in ENDED:
         return None
     strategy, moment = RestartStrategy.model_validate(version.configuration.get("restart", {})), now()
@@ -86,7 +86,7 @@ def _restarts(session: Session, execution: Execution | None, version: Version) -
 
 
 def _detail(session: Session, execution: Execution | None, head: Head | None) -> str | None:
-    """What the driver says of itself; between two attempts, why the last one ended."""
+    """The driver's status; between two attempts, why the last one ended."""
     if execution is None:
         return _DRAINED if head is not None and head.drained else None
     attempt = session.get(Attempt, (execution.id, execution.attempt))
@@ -96,14 +96,18 @@ def _detail(session: Session, execution: Execution | None, head: Head | None) ->
     if _ended_by_itself(execution):
         if head is not None and head.drained:
             return _DRAINED
-        return "all that was available is taken" if execution.available_now else "its sources have ended"
+        return (
+            "finished: all available input is processed"
+            if execution.available_now
+            else "finished: all sources have ended"
+        )
     if execution.status is None or execution.state in ("stopped", "failed"):
         return None
     return execution.status.get("detail")
 
 
 def _ended_by_itself(execution: Execution) -> bool:
-    """Not because somebody asked for it, and not by a failure."""
+    """Whether the execution ended without a stop request and without a failure."""
     return execution.state == "stopped" and execution.stop_requested_at is None and execution.failure is None
 
 
@@ -118,7 +122,7 @@ def _parent(session: Session, beginning: Branch | None) -> Parent | None:
     if beginning is None or beginning.kind != "fork":
         return None
     parent = key_of(beginning.parent_branch, beginning.parent_epoch)
-    assert parent is not None  # a fork always has one
+    assert parent is not None  # a fork always has a parent
     source = session.get_one(Application, session.get_one(Branch, parent.branch).application)
     return Parent(application=local_name(source.name), branch=parent.branch, epoch=parent.epoch)
 

@@ -1,4 +1,4 @@
-"""Where all applications stand: as many statements for a thousand of them as for one."""
+"""Heads of all applications, with a number of statements that does not depend on the number of applications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from epochal.service.domain.snapshots import ApplicationHead
 
 
 def heads(session: Session, application: str | None = None) -> Sequence[ApplicationHead]:
-    """Of all applications that are not deleted, by name; of the one with this name, if it is there."""
+    """Heads of all applications that are not deleted, ordered by name; or of the one named ``application``, if it
+    exists."""
     branches = select(Application.name, Application.branch).where(Application.deleted_at.is_(None))
     if application is not None:
         branches = branches.where(Application.name == application)
@@ -35,7 +36,7 @@ def _committed(session: Session, application: str | None) -> Mapping[str, Manife
 
 
 def _lines(application: str | None) -> CTE:
-    """Each application's branch and, where nothing is committed on it, the one that it came from, up to there."""
+    """Each application's branch and, while nothing is committed on it, the branches from which it was forked."""
     own = (
         select(
             Application.name,
@@ -74,7 +75,7 @@ def _latest(
 
 
 def _prepared(session: Session, application: str | None) -> Mapping[str, list[ManifestReference]]:
-    """Epochs of the branches that are prepared and not committed, oldest first."""
+    """Prepared epochs of the current branches, oldest first."""
     query = (
         select(Application.name, Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
         .join(Epoch, Epoch.branch == Application.branch)
@@ -89,6 +90,6 @@ def _prepared(session: Session, application: str | None) -> Mapping[str, list[Ma
 
 
 def _reference(row: Row[str, str, int, str | None, str | None]) -> ManifestReference:
-    """A prepared or committed epoch has both, as the table's constraint says; the model refuses what is empty."""
+    """A constraint of the table ensures both values for prepared and committed epochs; the model refuses empty ones."""
     _, branch, epoch, path, sha256 = row
     return ManifestReference(branch=branch, epoch=epoch, path=path or "", sha256=sha256 or "")

@@ -1,3 +1,5 @@
+"""Applications."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,11 +20,11 @@ from epochal.snapshots import layout
 from epochal.wire.projects import project_of
 
 Revisions = Sequence[str] | None
-"""Of which an application has to be at one, for a change of it to be made; ``None``: it may be at any."""
+"""Revisions of which the application must have one for a change to be made; ``None``: any revision."""
 
 
 class ApplicationRepository:
-    """Applications that were not deleted, by their full names."""
+    """Applications that are not deleted, by their full names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -38,10 +40,10 @@ class ApplicationRepository:
         return row
 
     def locked(self, name: str, revisions: Revisions = None) -> Application:
-        """As :meth:`named`; nobody else starts, stops, deletes or drives it until this transaction ends.
+        """As :meth:`named`, with exclusive access until this transaction ends.
 
-        The branch is locked first, as drivers' calls do: two that wait for each other would be a deadlock. Raises
-        ``PreconditionFailed`` when it is at none of ``revisions``.
+        The branch is locked first, as in the calls of drivers, to avoid deadlocks. Raises ``PreconditionFailed`` if the
+        application has none of ``revisions``.
         """
         while True:
             row = self.named(name)
@@ -55,19 +57,23 @@ class ApplicationRepository:
                 return row
 
     def revision(self, application: Application) -> str:
-        """What people decide: version, branch, whether it runs. It stays the same while the driver makes progress."""
+        """The application's version, branch and execution. The progress of a driver does not change it."""
         return "/".join(self._revision(application))
 
     def check_revision(self, application: Application, revisions: Revisions) -> None:
-        """Raises ``PreconditionFailed``, which says what has changed, when it is at none of these."""
+        """Raises ``PreconditionFailed``, naming the changes, unless the application has one of these revisions."""
         now = self._revision(application)
         if revisions is None or "/".join(now) in revisions:
             return
         before = next(iter(revisions), "").split("/")
-        changes = self._changes(application, before, now) if len(before) == len(now) else ["that is no revision of it"]
+        changes = (
+            self._changes(application, before, now)
+            if len(before) == len(now)
+            else ["not a revision of this application"]
+        )
         raise PreconditionFailed(
-            f"Application {application.name!r} is not at the revision that If-Match names: {'; '.join(changes)}. It is "
-            f"at revision {'/'.join(now)}: look at it, and decide again."
+            f"Application {application.name!r} is not at the revision that If-Match names: {'; '.join(changes)}. "
+            f"It is at revision {'/'.join(now)}: read it again, and repeat the call with that revision."
         )
 
     def _revision(self, application: Application) -> tuple[str, str, str, str]:
@@ -90,7 +96,7 @@ class ApplicationRepository:
             )
         if before[1] != now[1]:
             branch = self.branch(application)
-            changes.append(f"it went to branch {branch.id!r} ({branch.kind}, by {branch.created_by!r})")
+            changes.append(f"it moved to branch {branch.id!r} ({branch.kind}, by {branch.created_by!r})")
         if before[2] != now[2]:
             changes.append("it was started")
         if before[3] != now[3]:
@@ -107,12 +113,12 @@ class ApplicationRepository:
         return self._session.scalars(select(Application).where(Application.deleted_at.is_(None))).all()
 
     def page(self, page: PageRequest, project: str) -> Part:
-        """By name."""
+        """Ordered by name."""
         query = select(Application).where(Application.project == project, Application.deleted_at.is_(None))
         return paginate(self._session, query, page, [Application.name])
 
     def add(self, name: str, origin: BranchOrigin, shadow: bool, by: str) -> Application:
-        """With its first branch."""
+        """Create the application and its first branch."""
         self.check_free(name)
         moment = now()
         row = Application(
@@ -131,25 +137,26 @@ class ApplicationRepository:
         return row
 
     def delete(self, application: Application) -> None:
-        """Its name is free again; its rows stay, for what stands on them. Logs that were kept go."""
+        """Mark the application as deleted and free its name. Its rows are kept for dependent branches; stored logs
+        expire."""
         application.deleted_at = application.updated_at = now()
         StoreFiles(self._session).give_up_below(layout.driver_logs(application.name))
 
     def branch(self, application: Application) -> Branch:
-        """The current one."""
+        """The current branch."""
         return self._session.get_one(Branch, application.branch, populate_existing=True)
 
     def beginning(self, application: Application) -> Branch | None:
-        """The branch with which it was forked or imported; ``None`` of one that began with nothing."""
+        """The branch on which it was forked or imported; ``None`` if it began without state."""
         query = select(Branch).where(Branch.application == application.id, Branch.kind.in_(("fork", "import")))
         return self._session.scalars(query.order_by(Branch.created_at).limit(1)).first()
 
     def execution(self, application: Application) -> Execution | None:
-        """The latest one."""
+        """The latest execution."""
         return None if application.execution is None else self._session.get_one(Execution, application.execution)
 
     def count_by_state(self) -> dict[str, int]:
-        """For metrics."""
+        """Number of applications by state."""
         state = func.coalesce(Execution.state, "created")
         query = (
             select(state, func.count())

@@ -1,3 +1,5 @@
+"""Artifacts: uploaded code, the projects that may use it, and its files in the store."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from epochal.wire.projects import local_name
 from epochal.wire.versions import ArtifactAnswer
 
 _NAMED = 5
-"""So many versions are named where an artifact cannot be deleted."""
+"""Maximum number of versions named in a refusal to delete an artifact."""
 
 
 class ArtifactRepository:
@@ -27,14 +29,14 @@ class ArtifactRepository:
         return self._session.get(Artifact, sha256)
 
     def get(self, sha256: str, project: str) -> ArtifactAnswer:
-        """As the project knows it. Raises ``NotFound`` also for what only others have."""
+        """The artifact as the project uploaded it. Raises ``NotFound``, also for artifacts of other projects."""
         row, known = self.find(sha256), self._session.get(ProjectArtifact, (project, sha256))
         if row is None or known is None:
             raise NotFound(f"There is no artifact {sha256!r}.")
         return artifact_answer(row, known)
 
     def page(self, page: PageRequest, project: str) -> tuple[Sequence[ArtifactAnswer], str | None]:
-        """Newest first, and the cursor of what follows."""
+        """Newest first, with the cursor of the next page."""
         known = (ProjectArtifact.sha256 == Artifact.sha256) & (ProjectArtifact.project == project)
         query = select(Artifact).join(ProjectArtifact, known)
         part = paginate(self._session, query, page, [Artifact.created_at, Artifact.sha256], descending=True)
@@ -45,7 +47,7 @@ class ArtifactRepository:
         return self._session.get(ProjectArtifact, (project, sha256)) is not None
 
     def allow(self, project: str, row: Artifact, filename: str) -> bool:
-        """The project may use it from now on; whether it could not before."""
+        """Let the project use the artifact; returns whether it could not before."""
         if self.may_use(project, row.sha256):
             return False
         self._session.add(ProjectArtifact(project=project, sha256=row.sha256, filename=filename, created_at=now()))
@@ -53,11 +55,11 @@ class ArtifactRepository:
         return True
 
     def delete(self, sha256: str, project: str) -> str | None:
-        """The project has it no more. Where no other one has it, nobody finds it from this transaction on, and its file
-        is given up: the path, ``None`` when there is none.
+        """Remove the artifact from the project. If no other project uses it, it is deleted and its file expires.
+        Returns the path of the file, or ``None``.
 
-        Raises ``Conflict`` while a version of the project names it. Versions of deleted applications count: forks stand
-        on their snapshots, whose code they say.
+        Raises ``Conflict`` while a version of the project uses it. Versions of deleted applications count, because
+        forks depend on their snapshots.
         """
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
         if row is None or not self.may_use(project, sha256):
@@ -75,12 +77,12 @@ class ArtifactRepository:
         return self._delete(row)
 
     def delete_unused(self, uploaded_before: datetime, most: int) -> Sequence[str]:
-        """Those that no version is made of and nobody has uploaded since, as :meth:`delete` does; their sha256."""
+        """Delete up to ``most`` artifacts that no version uses and that were not uploaded since; their sha256."""
         is_used = exists().where(Version.artifact == Artifact.sha256)
         unused = select(Artifact).where(Artifact.uploaded_at < uploaded_before, ~is_used, Artifact.path.is_not(None))
         deleted = []
         for row in self._session.scalars(unused.limit(most).with_for_update(skip_locked=True)).all():
-            if not self.users(row.sha256):  # by now, under the row's lock
+            if not self.users(row.sha256):  # checked again under the row's lock
                 self._delete(row)
                 deleted.append(row.sha256)
         return deleted
@@ -88,10 +90,11 @@ class ArtifactRepository:
     def register(
         self, sha256: str, filename: str, size: int, project: str, by: str, path: str, lost: str | None
     ) -> tuple[Artifact, bool]:
-        """Make the file at ``path`` the artifact's, and whether the artifact is new to the project.
+        """Register the file at ``path`` as the artifact's file. Returns the row, and whether the artifact is new to the
+        project.
 
-        ``lost``: the path of its file that is not there any more. Where somebody else was quicker, and it has another
-        one, ``path`` is given up.
+        ``lost``: path of the previous file, if that is missing. If a concurrent upload has registered another file,
+        ``path`` expires.
         """
         files, moment = StoreFiles(self._session), now()
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
@@ -114,8 +117,8 @@ class ArtifactRepository:
         return row, self.allow(project, row, filename)
 
     def uploaded_again(self, sha256: str, filename: str, project: str) -> tuple[Artifact, bool] | None:
-        """Somebody is about to make something of it: it is not unused; and whether it is new to the project. ``None``
-        when it was deleted meanwhile."""
+        """Record another upload of the artifact, which protects it from deletion as unused. Returns the row, and
+        whether it is new to the project; ``None`` if it was deleted."""
         row = self._session.get(Artifact, sha256, with_for_update=True, populate_existing=True)
         if row is None:
             return None
@@ -123,7 +126,7 @@ class ArtifactRepository:
         return row, self.allow(project, row, filename)
 
     def users(self, sha256: str, project: str | None = None) -> list[str]:
-        """Versions (of a project) that are made of it, for people; some of them where there are many."""
+        """Names of some versions (of a project) that use the artifact, for messages."""
         query = (
             select(Application.name, Application.deleted_at, Version.number)
             .join(Application, Application.id == Version.application)

@@ -1,3 +1,11 @@
+"""The audit log.
+
+The entry of a call is stored in the first transaction that the call commits, together with what it changes. An entry
+written afterwards would be lost if the control plane ended in between. Changes are collected wherever rows are flushed,
+so that no command can omit them: added, changed and deleted rows are compared field by field. ``_DECIDED`` lists the
+fields that people decide; hashes, secrets and counters are not among them.
+"""
+
 from __future__ import annotations
 
 import json
@@ -43,8 +51,8 @@ class AuditRepository:
         self._session = session
 
     def settle(self, call: AuditedCall, outcome: int) -> None:
-        """The call was answered with ``outcome``. Its entry is made here when the call has changed nothing: it was
-        refused, or there was nothing to do."""
+        """Complete the entry of a call that was answered with ``outcome``. The entry is created here if the call
+        changed nothing: it was refused, or there was nothing to do."""
         if call.details is None:
             return
         if call.landed is None:
@@ -57,7 +65,7 @@ class AuditRepository:
         return oldest is not None and oldest < before
 
     def expire(self, before: datetime, most: int) -> int:
-        """Remove what is older, at most so many; how many. In a writing transaction."""
+        """Delete up to ``most`` older entries; their number. Requires a write transaction."""
         oldest = self._session.execute(select(AuditEntry.id, AuditEntry.at).order_by(AuditEntry.id).limit(most)).all()
         expired = [id for id, at in oldest if at < before]
         if expired:
@@ -80,7 +88,7 @@ _LONGEST_TARGET = 500
 
 @dataclass(frozen=True)
 class Caller:
-    """``token``: its name; without one, nobody was authenticated. ``address``: of the other end of the connection."""
+    """``token``: name of the token; ``None`` for an unauthenticated caller. ``address``: peer of the connection."""
 
     token: str | None
     token_id: str | None
@@ -89,7 +97,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class CallDetails:
-    """``expected``: the status that it is answered with when all goes well."""
+    """``expected``: the status of the answer if the call succeeds."""
 
     caller: Caller
     action: str
@@ -113,8 +121,8 @@ class CallDetails:
 
 
 class AuditedCall:
-    """``details``: what the call is, once it is known that its caller may make it. ``landed``: its entry's number, once
-    a transaction with it was committed; ``changes``: what the entry says that the call has changed."""
+    """``details``: set once the caller is authorised. ``landed``: number of the call's entry, once a transaction with
+    it is committed. ``changes``: the changes that the entry lists."""
 
     def __init__(self, details: CallDetails | None = None) -> None:
         self.details = details
@@ -128,7 +136,7 @@ _current: ContextVar[AuditedCall | None] = ContextVar("audited_call", default=No
 
 @contextmanager
 def auditing(call: AuditedCall) -> Iterator[None]:
-    """What is committed within, in this task and in threads that it calls, is the call's effect."""
+    """Attribute the transactions of this block, also of threads that it calls, to the call."""
     token = _current.set(call)
     try:
         yield
@@ -138,20 +146,20 @@ def auditing(call: AuditedCall) -> Iterator[None]:
 
 
 def call_to_note() -> AuditedCall | None:
-    """The call that is being made, once it is known that its caller may make it."""
+    """The current call, once its caller is authorised."""
     call = _current.get()
     return call if call is not None and call.details is not None and not call.over else None
 
 
 def watch_changes(session: Session, *_: object) -> None:
-    """Before each flush of a transaction."""
+    """Collect changes before each flush of a transaction."""
     if call_to_note() is not None:
         collect_changes(session)
 
 
 @dataclass(frozen=True)
 class Noted:
-    """What is so of a call as soon as the transaction is committed."""
+    """State of a call that takes effect when the transaction is committed."""
 
     call: AuditedCall
     entry: int
@@ -162,7 +170,7 @@ class Noted:
 
 
 def note_call(session: Session, call: AuditedCall) -> Noted:
-    """In a transaction that is an effect of the call: its entry, or what is to be added to it."""
+    """Add the call's entry, or further changes, to a transaction that is an effect of the call."""
     assert call.details is not None
     changes = {**call.changes, **changes_of(session)}
     if call.landed is not None:
@@ -179,13 +187,13 @@ def note_call(session: Session, call: AuditedCall) -> Noted:
 
 MOST_CHANGES: Final = 40
 LONGEST_VALUE: Final = 200
-"""Characters of a value, as JSON. What is longer is cut."""
+"""Maximum number of characters of a value as JSON; longer values are truncated."""
 _KEPT: Final = "audited_changes"
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """``name``: the column by which people know such a row."""
+    """``name``: the column that identifies a row to people."""
 
     noun: str
     name: str
@@ -211,11 +219,11 @@ _DECIDED: Final[dict[type[Base], _Kind]] = {
 }
 
 Changes = dict[tuple[str, str], tuple[Any, Any]]
-"""By subject and field: before, after."""
+"""Values before and after, by subject and field."""
 
 
 def collect_changes(session: Session) -> None:
-    """To be called before each flush of a transaction: afterwards nobody knows any more what was there before."""
+    """Call it before each flush of a transaction; the previous values are lost afterwards."""
     kept: Changes = session.info.setdefault(_KEPT, {})
     with session.no_autoflush:
         for subject, field, before, after in _changed(session):
@@ -224,13 +232,13 @@ def collect_changes(session: Session) -> None:
 
 
 def changes_of(session: Session) -> Changes:
-    """What was collected in this transaction."""
+    """Changes collected in this transaction."""
     kept: Changes = session.info.get(_KEPT, {})
     return kept
 
 
 def as_json(changes: Changes) -> dict[str, Any] | None:
-    """As it is kept, bounded and without secrets; ``None`` where nothing has changed."""
+    """Changes as they are stored: limited in number and size, without secrets. ``None`` if nothing changed."""
     found = [
         {"subject": _text(subject), "field": _text(field), "before": _bounded(before), "after": _bounded(after)}
         for (subject, field), (before, after) in changes.items()
@@ -256,14 +264,14 @@ def _values(row: object | None, kind: _Kind) -> dict[str, Any]:
 
 
 def _former(row: object, kind: _Kind) -> dict[str, Any]:
-    """Of the fields that were given another value: the one before."""
+    """Previous values of changed fields."""
     attributes = inspect(row, raiseerr=True).attrs
     histories = {field: attributes[field].history for field in kind.fields}
     return {field: history.deleted[0] for field, history in histories.items() if history.deleted}
 
 
 def _predecessor(session: Session, row: object) -> object | None:
-    """With what a row is compared that is added: an application's version with the one that ran before it."""
+    """The row with which a new row is compared: for a version, the application's previous one."""
     if not isinstance(row, Version):
         return None
     mine = Version.application == row.application, Version.number < row.number, Version.failure.is_(None)
@@ -293,7 +301,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _cleaned(value: Any) -> Any:
-    """As JSON has it, without what nobody may see."""
+    """The value as JSON, with secrets removed."""
     match value:
         case None | bool() | int() | float():
             return value

@@ -1,4 +1,4 @@
-"""How busy applications were, and what autoscaling has to know of them."""
+"""Load of applications, and the inputs of autoscaling."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from epochal.service.domain.autoscaling import Situation
 from epochal.wire.configuration import ApplicationConfiguration
 
 ACTOR = "autoscaler"
-"""Who asks for rescalings that nobody else has asked for."""
+"""Creator of the rescalings that autoscaling begins."""
 
 HEARD_WITHIN = timedelta(seconds=30)
-"""What was reported longer ago says nothing of now."""
+"""Reports older than this are not used."""
 
 _REMEMBERED = 20
-"""Operations of an execution that are looked at."""
+"""Maximum number of operations of an execution that are examined."""
 
 
 class ScalingRepository:
@@ -30,7 +30,7 @@ class ScalingRepository:
         self._session = session
 
     def scaled(self) -> Sequence[Application]:
-        """The applications that run with autoscaling, by name."""
+        """Running applications with autoscaling, ordered by name."""
         query = (
             select(Application, Version.configuration)
             .join(Execution, Execution.id == Application.execution)
@@ -41,7 +41,7 @@ class ScalingRepository:
         return [row for row, settings in self._session.execute(query) if settings.get("autoscaling") is not None]
 
     def situation(self, application: Application, now: datetime) -> Situation | None:
-        """``None`` where it does not run, or is not scaled."""
+        """``None`` if the application does not run or has no autoscaling."""
         execution = self._session.get(Execution, application.execution) if application.execution else None
         if execution is None or execution.ended_at is not None:
             return None
@@ -68,7 +68,7 @@ class ScalingRepository:
         )
 
     def moment(self, execution: Execution) -> tuple[Moment, datetime | None]:
-        """What the latest attempt of an execution has last reported of the moment, and when."""
+        """The last report of the execution's current attempt, and its time."""
         row = self._session.get(Report, execution.application)
         if row is None or (row.execution, row.attempt) != (execution.id, execution.attempt):
             return Moment(), None
@@ -85,7 +85,7 @@ class ScalingRepository:
         return None if newest.number == version.number else f"version {newest.number} waits for the next start"
 
     def _ended(self, execution: Execution) -> Sequence[Operation]:
-        """What has changed what runs, or was to, in this execution; newest first."""
+        """Completed operations of this execution that changed, or should have changed, what runs; newest first."""
         query = select(Operation).where(
             Operation.execution == execution.id, Operation.state != "running", Operation.kind.in_(EXCLUSIVE)
         )
@@ -93,7 +93,7 @@ class ScalingRepository:
 
 
 def _failed(ended: Sequence[Operation]) -> int:
-    """Its own rescalings that failed, one after the other, up to the newest."""
+    """Number of consecutive failed rescalings by autoscaling, counted back from the newest operation."""
     count = 0
     for operation in ended:
         if operation.created_by != ACTOR or operation.state != "failed":

@@ -1,4 +1,4 @@
-"""What a backup has to know of the catalog, all of it from the one moment of its session."""
+"""Backups of the catalog: its tables as JSON, read in one transaction, and loaded into an empty database."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class BackedUpArtifact:
 
 @dataclass(frozen=True)
 class BackedUp:
-    """``kept``: snapshots whose files the backup has to have. ``prepared``: of these epochs some sink may not have
-    applied its write-ahead log yet. ``artifacts``: those that lie in the store."""
+    """``kept``: snapshots whose files the backup contains. ``prepared``: epochs whose write-ahead log a sink may not
+    have applied yet. ``artifacts``: those with a file in the store."""
 
     installation: str
     incarnation: str
@@ -54,7 +54,7 @@ class BackedUp:
     prepared: Sequence[EpochKey]
     artifacts: Sequence[BackedUpArtifact]
     logs: Sequence[str]
-    """Paths of drivers' logs that lie in the store."""
+    """Paths of drivers' logs in the store."""
     applications: tuple[BackedUpApplication, ...]
 
 
@@ -70,10 +70,10 @@ class BackupRepository:
         self._session = session
 
     def described(self) -> BackedUp:
-        """Raises ``Conflict`` before the first start has said what the catalog is."""
+        """Raises ``Conflict`` before the first start."""
         row = InstallationRepository(self._session).find()
         if row is None:
-            raise Conflict("The catalog was never started with a store; there is nothing to back up.")
+            raise Conflict("The catalog was never started with a store, so it has no data to back up.")
         prepared = select(Epoch.branch, Epoch.epoch).where(Epoch.state == State.PREPARED.value)
         standing = (
             select(Application.name, Application.branch, Branch.head_epoch)
@@ -96,7 +96,8 @@ class BackupRepository:
         )
 
     def tables(self, kept: Mapping[EpochKey, ManifestReference], moment: datetime) -> Iterator[DumpedTable]:
-        """To be read one after the other. Snapshots that are not kept are dumped as collected."""
+        """Tables in the order in which their rows have to be read. Epochs whose snapshots are not in the backup are
+        dumped as collected."""
         for table in tables():
             rows = rows(self._session, table)
             if table is Epoch.__table__:
@@ -105,12 +106,12 @@ class BackupRepository:
 
 
 LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload))
-"""Tables that mean nothing to another incarnation: answers that may be repeated, who is alive, what was arriving."""
+"""Tables without meaning after a restore: stored answers, liveness of processes, unfinished uploads."""
 _AT_ONCE = 500
 
 
 def tables() -> list[Table]:
-    """What is dumped, referred-to tables first."""
+    """Tables of a backup, in the order of their foreign keys."""
     return [table for table in Base.metadata.sorted_tables if table.name not in LEFT_OUT]
 
 
@@ -119,7 +120,7 @@ def kinds_of(table: Table) -> dict[str, ColumnKind]:
 
 
 def rows(session: Session, table: Table) -> Iterator[dict[str, Any]]:
-    """All of them, as JSON."""
+    """All rows, as JSON."""
     kinds = kinds_of(table)
     order = list(table.primary_key.columns)
     for row in session.execute(select(table).order_by(*order).execution_options(yield_per=_AT_ONCE)).mappings():
@@ -129,7 +130,8 @@ def rows(session: Session, table: Table) -> Iterator[dict[str, Any]]:
 def as_collected(
     epochs: Iterable[dict[str, Any]], kept: Iterable[EpochKey], moment: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Rows of epochs, of which a backup has the files of ``kept`` alone: other snapshots cannot be read any more."""
+    """Rows of epochs in which snapshots other than ``kept`` are marked as collected, since the backup lacks their
+    files."""
     there = {(key.branch, key.epoch) for key in kept}
     for row in epochs:
         decided = row["state"] in ("prepared", "committed") and row["collected_at"] is None
@@ -139,7 +141,7 @@ def as_collected(
 
 
 def first_with_rows(connection: Connection) -> str | None:
-    """The name of a table of ours that has a row; ``None``: there is none."""
+    """The name of a catalog table that has a row; ``None`` if all are empty."""
     there = set(inspect(connection).get_table_names())
     for table in Base.metadata.sorted_tables:
         if table.name in there and connection.execute(text(f'SELECT 1 FROM "{table.name}" LIMIT 1')).first():
@@ -148,7 +150,7 @@ def first_with_rows(connection: Connection) -> str | None:
 
 
 def drop_all(connection: Connection) -> None:
-    """Tables of ours, which hold nothing."""
+    """Drop the tables of an empty catalog."""
     there = set(inspect(connection).get_table_names()) & {*Base.metadata.tables, "alembic_version"}
     metadata = MetaData()
     metadata.reflect(connection, only=sorted(there))
@@ -156,7 +158,7 @@ def drop_all(connection: Connection) -> None:
 
 
 def load(connection: Connection, name: str, kinds: Mapping[str, ColumnKind], lines: Iterable[Mapping[str, Any]]) -> int:
-    """Insert the rows of one table, which is as it was when they were dumped; how many they are."""
+    """Insert the rows of one table, at the revision of the backup; returns their number."""
     table = Table(name, MetaData(), *(_column(column, kind) for column, kind in kinds.items()))
     count, batch = 0, []
     for line in lines:
@@ -170,7 +172,7 @@ def load(connection: Connection, name: str, kinds: Mapping[str, ColumnKind], lin
 
 
 def continue_numbering(connection: Connection) -> None:
-    """Numbers that PostgreSQL gives out itself go on after those that were loaded. SQLite looks for itself."""
+    """Let PostgreSQL's sequences continue after the loaded values. SQLite does so automatically."""
     if connection.dialect.name != "postgresql":
         return
     for table in Base.metadata.sorted_tables:
@@ -218,12 +220,12 @@ def _decoded(kind: ColumnKind, value: Any) -> Any:
 
 
 def check_loadable(database: Database, index: Index) -> None:
-    """Raises ``CatalogVersion`` for a backup of a later version, ``Conflict`` for a database that holds a catalog;
-    ``EnvironmentProblem`` for one that cannot hold one."""
+    """Raises ``CatalogVersion`` for a backup of a later version, ``Conflict`` for a database that contains a catalog,
+    ``EnvironmentProblem`` for one that cannot contain one."""
     if not knows_revision(index.revision):
         raise CatalogVersion(
-            f"Backup {index.id} was made by Epochal {index.version}, whose catalog (revision {index.revision}) this "
-            "version does not know. Restore it with that version, or a later one."
+            f"Backup {index.id} was made by Epochal {index.version}, whose catalog (revision {index.revision}) "
+            "this version does not know. Restore it with that version, or a later one."
         )
     check_usable(database)
     with database.reading() as session:
@@ -231,7 +233,7 @@ def check_loadable(database: Database, index: Index) -> None:
 
 
 def restored_from(database: Database) -> str | None:
-    """The incarnation of a catalog that is there already; ``None``: there is none, or it was never restored."""
+    """The incarnation of a restored catalog; ``None`` if the database is empty or its catalog was never restored."""
     with database.reading() as session:
         if first_with_rows(session.connection()) is None or not is_current(database):
             return None
@@ -240,9 +242,9 @@ def restored_from(database: Database) -> str | None:
 
 
 def load_backup(session: Session, backups: Backups, index: Index) -> None:
-    """All rows, in the tables of this version. To be called within ``Database.migrating``.
+    """Load all rows and migrate them to this version, within ``Database.migrating``.
 
-    Raises ``Conflict`` for a catalog that is not empty (any more), ``FileMissing``, ``FileCorrupt``.
+    Raises ``Conflict`` if the catalog is not empty, ``FileMissing``, ``FileCorrupt``.
     """
     connection = session.connection()
     _check_empty(connection, None)
@@ -260,5 +262,5 @@ def _check_empty(connection: Connection, database: Database | None) -> None:
         where = "The database" if database is None else f"The catalog {database.place}"
         raise Conflict(
             f"{where} is not empty: it has rows in {table}. A backup is restored into an empty database "
-            "(--database-url, --home); to give this one up, stop its control planes and drop its tables."
+            "(--database-url, --home); to replace this one, stop its control planes and drop its tables."
         )

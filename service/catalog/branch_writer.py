@@ -1,8 +1,9 @@
-"""The guarded writes on one branch. Each first updates the branch's row, naming the attempt: zero rows means fenced.
+"""Guarded writes to one branch. Each first updates the branch's row and names the attempt; no matching row means
+fenced.
 
-The functions run inside a write transaction of the caller; an exception rolls all of it back. What each epoch of each
-application asks for is written by the statements of ``epoch_statements.py``, each of which says in its condition when
-it may happen; only where one finds no row is it read why.
+The functions run inside a write transaction of the caller; an exception rolls it back. The statements of
+``epoch_statements.py`` carry out the writes of every epoch, and each contains its precondition. The reason is
+determined only if a statement matches no row.
 """
 
 from __future__ import annotations
@@ -36,20 +37,19 @@ from epochal.wire.administration import WebhookKind
 
 
 class ForeignManifest(InvalidInput):
-    """A driver names a manifest that is not below its own branch."""
+    """The manifest named by a driver is not below the driver's own branch."""
 
     slug = "foreign-manifest"
 
 
 def changed(session: Session, statement: Any) -> int:
-    """Execute an UPDATE or DELETE; the number of rows that it found. Objects that the session holds stay as they were:
-    read them again."""
+    """Execute an UPDATE or DELETE; returns the number of matched rows. Objects in the session are not refreshed."""
     unsynchronised = statement.execution_options(synchronize_session=False)
     return cast("CursorResult[Any]", session.execute(unsynchronised)).rowcount
 
 
 class BranchWriter:
-    """Branch ``branch`` as attempt ``attempt`` of ``execution`` may write it."""
+    """Writes to branch ``branch`` by attempt ``attempt`` of ``execution``."""
 
     def __init__(self, session: Session, branch: str, execution: str, attempt: int) -> None:
         self._session = session
@@ -57,28 +57,28 @@ class BranchWriter:
         self._execution = execution
         self._attempt = attempt
         self.moved: Row[Any] | None = None
-        """The row of the epoch that got another state; not by a call that is repeated since its answer was lost."""
+        """The row of the epoch whose state changed; ``None`` for a repeated call."""
 
     def begin(self) -> None:
-        """R1. Own the branch; fences every earlier attempt."""
+        """R1. Take ownership of the branch and fence all earlier attempts."""
         taken = update(Branch).where(Branch.id == self._branch, Branch.attempt < self._attempt)
         if changed(self._session, taken.values(attempt=self._attempt, owned=True)) == 0:
             self.own()
 
     def lock(self) -> None:
-        """Whoever owns the branch: nobody else writes it until this transaction ends. Comes before other locks."""
+        """Lock the branch until this transaction ends, regardless of its owner. Has to precede other locks."""
         self._session.get_one(Branch, self._branch, with_for_update=True, populate_existing=True)
 
     def own(self) -> Row[Any]:
-        """Lock the branch for this transaction. What an epoch that is opened has to know of it. Raises ``Fenced`` when
-        it is not this attempt's."""
+        """Lock the branch for this transaction, and read what opening an epoch requires. Raises ``Fenced`` if the
+        branch is not owned by this attempt."""
         row = self._run(statements.OWN).one_or_none()
         if row is None:
             raise self._fenced()
         return row
 
     def give_up(self) -> None:
-        """Fence this attempt at once, also when it has not begun yet. Nothing happens when a later one has begun."""
+        """Fence this attempt, even if it has not begun. Without effect if a later attempt has begun."""
         current = update(Branch).where(Branch.id == self._branch, Branch.attempt <= self._attempt)
         changed(self._session, current.values(attempt=self._attempt, owned=False))
 
@@ -102,7 +102,7 @@ class BranchWriter:
         self.moved = opened
 
     def _check_opened(self, epoch: int, parent: EpochKey | None, head: EpochKey | None) -> None:
-        """Why it could not be, unless it has been: the call is repeated."""
+        """Raise the reason why the epoch was not opened, unless the call is repeated and it is open."""
         row = self._read(epoch)
         if row is not None:
             if row.state == State.STARTED and row.attempt == self._attempt and _parent(row) == parent:
@@ -111,7 +111,10 @@ class BranchWriter:
         if head != parent:
             raise Conflict(f"Epoch {self._key(epoch)} cannot be opened on {parent}: the branch's head is {head}.")
         following = self.next_epoch()
-        raise Conflict(f"Epoch {self._key(epoch)} cannot be opened: numbers of a branch rise, next is {following}.")
+        raise Conflict(
+            f"Epoch {self._key(epoch)} cannot be opened: epoch numbers of a branch increase, and the "
+            f"next is {following}."
+        )
 
     def prepare(
         self,
@@ -121,13 +124,13 @@ class BranchWriter:
         counts: EpochCounts,
         terms: EpochTerms,
     ) -> None:
-        """E4, the commit decision; also of an upgrade whose first epoch this is."""
+        """E4, the commit decision; also for the first epoch of an upgrade."""
         if manifest.key != EpochKey(self._branch, epoch):
             raise Conflict(f"Epoch {self._key(epoch)} cannot be prepared with the manifest of {manifest.key}.")
         if not manifest.path.startswith(f"{self._branch}/"):
             raise ForeignManifest(
                 f"Epoch {self._key(epoch)} cannot be prepared with the manifest {manifest.path!r}: the files of a "
-                f"branch lie below {self._branch}/, and the control plane reads no others in its name."
+                f"branch are below {self._branch}/, and a driver may name no others."
             )
         if self._run(statements.MOVE_HEAD, epoch=epoch, **_parent_columns(parent)).rowcount == 0:
             if self._has_landed(epoch, parent, manifest):
@@ -157,10 +160,10 @@ class BranchWriter:
             )
 
     def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
-        """Whether this very prepare is being repeated: its answer was lost.
+        """Whether this prepare is repeated because its answer was lost.
 
-        Asked before the branch's owner is: to a driver that was fenced meanwhile, "fenced" would mean that the epoch is
-        not decided, and its files could go.
+        Checked before the ownership of the branch: a driver that was fenced in between would otherwise conclude that
+        the epoch is not decided, and delete its files.
         """
         row = self._read(epoch)
         if row is None or row.state not in (State.PREPARED, State.COMMITTED):
@@ -168,7 +171,7 @@ class BranchWriter:
         return manifest_of(row) == manifest and _parent(row) == parent
 
     def commit(self, epoch: int) -> None:
-        """E6, in order: only after the parent."""
+        """E6. Epochs are committed in order, after their parents."""
         self.own()
         row = self._run(statements.COMMIT, epoch=epoch, at=now()).one_or_none()
         if row is None:
@@ -180,7 +183,7 @@ class BranchWriter:
         self._tell("epoch.committed", row)
 
     def _check_committed(self, epoch: int) -> None:
-        """Why it could not be, unless it has been: the call is repeated."""
+        """Raise the reason why the epoch was not committed, unless the call is repeated and it is committed."""
         row = self._expect(epoch, Event.PUBLISH)
         if row.state == State.COMMITTED:
             return
@@ -188,7 +191,7 @@ class BranchWriter:
             parent = self._read(row.parent_epoch)
             if parent is None or parent.state != State.COMMITTED:
                 raise Conflict(f"Epoch {self._key(epoch)} cannot be committed before its parent {_parent(row)}.")
-        raise Conflict(f"Epoch {self._key(epoch)} was changed by somebody else at the same time; look again.")
+        raise Conflict(f"Epoch {self._key(epoch)} was changed concurrently; read it again.")
 
     def abort(self, epoch: int, failure: Failure) -> None:
         self.own()
@@ -217,7 +220,8 @@ class BranchWriter:
         return self._session.scalars(query).all()
 
     def next_epoch(self) -> int:
-        """Above every epoch of the branch's lineage, and of every branch of the application: see ``Succession``."""
+        """Greater than the number of every epoch of the branch's lineage and of the application's other branches: see
+        ``Succession``."""
         return following_epoch(self._session, self._row())
 
     def first_epoch(self) -> int | None:
@@ -239,12 +243,12 @@ class BranchWriter:
                     self._session.add(LeftOut(branch=self._branch, kind=kind, place=place, total=number))
 
     def _run(self, statement: Any, **values: Any) -> CursorResult[Any]:
-        """Not by way of the session, which would take longer than the database does."""
+        """Executed on the connection: the overhead of the session exceeds the time of the statement."""
         values = statements.parameters(branch=self._branch, attempt=self._attempt, **values)
         return self._session.connection().execute(statement, values)
 
     def _expect(self, epoch: int, event: Event) -> Epoch:
-        """The row, when ``event`` may happen to it, or has happened already. Raises ``Conflict``."""
+        """The row, if ``event`` may happen to it or has already happened. Raises ``Conflict``."""
         row = self._read(epoch)
         try:
             advance(None if row is None else State(row.state), event)
@@ -265,12 +269,14 @@ class BranchWriter:
 
     def _fenced(self) -> Fenced:
         row = self._row()
-        owner = f"attempt {row.attempt} owns it" if row.owned else f"attempt {row.attempt} was the last, and is over"
+        owner = (
+            f"attempt {row.attempt} owns it" if row.owned else f"attempt {row.attempt} was the last owner, and is over"
+        )
         return Fenced(f"Attempt {self._attempt} may not write branch {self._branch}: {owner}. This process must stop.")
 
 
 def following_epoch(session: Session, branch: Branch) -> int:
-    """The number of the next epoch of a branch, and of any new one that stands on it."""
+    """The number of the next epoch of a branch, and of every new branch that begins at one of its snapshots."""
     latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
     used = session.scalar(select(func.max(latest)).where(Branch.application == branch.application))
     return max(used or 0, branch.parent_epoch or 0) + 1

@@ -1,4 +1,4 @@
-"""The catalog's rows of a bundle: those that an export takes along, and those that an import brings."""
+"""Rows of a bundle: those that an export writes, and those that an import adds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from epochal.wire.configuration import ApplicationConfiguration
 from epochal.wire.projects import full_name, local_name
 
 IMPORTED = "imported"
-"""In the origin of a branch that came with a bundle: who had it."""
+"""Key in the origin of an imported branch: the application that exported it."""
 
 
 class ExportedRows:
-    """What a bundle says of the snapshots that it holds, and of what they came from."""
+    """Rows of exported snapshots and of their ancestors."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -71,7 +71,7 @@ class ExportedRows:
         return tuple(_bundle_branch(self._session.get_one(Branch, id)) for id in ids)
 
     def versions(self, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
-        """Those that the epochs ran with, by application and number."""
+        """Versions with which the epochs ran, by application and number."""
         versions_used = {(self._session.get_one(Branch, epoch.branch).application, epoch.version) for epoch in epochs}
         query = select(Version, Artifact.filename).join(Artifact)
         found = self._session.execute(
@@ -94,17 +94,17 @@ class ExportedRows:
         ]
 
     def names(self, applications: Collection[str]) -> dict[str, str]:
-        """By id."""
+        """Names by id."""
         query = select(Application.id, Application.name).where(Application.id.in_(applications))
         return {row.id: row.name for row in self._session.execute(query)}
 
 
 class ImportedRows:
-    """Ancestors have the names of branches that the header has, and belong to an application that is deleted from the
-    start: it is theirs alone, is in no list, and keeps no name taken."""
+    """Rows of an imported bundle. Ancestors belong to an application that is created as deleted: it owns their branches
+    only, is never listed, and occupies no name."""
 
     def __init__(self, session: Session, header: BundleHeader, project: str, by: str) -> None:
-        """``project``: for which the bundle is imported. What belongs to other ones is not there for it."""
+        """``project``: the importing project. Rows of other projects are not visible to the import."""
         self._session = session
         self._header = header
         self._project = project
@@ -112,12 +112,12 @@ class ImportedRows:
         self._executions: dict[tuple[str, int], Execution] = {}
 
     def check(self) -> None:
-        """Raises ``Conflict`` when what is here already does not fit the bundle."""
+        """Raises ``Conflict`` if existing rows contradict the bundle."""
         self._check_since()
         self._check_branches()
 
     def _check_since(self) -> None:
-        """Raises ``Conflict`` unless the snapshot is here on which an incremental bundle stands."""
+        """Raises ``Conflict`` unless the base snapshot of an incremental bundle exists."""
         since = self._header.since
         if since is None:
             return
@@ -127,7 +127,7 @@ class ImportedRows:
             raise since_is_not_here(since.key)
 
     def _check_branches(self) -> None:
-        """Raises ``Conflict`` when a branch of this control plane has one of the names and is another one."""
+        """Raises ``Conflict`` if another branch of this control plane has the name of a branch of the bundle."""
         for branch in self._header.branches:
             row = self._session.get(Branch, branch.id)
             if row is not None and not (_is_same(row, branch) and self._is_mine(row)):
@@ -137,12 +137,12 @@ class ImportedRows:
                 )
 
     def _is_mine(self, branch: Branch) -> bool:
-        """A bundle may say the names of branches of another project: then it would stand on that one's state."""
+        """Whether the branch belongs to the project. Otherwise a bundle could refer to the state of another project."""
         return self._session.get_one(Application, branch.application).project == self._project
 
     def add_owners(self) -> None:
-        """The applications that the bundle's branches belong to, without epochs, unless their branches are here:
-        imported before, or this control plane's own."""
+        """Create the applications that own the bundle's branches, without epochs, unless the branches exist: imported
+        before, or created by this control plane."""
         for application in dict.fromkeys(branch.application for branch in self._header.branches):
             branches = [branch for branch in self._header.branches if branch.application == application]
             new = [branch for branch in branches if self._session.get(Branch, branch.id) is None]
@@ -164,28 +164,29 @@ class ImportedRows:
         manifests: Mapping[EpochKey, ManifestReference],
         whole: Collection[EpochKey],
     ) -> None:
-        """Those that are here already stay as they are. Raises ``Conflict`` when one of them is another, or when one
-        claims to be of a branch that this control plane wrote itself and is not."""
+        """Add epochs that do not exist. Raises ``Conflict`` if an existing epoch differs, or if an epoch claims to
+        belong to a branch that this control plane wrote and does not."""
         for epoch in reversed(epochs):
             key = epoch.key
             reference = manifests.get(key)
             if reference is None:
-                raise BundleError(f"The bundle speaks of snapshot {key} and does not hold it: it was altered.")
+                raise BundleError(f"Invalid bundle: it refers to snapshot {key} and does not contain it.")
             row = self._session.get(Epoch, (epoch.branch, epoch.epoch))
             if row is None:
                 if not _is_imported(self._session.get_one(Branch, epoch.branch)):
                     raise Conflict(
-                        f"Branch {epoch.branch} was written here, and has no snapshot {key} that the bundle has."
+                        f"Branch {epoch.branch} was written by this control plane, and has no snapshot {key} as "
+                        "the bundle does."
                     )
                 self._add_epoch(epoch, reference, key in whole)
             elif row.manifest_sha256 != reference.sha256:
-                raise Conflict(f"Snapshot {key} is here, and is another one than the bundle's.")
+                raise Conflict(f"Snapshot {key} exists, and differs from that of the bundle.")
             elif key in whole:
-                row.collected_at = None  # the bundle has brought its files back
+                row.collected_at = None  # the bundle restores its files
         self._session.flush()
 
     def add_application(self, order: Mapping[str, Any]) -> Application:
-        """The new application, on a branch of its own at the bundle's snapshot."""
+        """Create the application, on a branch of its own at the bundle's snapshot."""
         origin = self._header.origin
         key = self._header.snapshot.key
         row = ApplicationRepository(self._session).add(
@@ -293,7 +294,7 @@ class ImportedRows:
             branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
 
     def _execution(self, branch: Branch, epoch: BundleEpoch) -> Execution:
-        """The epochs of one branch and version hang on one execution, which is over."""
+        """The epochs of one branch and version refer to one execution, which is over."""
         version = epoch.version or 1
         key = (branch.id, version)
         if key not in self._executions:
@@ -304,7 +305,7 @@ class ImportedRows:
 
     def _new_execution(self, branch: Branch, version: int) -> Execution:
         if self._session.get(Version, (branch.application, version)) is None:
-            raise BundleError(f"The bundle does not say what version {version} of its application was: it was altered.")
+            raise BundleError(f"Invalid bundle: it does not describe version {version} of its application.")
         moment = now()
         execution = Execution(
             id=new_id(),
@@ -324,16 +325,16 @@ class ImportedRows:
 
 
 def since_is_not_here(key: EpochKey) -> Conflict:
-    """What is said of an increment that has nothing to stand on."""
+    """The error for an incremental bundle without its base snapshot."""
     return Conflict(
-        f"The bundle is an increment since snapshot {key}, which is not here, or not any more. Import one that ends "
-        "there first, or export it whole."
+        f"The bundle is incremental since snapshot {key}, which does not exist here or has expired. Import a "
+        "bundle that ends with that snapshot first, or export the whole snapshot."
     )
 
 
 def imported_at(session: Session, name: str, epoch: int, project: str) -> Sequence[ManifestReference]:
-    """The snapshots of this number that bundles have brought into ``project``, on branches whose ids begin with
-    ``name`` and a hyphen; by id."""
+    """Snapshots with this number that were imported into ``project``, on branches whose ids begin with ``name`` and a
+    hyphen; by id."""
     query = (
         select(Epoch, Branch)
         .join(Branch, Branch.id == Epoch.branch)
@@ -347,12 +348,12 @@ def imported_at(session: Session, name: str, epoch: int, project: str) -> Sequen
 
 
 def _is_imported(row: Branch) -> bool:
-    """Then there may be more of its epochs, in another bundle."""
+    """Whether the branch was imported; another bundle may contain more of its epochs."""
     return (row.origin or {}).get(IMPORTED) is not None
 
 
 def _is_same(row: Branch, branch: BundleBranch) -> bool:
-    """A branch that was imported before, or comes back to where it began."""
+    """Whether the branch was imported before, or returns to the control plane that created it."""
     here = (row.kind, key_of(row.parent_branch, row.parent_epoch), row.created_at, row.created_by)
     return here == (branch.kind, branch.parent, branch.created_at, branch.created_by)
 

@@ -1,4 +1,4 @@
-"""Can this database hold a catalog, and how safely? Nothing is changed by asking."""
+"""Read-only checks of the catalog's database: connectivity, revision, permissions, durability and clock."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from epochal.service.domain.checks import Finding, Verdict, failed, ok, warning
 from epochal.service.domain.nodes import Node, out_of_reach
 
 OLDEST_POSTGRESQL = 14
-"""The oldest major version that PostgreSQL's own makers still correct."""
+"""The oldest supported major version of PostgreSQL."""
 CLOCK_SECONDS = 1.0
-"""A clock that is off by more is said."""
+"""Tolerated difference of clocks."""
 
 
 def catalog_findings(database: Database, clock: Callable[[], datetime] = now) -> list[Finding]:
-    """Never raises: a database that cannot be reached is a finding, too."""
+    """Never raises: a failed connection is a finding."""
     try:
         with database.reading() as session:
             connection = session.connection()
@@ -43,12 +43,12 @@ def catalog_findings(database: Database, clock: Callable[[], datetime] = now) ->
         unwritable = _unwritable(database)
         if unwritable is not None:
             return [unwritable]
-        remedy = "Check the URL, and whether the database runs and takes connections from here."
+        remedy = "Check the URL, and whether the database runs and accepts connections from here."
         return [failed("catalog", f"{error.message.rstrip('.')}.", remedy)]
 
 
 def node_findings(database: Database) -> list[Finding]:
-    """Who works on a catalog that has this version's tables."""
+    """Nodes and leases of a catalog that has this version's tables."""
     with database.reading() as session:
         nodes = NodeRepository(session).living()
         leases = [lease for lease in session.scalars(select(Lease)) if lease.expires_at > database_now(session)]
@@ -58,26 +58,26 @@ def node_findings(database: Database) -> list[Finding]:
     holders = [f"{lease.name}: {lease.host}, term {lease.term}" for lease in leases]
     found = [ok("nodes", f"{len(nodes)} running: {'; '.join(shown)}."), *reach_findings(database)]
     if any(node.role == "control" for node in nodes) and not leases:
-        remedy = "A moment after a start, or while one takes over, that is so; if it stays, look at the nodes' logs."
-        return [*found, warning("leases", "Control planes are running, and none has the lead.", remedy)]
+        remedy = "This is normal shortly after a start or during a take-over; otherwise see the logs of the nodes."
+        return [*found, warning("leases", "Control planes are running, and none holds a lease.", remedy)]
     return [*found, ok("leases", f"{'; '.join(holders) or 'None is held'}.")]
 
 
 def reach_findings(database: Database, own: Node | None = None) -> list[Finding]:
-    """Whether drivers can go on with another control plane when one ends, also when that is on another machine.
-    ``own``: one that begins just now."""
+    """Control planes whose internal address other machines cannot reach, if there are several machines. ``own``: a node
+    that is about to start."""
     with database.reading() as session:
         nodes = [*NodeRepository(session).living(), *([] if own is None else [own])]
     remedy = (
         "Start it with --internal-host 0.0.0.0 (EPOCHAL_INTERNAL_HOST) or an address of that machine, or with "
-        "--internal-url where drivers reach it under another one."
+        "--internal-url if drivers reach it under another address."
     )
     return [
         warning(
             "drivers",
-            f"The control plane on {node.host} (process {node.process}) answers drivers at {node.internal_url}, which "
-            "only its own machine reaches, and there are control planes on others: their drivers cannot go on with "
-            "it, nor its drivers with them while it is the only one that they know.",
+            f"The control plane on {node.host} (process {node.process}) serves drivers at {node.internal_url}, "
+            "which is reachable from its own machine only, and control planes run on other machines: drivers "
+            "cannot fail over between them.",
             remedy,
         )
         for node in out_of_reach(nodes)
@@ -85,8 +85,8 @@ def reach_findings(database: Database, own: Node | None = None) -> list[Finding]
 
 
 def check_usable(database: Database) -> list[Finding]:
-    """Before the catalog is migrated: what is to be warned of. Raises ``EnvironmentProblem`` for a database that cannot
-    hold a catalog; that it does not answer is for those to find who need it."""
+    """Warnings to log before the catalog is migrated. Raises ``EnvironmentProblem`` for a database that cannot contain
+    a catalog. An unreachable database is reported by later steps."""
     found = catalog_findings(database)
     for finding in found:
         if finding.verdict is Verdict.FAILED and finding.check != "catalog":
@@ -95,7 +95,7 @@ def check_usable(database: Database) -> list[Finding]:
 
 
 def _sqlite(database: Database, connection: Connection) -> Iterator[Finding]:
-    yield ok("catalog", f"SQLite in {database.engine.url.database} answers; it serves one control plane.")
+    yield ok("catalog", f"SQLite in {database.engine.url.database} answers; it supports one control plane.")
     yield from _revision(connection)
     yield _unwritable(database) or ok("catalog permissions", "The catalog can be written.")
 
@@ -150,24 +150,26 @@ def _revision(connection: Connection) -> Iterator[Finding]:
     if found == newest:
         yield ok("catalog revision", f"The tables are at revision {newest}.")
     elif not is_behind(found):
-        yield ok("catalog revision", f"The tables are at revision {found}, of a later version; this one can use them.")
+        yield ok(
+            "catalog revision", (f"The tables are at revision {found} of a later version, which supports this version.")
+        )
     else:
         said = "The catalog is empty." if found is None else f"The tables are at revision {found}, older than {newest}."
-        yield ok("catalog revision", f"{said} `epochal up` or `epochal migrate` brings them to {newest}.")
+        yield ok("catalog revision", f"{said} `epochal up` or `epochal migrate` migrates them to {newest}.")
 
 
 def _permissions(connection: Connection) -> Finding:
-    """What this role may not do and a control plane does."""
+    """Privileges that the role lacks."""
     check = "catalog permissions"
     if connection.execute(text("SHOW transaction_read_only")).scalar() == "on":
         standby = bool(connection.execute(text("SELECT pg_is_in_recovery()")).scalar())
         why = "the server is a standby" if standby else "default_transaction_read_only is on"
         remedy = "Give the URL of the primary." if standby else "Set it off for this role, or give another role."
-        return failed(check, f"The catalog can only be read: {why}.", remedy)
+        return failed(check, f"The catalog is read-only: {why}.", remedy)
     role, schema = connection.execute(text("SELECT current_user, current_schema()")).one()
     if schema is None:
         remedy = f'GRANT USAGE ON SCHEMA public TO "{role}"; or set its search_path.'
-        return failed(check, f"Role {role!r} may use no schema of the database.", remedy)
+        return failed(check, f"Role {role!r} has no privileges on any schema of the database.", remedy)
     there = set(inspect(connection).get_table_names(schema))
     ours = sorted(there & {*Base.metadata.tables, "alembic_version"})
     lacking = [
@@ -186,9 +188,9 @@ def _permissions(connection: Connection) -> Finding:
     if is_behind(refuse_newer(connection)) and not _has(connection, "schema", schema, "CREATE"):
         remedy = f'Run `epochal migrate` as the owner of the tables, or GRANT CREATE ON SCHEMA "{schema}" TO "{role}";'
         return failed(
-            check, f"Role {role!r} may make no tables in schema {schema}, and the catalog needs them.", remedy
+            check, f"Role {role!r} may not create tables in schema {schema}, and the catalog requires it.", remedy
         )
-    return ok(check, f"Role {role!r} may do what a control plane does.")
+    return ok(check, f"Role {role!r} has the privileges that a control plane needs.")
 
 
 def _has(connection: Connection, kind: str, name: str, right: str) -> bool:
@@ -202,7 +204,7 @@ def _durability(connection: Connection) -> Iterator[Finding]:
         for name in ("fsync", "synchronous_commit", "synchronous_standby_names")
     }
     durability, replication = "catalog durability", "catalog replication"
-    shown = "whose output sinks show"
+    shown = "although sinks show their output"
     if settings["fsync"] == "off":
         said = f"fsync is off: a crash of the database's machine can damage the catalog, or lose decisions, {shown}."
         yield warning(durability, said, "Set fsync = on, except in tests.")
@@ -210,15 +212,15 @@ def _durability(connection: Connection) -> Iterator[Finding]:
         said = f"synchronous_commit is off: a crash of the database can lose decisions, {shown}."
         yield warning(durability, said, "Set synchronous_commit = on for this role.")
     else:
-        yield ok(durability, "What is committed is on the database's disk.")
+        yield ok(durability, "Commits are flushed to disk.")
     if waits_for_standbys(settings["synchronous_commit"], settings["synchronous_standby_names"]):
         yield ok(replication, f"Synchronous replication is on ({settings['synchronous_standby_names']}).")
         return
     yield warning(
         replication,
         f"Synchronous replication is off: a fail-over to a standby can lose decisions, {shown}.",
-        "Set synchronous_standby_names, and synchronous_commit = on; or never promote a standby that may lag. Where "
-        "the storage below PostgreSQL is replicated synchronously, nothing is to be done.",
+        "Set synchronous_standby_names, and synchronous_commit = on; or never promote a standby that may lag. If "
+        "the storage below PostgreSQL is replicated synchronously, no action is needed.",
     )
 
 
@@ -229,18 +231,19 @@ def _clock(theirs: datetime, before: datetime, after: datetime) -> Finding:
     direction = "ahead of" if seconds > 0 else "behind"
     return warning(
         "clock",
-        f"This node's clock is {abs(seconds):.1f} s {direction} the database's. Nothing is lost: leases and heartbeats "
-        "go by the database's clock; times that people read, and epoch times of drivers here, are wrong by as much.",
-        "Let the node keep its time by NTP (chrony, systemd-timesyncd).",
+        f"This node's clock is {abs(seconds):.1f} s {direction} the database's. No data is affected: leases and "
+        "heartbeats use the database clock. Displayed times, and epoch times of drivers on this machine, are off "
+        "by that much.",
+        "Synchronise the clock by NTP (chrony, systemd-timesyncd).",
     )
 
 
 _WAITING = ("on", "remote_apply", "remote_write")
-"""Values of ``synchronous_commit`` with which a commit waits for the standbys that are named."""
+"""Values of ``synchronous_commit`` for which a commit waits for the named standbys."""
 
 
 def is_replicated_synchronously(session: Session) -> bool | None:
-    """Whether a commit waits for a standby. ``None``: a SQLite file, of which there is one."""
+    """Whether a commit waits for a standby; ``None`` on SQLite."""
     if session.get_bind().dialect.name != "postgresql":
         return None
     commit, standbys = session.execute(
@@ -250,5 +253,5 @@ def is_replicated_synchronously(session: Session) -> bool | None:
 
 
 def waits_for_standbys(commit: str, standbys: str) -> bool:
-    """With these ``synchronous_commit`` and ``synchronous_standby_names`` of PostgreSQL."""
+    """Whether commits wait for a standby with these settings of PostgreSQL."""
     return commit in _WAITING and bool(standbys.strip())

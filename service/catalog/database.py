@@ -1,4 +1,4 @@
-"""The catalog's database: sessions, and the one border where SQLAlchemy's errors become Epochal's."""
+"""Transactions on the catalog's database, and the translation of SQLAlchemy's errors to Epochal's."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _DISK_FULL = "53100"
 _IO = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _LEAST_FREE_BYTES = 64 << 10
-"""SQLite grows its log by pages, and its shared memory by 32 KB."""
+"""SQLite extends its log by pages and its shared memory by 32 KB."""
 _NAMES = {"uq_applications_name": "applications.name", "uq_tokens_name": "tokens.name"}
-"""Constraints whose violation means that somebody else has the name; SQLite names columns, not constraints."""
+"""Constraints whose violation means that a name is taken. SQLite reports columns instead of constraints."""
 
 
 class Database:
-    """Reading and writing transactions on one catalog.
+    """Read and write transactions on one catalog.
 
-    SQLite: WAL, foreign keys on, writers take the write lock when they begin (a deferred writer could find the database
-    changed below it half-way); those of this process take turns, ``urgent`` ones first. PostgreSQL: READ COMMITTED;
-    what has to be in order locks the branch's row.
+    SQLite: WAL, with foreign keys. Write transactions take the write lock when they begin, because a deferred writer
+    could find that the database has changed. Write transactions of this process are queued, ``urgent`` ones first.
+    PostgreSQL: READ COMMITTED; operations on a branch are serialised by the lock of its row.
     """
 
     def __init__(
         self, url: str, connections: int = CONNECTIONS, urgent: bool = False, keeps_events: bool = True
     ) -> None:
-        """``keeps_events``: whether events that are recorded are written; false where nobody can listen."""
+        """``keeps_events``: write recorded events. False for a catalog without listeners."""
         self.url = url
         self._keeps_events = keeps_events
         self._listeners: list[Callable[[Sequence[ControlEvent]], None]] = []
@@ -85,7 +85,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Its URL for people, without a password."""
+        """The URL without its password, for messages."""
         return self._engine.url._replace(password=None).render_as_string()
 
     @property
@@ -99,13 +99,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """One read transaction: everything read in it is from one moment on SQLite."""
+        """A read transaction. On SQLite it reads one consistent snapshot."""
         with _translated(self._file), self._read() as session:
             yield session
 
     @contextmanager
     def reading_one_moment(self) -> Iterator[Session]:
-        """As :meth:`reading`; everything read in it is from one moment on PostgreSQL, too."""
+        """A read transaction that reads one consistent snapshot, on PostgreSQL also."""
         with _translated(self._file), self._read() as session:
             if self._engine.dialect.name == "postgresql":
                 session.connection(
@@ -115,10 +115,10 @@ class Database:
 
     @contextmanager
     def writing(self, write: Write | None = None) -> Iterator[Session]:
-        """One write transaction, committed at the end of the block, rolled back by an exception.
+        """A write transaction: committed at the end of the block, rolled back by an exception.
 
-        ``write``: which of the writes it is that drivers ask for. Raises ``Conflict``, ``NameTaken``,
-        ``CatalogUnavailable``; ``OutcomeUnknown`` when the commit itself was lost.
+        ``write``: the write of a driver that this transaction carries out. Raises ``Conflict``, ``NameTaken``,
+        ``CatalogUnavailable``; ``OutcomeUnknown`` if the connection was lost during the commit.
         """
         with self._turn(), _translated(self._file), self._write() as session:
             yield session
@@ -137,7 +137,7 @@ class Database:
                 session.commit()
             except (exc.OperationalError, exc.InterfaceError) as error:
                 if _refused_for_space(error):
-                    raise  # by the database, so that it is known that the transaction was not committed
+                    raise  # the database refused it, so the transaction is known to be rolled back
                 reason = _no_space(error, self._file) or f"The catalog did not answer a commit: {_reason(error)}."
                 raise OutcomeUnknown(f"{reason} Read it again.") from error
         if claim is not None:
@@ -150,8 +150,8 @@ class Database:
             self._tell(events)
 
     def listen(self, listener: Callable[[Sequence[ControlEvent]], None]) -> None:
-        """Call ``listener`` with the events of each transaction of this object that has been committed, in the writer's
-        thread: it must be quick. It hears of no other process, and nothing that a crash left unsaid."""
+        """Call ``listener`` with the events of each committed transaction of this object, in the writer's thread; it
+        must not block. Transactions of other processes are not reported, and a crash may lose notifications."""
         self._listeners.append(listener)
 
     def _tell(self, events: Sequence[ControlEvent]) -> None:
@@ -159,29 +159,32 @@ class Database:
             try:
                 listener(events)
             except Exception:
-                log.exception("a listener failed at %d events", len(events))
+                log.exception("a listener failed on %d events", len(events))
 
     def _turn(self) -> AbstractContextManager[None]:
         return nullcontext() if self._turns is None else self._turns.turn(self._urgent, BUSY_SECONDS)
 
     @contextmanager
     def migrating(self) -> Iterator[Session]:
-        """As :meth:`writing`, for changes of tables. SQLite's are made anew and take the old ones' names, which foreign
-        keys forbid while they are checked row by row: there they are checked at the end. Raises ``CatalogVersion``."""
+        """A write transaction that changes the schema. SQLite recreates altered tables, which foreign key enforcement
+        would refuse; foreign keys are therefore checked at the end. Raises ``CatalogVersion``."""
         sqlite = self._engine.dialect.name == "sqlite"
         with self._turn(), _translated(self._file), self._writing_engine.connect() as connection:
-            # Within a transaction this pragma does nothing, so SQLAlchemy, which would begin one, is not asked.
+            # This pragma has no effect within a transaction, which SQLAlchemy would begin.
             driver: Any = connection.connection.driver_connection
             if sqlite:
                 driver.execute("PRAGMA foreign_keys=OFF")
             try:
                 with Session(connection) as session:
-                    if not sqlite:  # a migration may move files between two statements
+                    if not sqlite:  # a migration may take longer than the limit between two statements
                         session.connection().exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                     yield session
                     session.flush()
                     if sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-                        raise CatalogVersion("The migrated catalog would refer to rows that are not there; it stays.")
+                        raise CatalogVersion(
+                            "The migrated catalog would contain references to missing rows. The "
+                            "migration was rolled back."
+                        )
                     session.commit()
             finally:
                 if sqlite:
@@ -189,7 +192,7 @@ class Database:
 
     @contextmanager
     def without_transaction(self) -> Iterator[Connection]:
-        """PostgreSQL only: each statement by itself, for those that no transaction may hold."""
+        """A connection in autocommit mode, for statements that cannot run in a transaction. PostgreSQL only."""
         with _translated(self._file), self._engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -205,9 +208,9 @@ def _translated(file: Path | None) -> Iterator[None]:
         text = str(error.orig)
         if any(constraint in text or column in text for constraint, column in _NAMES.items()):
             raise NameTaken("The name is taken; choose another.") from error
-        raise Conflict("The catalog was changed by somebody else at the same time; look again and repeat.") from error
+        raise Conflict("The catalog was changed concurrently. Read it again and repeat the call.") from error
     except exc.DataError as error:
-        raise InvalidInput(f"A value cannot be kept in the catalog: {_reason(error)}.") from error
+        raise InvalidInput(f"A value cannot be stored in the catalog: {_reason(error)}.") from error
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
         if full := _no_space(error, file):
             raise CatalogFull(full) from error
@@ -217,7 +220,7 @@ def _translated(file: Path | None) -> Iterator[None]:
             raise CatalogUnavailable(f"The catalog's connection was lost: {_reason(error)}.") from error
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
             raise EnvironmentProblem(
-                f"The catalog refuses its role: {_reason(error)}. `epochal doctor` says what to grant."
+                f"The catalog refuses its role: {_reason(error)}. `epochal doctor` lists the missing privileges."
             ) from error
         raise
 
@@ -231,8 +234,8 @@ def _refused_for_space(error: exc.SQLAlchemyError) -> bool:
 
 
 def _no_space(error: exc.SQLAlchemyError, file: Path | None) -> str | None:
-    """A sentence on the full disk that has caused ``error``. For its log and its shared memory SQLite reports a full
-    disk as an I/O error, or as a file that cannot be opened."""
+    """A message if ``error`` was caused by a full disk. For its log and shared memory SQLite reports a full disk as an
+    I/O error or as a file that cannot be opened."""
     full = _refused_for_space(error)
     if not full and file is not None and getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _IO:
         with suppress(OSError):
@@ -254,10 +257,9 @@ Result = TypeVar("Result")
 
 
 class Bulkhead:
-    """What drivers are answered by: whatever else fills the common threads and connections, these stay free.
+    """Threads and connections that are reserved for drivers and remain available when the common ones are exhausted.
 
-    A heartbeat that waits in line behind submissions or look-ups costs a healthy driver its execution. Each thread
-    needs one connection.
+    A delayed heartbeat would cost a healthy driver its execution. Each thread needs one connection.
     """
 
     def __init__(self, url: str, threads: int) -> None:
@@ -265,7 +267,7 @@ class Bulkhead:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="drivers")
 
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """``function(*arguments)``, in one of the threads."""
+        """Call ``function(*arguments)`` in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, partial(copy_context().run, function, *arguments)
         )

@@ -1,4 +1,5 @@
-"""The entries of applications, as the versions that run declare them."""
+"""Entries of applications, as declared by the running version. Separate from ``versions.py``, because it imports
+Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _KEPT = 1_000
 
 
 def entries_of(session: Session, application: Application) -> Mapping[str, DeclaredEntry]:
-    """By name: of the version that runs, or that a start would run."""
+    """Entries by name: of the running version, or of the version that a start would use."""
     number = None
     if application.execution is not None:
         execution = session.get_one(Execution, application.execution)
@@ -35,7 +36,7 @@ def entries_of(session: Session, application: Application) -> Mapping[str, Decla
 
 
 def entry_of(session: Session, application: str, entry: str) -> tuple[str, DeclaredEntry]:
-    """The id of an application, and one of its entries. Raises ``NotFound``, which says what there is instead."""
+    """The application's id and one of its entries. Raises ``NotFound``, which suggests similar names."""
     row = ApplicationRepository(session).named(application)
     entries = entries_of(session, row)
     if entry not in entries:
@@ -44,4 +45,4 @@ def entry_of(session: Session, application: str, entry: str) -> tuple[str, Decla
 
 
 _known: dict[tuple[str, int], Mapping[str, DeclaredEntry]] = {}
-"""A version never changes."""
+"""Cached: versions are immutable."""

@@ -1,4 +1,4 @@
-"""Drivers' logs that are kept in the store, and what the catalog knows of the attempts that wrote them."""
+"""Drivers' logs in the store, and the attempts that wrote them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AT_ONCE = 400
 
 @dataclass(frozen=True)
 class AttemptOfLog:
-    """``is_over``: its driver has ended, or is given up. ``is_deleted``: its application is."""
+    """``is_over``: the driver has ended or was given up. ``is_deleted``: the application is deleted."""
 
     is_over: bool
     is_deleted: bool
@@ -34,7 +34,7 @@ class DriverLogs:
         self._session = session
 
     def attempts(self, executions: Collection[str]) -> dict[tuple[str, int], AttemptOfLog]:
-        """Of those that the catalog knows, by execution and number."""
+        """Known attempts, by execution and number."""
         found: dict[tuple[str, int], AttemptOfLog] = {}
         ordered = sorted(executions)
         for start in range(0, len(ordered), _AT_ONCE):
@@ -49,14 +49,14 @@ class DriverLogs:
         return found
 
     def kept(self, execution: str, attempt: int) -> StoreFile | None:
-        """Its ``position`` says how many bytes of the log came before."""
+        """The stored log; its ``position`` is the number of bytes before it."""
         files = StoreFiles(self._session).of("log", owner_of(execution, attempt))
         return files[-1] if files else None
 
     def keep(self, execution: str, attempt: int, path: str, size: int, kept_for: timedelta) -> None:
-        """Name ``path`` the attempt's log, in place of what was kept of it before.
+        """Make the file at ``path`` the attempt's stored log, in place of the previous one.
 
-        Raises ``NotFound`` when the application was deleted meanwhile, ``Conflict`` when the file has expired.
+        Raises ``NotFound`` if the application was deleted, ``Conflict`` if the file has expired.
         """
         owner = self._session.get_one(Execution, execution).application
         row = self._session.get_one(Application, owner, with_for_update={"read": True})
@@ -68,6 +68,6 @@ class DriverLogs:
         files.name(path, size, database_now(self._session) + kept_for)
 
     def process(self, execution: str, attempt: int) -> str | None:
-        """How its launcher finds it."""
+        """The launcher's reference to the driver's process."""
         row = self._session.get(Attempt, (execution, attempt))
         return None if row is None else row.process

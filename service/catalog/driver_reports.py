@@ -1,4 +1,4 @@
-"""What drivers have measured: the latest report of each application, and the sums of its attempts that are over."""
+"""Measurements of drivers: the latest report of each application, and the totals of earlier attempts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
 
 SHOWN_AFTER_THE_END = timedelta(minutes=5)
-"""So long after an execution its last report is still shown, so that whoever asks now and then sees it."""
+"""Time after the end of an execution for which its last report is shown, for periodic readers."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """``runs``: what the report says of the moment is still so."""
+    """``runs``: the application runs, so that the report's ``moment`` is current."""
 
     application: str
     runs: bool
@@ -30,13 +30,13 @@ class Measured:
 
 
 def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> None:
-    """Raises ``Fenced`` when the attempt is over, ``NotFound``."""
+    """Raises ``Fenced`` if the attempt is over, ``NotFound``."""
     running = session.get(Execution, execution)
     application = None if running is None else session.get(Application, running.application)
     if running is None or application is None:
         raise NotFound(f"There is no execution {execution!r}.")
     if application.execution != execution or running.attempt != attempt:
-        raise Fenced(f"Attempt {attempt} of execution {execution} is not the latest any more.")
+        raise Fenced(f"Attempt {attempt} of execution {execution} is not the latest.")
     TokenRepository(session).check_runs(execution, attempt)
     kept = session.get(Report, application.id, with_for_update=True)
     if kept is None:
@@ -47,7 +47,7 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
         if (kept.execution, kept.attempt) != (execution, attempt):
             kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
         elif last.number >= report.number:
-            return  # it was overtaken by a later one
+            return  # a later report arrived first
         if kept.execution == execution:
             report = report.model_copy(update={"moment": _still_known(last.moment, report.moment)})
     kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json")
@@ -55,7 +55,7 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
 
 
 def measured(session: Session, moment: datetime) -> Iterator[Measured]:
-    """Of applications that run, or ended a short time before ``moment``."""
+    """Reports of applications that run, or ended shortly before ``moment``."""
     query = (
         select(Application.name, Execution.ended_at, Report)
         .join(Execution, Execution.id == Application.execution)
@@ -70,7 +70,7 @@ def measured(session: Session, moment: datetime) -> Iterator[Measured]:
 
 
 def _still_known(before: Moment, moment: Moment) -> Moment:
-    """A new attempt reads on where the one before was, and cannot say yet until when that had read all."""
+    """A new attempt continues at its predecessor's positions, and does not know yet up to when they were complete."""
     sources = {
         name: source.model_copy(update={"read_until": before.sources[name].read_until})
         if source.read_until is None and name in before.sources

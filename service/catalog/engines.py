@@ -17,14 +17,14 @@ from epochal.wire.trust import check_database_authority
 
 BUSY_SECONDS = 15.0
 CONNECTIONS = 50
-"""At most so many at a time, unless the maker of a :class:`Database` says otherwise."""
+"""Default maximum number of connections of a :class:`Database`."""
 _KEPT_CONNECTIONS = 10
 STOPPED_MILLISECONDS = 5_000
-"""Between two statements of a write transaction on PostgreSQL, which ends the connection then. What a control plane
-that was stopped had locked (the lease, a branch) would otherwise be locked until it goes on, for all others."""
+"""Timeout between two statements of a write transaction on PostgreSQL, which then closes the connection. Otherwise a
+suspended control plane would hold its locks (the lease, a branch) until it resumes."""
 TRUSTED_SECONDS = 1.0
-"""A connection that answered so long ago is taken to be there, by what answers drivers, supervises and leads: who
-calls them calls again, and they do so themselves."""
+"""Connections used within this time are not tested before use, where callers retry (drivers, supervision, leadership).
+"""
 _PATIENCE = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -32,19 +32,19 @@ _PATIENCE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""Of libpq, in seconds, the last one in milliseconds. A connection whose other end is gone without a word (a machine
-that lost its power, a firewall that forgot it) would otherwise be waited for a quarter of an hour. The URL may say
-otherwise."""
+"""Settings of libpq, in seconds; ``tcp_user_timeout`` in milliseconds. Without them, a connection whose peer has
+disappeared (power failure, a firewall that dropped its state) blocks for a quarter of an hour. The URL can override
+them."""
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of a catalog in SQLite. Raises ``OptionError`` for a URL that cannot be used."""
+    """The file of a SQLite catalog. Raises ``OptionError`` for an invalid URL."""
     parsed = _parsed(url)
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def make_engine(url: str, connections: int = CONNECTIONS, urgent: bool = False) -> Engine:
-    """An engine with the settings above. Raises ``OptionError`` for a URL that cannot be used."""
+    """An engine with these settings. Raises ``OptionError`` for an invalid URL."""
     kept = min(connections, _KEPT_CONNECTIONS)
     pool = {"pool_size": kept, "max_overflow": connections - kept}
     parsed = _parsed(url)
@@ -54,14 +54,14 @@ def make_engine(url: str, connections: int = CONNECTIONS, urgent: bool = False) 
         case "sqlite":
             return _sqlite(parsed, pool)
         case other:
-            raise OptionError(f"The catalog cannot be kept in {other!r}; give a URL of SQLite or PostgreSQL.")
+            raise OptionError(f"The catalog does not support {other!r}; give a URL of SQLite or PostgreSQL.")
 
 
 def _parsed(url: str) -> URL:
     try:
         return make_url(url)
     except exc.ArgumentError:
-        message = "The database URL cannot be read; give one as sqlite:///path or postgresql://host/name."
+        message = "Invalid database URL; give one as sqlite:///path or postgresql://host/name."
         raise OptionError(message) from None
 
 
@@ -76,7 +76,9 @@ def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
         message = "PostgreSQL's driver is not installed; install it with pip install 'epochal[postgresql]'."
         raise OptionError(message) from None
     if urgent:
-        event.listen(engine, "connect", _bound_each)  # its transactions are short: one statement less in each
+        event.listen(
+            engine, "connect", _bound_each
+        )  # set once per connection: its transactions are short, and this saves a statement in each
         _ping_after_a_pause(engine)
     else:
         event.listen(engine, "begin", _bound_writing)
@@ -84,8 +86,8 @@ def _postgresql(url: URL, pool: Mapping[str, Any], urgent: bool) -> Engine:
 
 
 def _ping_after_a_pause(engine: Engine) -> None:
-    """Of connections that are used all the time most calls would be questions whether they are still there. One that
-    was lost since it was used a moment ago is seen when it is used, and takes the others of its pool with it."""
+    """Test connections only after a pause. A connection that was lost since its last use fails on use, and invalidates
+    the pool."""
 
     def used(_connection: Any, record: Any, *_: Any) -> None:
         record.info["used_at"] = time.monotonic()
@@ -123,8 +125,8 @@ def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise EnvironmentProblem(
-                f"The catalog {file} cannot be made: {error.filename or file.parent}: {error.strerror}. Run the "
-                "control plane as the owner of the folder, or give another place (--home, --database)."
+                f"Cannot create the catalog {file}: {error.filename or file.parent}: {error.strerror}. Run the "
+                "control plane as the owner of the folder, or give another location (--home, --database)."
             ) from error
         event.listen(engine, "do_connect", lambda *_: _make_private(file))
     event.listen(engine, "connect", _prepare_sqlite)
@@ -133,12 +135,12 @@ def _sqlite(url: URL, pool: Mapping[str, Any]) -> Engine:
 
 
 def _make_private(file: Path) -> None:
-    """Its owner's only, before SQLite opens it: its -wal and -shm files get the permissions that it has.
+    """Create the file with mode 0600 before SQLite opens it; its -wal and -shm files inherit the mode.
 
-    A file that is there is not opened: to close it again would end the POSIX locks of this process's other connections,
-    and another process would take itself for the last one, and remove a log that is in use.
+    An existing file is not opened: closing it would release the POSIX locks of this process's other connections, and
+    another process could then consider itself the last one and remove a log in use.
 
-    Raises ``EnvironmentProblem`` where others can read it, and this process may not change that.
+    Raises ``EnvironmentProblem`` if others can read the file and this process may not change its mode.
     """
     try:
         with suppress(FileExistsError):
@@ -149,13 +151,13 @@ def _make_private(file: Path) -> None:
                     part.chmod(0o600)
     except OSError as error:
         raise EnvironmentProblem(
-            f"The catalog {file} cannot be made readable by its owner only: {error.strerror}. Run the control plane as "
-            "the owner of the file, or correct its permissions."
+            f"Cannot make the catalog {file} readable by its owner only: {error.strerror}. Run the control plane "
+            "as the owner of the file, or correct its permissions."
         ) from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # pysqlite's own transactions begin too late; with isolation_level None SQLAlchemy's begin event decides.
+    # pysqlite begins transactions too late. With isolation_level None, SQLAlchemy's begin event begins them.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
@@ -171,11 +173,12 @@ def _begin_sqlite(connection: Connection) -> None:
 
 _CHANNEL = "epochal"
 APPLICATION_NAME = "epochal hints"
-"""Of these connections, in ``pg_stat_activity``."""
+"""Name of these connections in ``pg_stat_activity``."""
 
 
 class Notifications:
-    """One connection that listens and sends; for one thread. Made anew after ``CatalogUnavailable``."""
+    """A connection of PostgreSQL's LISTEN and NOTIFY. Notifications are hints and may be lost. For one thread; create a
+    new object after ``CatalogUnavailable``."""
 
     def __init__(self, url: str) -> None:
         self._engine = make_engine(url, connections=1)
@@ -186,29 +189,29 @@ class Notifications:
             self._driver: Any = self._connection.connection.driver_connection
         except SQLAlchemyError as error:
             self._engine.dispose()
-            raise CatalogUnavailable(f"The catalog's notifications cannot be listened to: {error}") from error
+            raise CatalogUnavailable(f"Cannot listen to notifications of the catalog: {error}") from error
 
     def fileno(self) -> int:
-        """Readable when there may be something to :meth:`receive`."""
+        """File descriptor that is readable when :meth:`receive` may return something."""
         return int(self._driver.fileno())
 
     def send(self, payload: str) -> None:
-        """Outside any transaction. Raises ``CatalogUnavailable``."""
+        """Send a notification outside any transaction. Raises ``CatalogUnavailable``."""
         self._execute("SELECT pg_notify(:channel, :payload)", channel=_CHANNEL, payload=payload)
 
     def check(self) -> None:
-        """Whether the connection is still there. Raises ``CatalogUnavailable``."""
+        """Raises ``CatalogUnavailable`` if the connection is lost."""
         self._execute("SELECT 1")
 
     def receive(self) -> Iterator[str]:
-        """What has come, without waiting. Raises ``CatalogUnavailable``."""
+        """Received notifications, without waiting. Raises ``CatalogUnavailable``."""
         import psycopg
 
         try:
             for notification in self._driver.notifies(timeout=0):
                 yield notification.payload
         except psycopg.Error as error:
-            raise CatalogUnavailable(f"The connection for the catalog's notifications was lost: {error}") from error
+            raise CatalogUnavailable(f"The connection for notifications of the catalog was lost: {error}") from error
 
     def close(self) -> None:
         with suppress(SQLAlchemyError):
@@ -219,4 +222,4 @@ class Notifications:
         try:
             self._connection.execute(text(statement), values)
         except SQLAlchemyError as error:
-            raise CatalogUnavailable(f"The connection for the catalog's notifications was lost: {error}") from error
+            raise CatalogUnavailable(f"The connection for notifications of the catalog was lost: {error}") from error

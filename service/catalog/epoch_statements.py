@@ -1,8 +1,8 @@
-"""The statements of each epoch, and of each heartbeat, made once: to put them together took longer than to run them.
+"""Statements of each epoch and each heartbeat, built once: building them took longer than executing them.
 
-Parameters are called ``the_..``, by :func:`parameters`: names of columns mean something else in an UPDATE. ``branch``
-and ``attempt``, the one that writes, go to all; the others are said beside each. Where one says that it may not happen,
-no row is found, and nothing was changed.
+Parameters are named ``the_..`` by :func:`parameters`, because column names have another meaning in an UPDATE. All
+statements take ``branch`` and ``attempt``, the writing attempt; further parameters are listed at each. If the
+precondition of a statement does not hold, it matches no row and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from epochal.service.catalog.models import Base
 from epochal.service.catalog.types import DatabaseClock, UtcDateTime
 
 COUNTED: Final = ("rows_in", "rows_out", "state_rows", "state_bytes")
-"""Of an epoch that is committed, added up by its branch."""
+"""Counts of committed epochs that are summed by their branch."""
 
 
 def parameters(**values: Any) -> dict[str, Any]:
@@ -60,14 +60,14 @@ def _columns(*names: str) -> dict[str, Any]:
 
 
 def _used() -> ColumnElement[int]:
-    """The highest number of an epoch of any branch of ``application``: of each found by an index."""
+    """The highest epoch number of any branch of ``application``; an index finds the highest of each branch."""
     latest = select(func.max(_epochs.epoch)).where(_epochs.branch == _branches.id).correlate(_tables["branches"])
     of_all = select(func.max(latest.scalar_subquery())).where(_branches.application == _the("application", String))
     return func.coalesce(of_all.scalar_subquery(), 0)
 
 
 def _parent_is_committed() -> ColumnElement[bool]:
-    """Where it is one of the same branch; others were, before this branch was made."""
+    """Whether the parent is committed, if it is on the same branch. Parents on other branches were committed before."""
     parent = _tables["epochs"].alias("parent").c
     committed = exists().where(
         parent.branch == _branch, parent.epoch == _epochs.parent_epoch, parent.state == State.COMMITTED.value
@@ -76,7 +76,7 @@ def _parent_is_committed() -> ColumnElement[bool]:
 
 
 def _calls_before() -> ColumnElement[int]:
-    """How far the parent has come among the calls of entries, for an epoch that has taken none."""
+    """Number of the last call that the parent took, for an epoch that takes none."""
     parent = _tables["epochs"].alias("before").c
     return (
         select(parent.calls_through)
@@ -88,7 +88,7 @@ def _calls_before() -> ColumnElement[int]:
 OWN = _of_owned_branch.values(attempt=_attempt).returning(
     _branches.application, _branches.head_branch, _branches.head_epoch, _branches.parent_epoch
 )
-"""Locks the branch, if it is the attempt's."""
+"""Lock the branch if the attempt owns it."""
 
 OPEN = (
     insert(_tables["epochs"])
@@ -107,14 +107,14 @@ OPEN = (
     )
     .returning(*_all)
 )
-"""``epoch``, ``parent_branch``, ``parent_epoch``, ``execution``, ``at``; ``application``, whose numbers rise, and the
-number ``above`` which this branch's do."""
+"""``epoch``, ``parent_branch``, ``parent_epoch``, ``execution``, ``at``; ``application`` and ``above``, which the
+number has to exceed."""
 
 MOVE_HEAD = _of_owned_branch.where(
     _branches.head_branch.is_not_distinct_from(_parent_branch),
     _branches.head_epoch.is_not_distinct_from(_parent_epoch),
 ).values(head_branch=_branch, head_epoch=_epoch)
-"""From ``parent_branch``, ``parent_epoch`` to ``epoch`` of the branch."""
+"""Move the head from ``parent_branch``, ``parent_epoch`` to ``epoch`` of the branch."""
 
 CHANGE_VERSION = _of_execution.values(version=_the("version", Integer))
 """``execution``, ``version``."""
@@ -166,4 +166,5 @@ HEAR = _of_execution.values(
     exists().where(_operations.execution == _execution, _operations.state == "running").label("has_operations"),
     exists().where(_directives.execution == _execution, _directives.completed_at.is_(None)).label("has_directives"),
 )
-"""``execution``, ``status``. What is wanted of the driver, and waits for it, is asked only where there is anything."""
+"""``execution``, ``status``. Also returns whether directives or operations are pending, so that they are read only
+then."""

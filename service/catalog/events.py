@@ -1,14 +1,14 @@
-"""Events as rows, written in the transaction of the change that they tell of.
+"""Events, stored in the transaction of the change that they report.
 
-``record`` keeps an event in the session; ``Database.writing`` writes what was recorded as its last statements. There it
-takes the lock of the application's row in ``event_streams``, under which numbers rise by one and become visible in
-their order. Nothing is locked after it, so it is part of no deadlock, whatever its transaction has locked before. That
-is why it is a row of its own; and it stays when the application goes, and there is one for what concerns none.
+``record`` adds an event to the session, and ``Database.writing`` stores recorded events as the last statements of the
+transaction. These lock the application's row in ``event_streams``, so that numbers increase by one and become visible
+in order. The transaction takes no further lock after it, so it cannot take part in a deadlock. The row is separate from
+the application's row; it outlives the application, and there is one for events without an application.
 
-What is read over all applications has an order of its own, the ``position``. On SQLite, which has one writer, an event
-gets it when it is written. On PostgreSQL a common counter would let one transaction commit at a time, so positions
-are assigned to what has been committed (:meth:`EventRepository.assign_positions`), by one process at a time, before
-anybody reads. A reader that has seen a position has seen all before it.
+The stream of all applications is ordered by ``position``. On SQLite, which has one writer, the position is assigned
+when an event is stored. On PostgreSQL a common counter would serialise all commits, so one process at a time assigns
+positions to committed events (:meth:`EventRepository.assign_positions`) before they are read. A reader that has seen a
+position has seen all earlier ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from epochal.service.domain.events import ControlEvent, EventKind
 from epochal.wire.projects import DEFAULT_PROJECT, full_name, local_name, project_of
 
 ALL = "*"
-"""In ``event_streams``: the stream of all applications, whose numbers are positions."""
+"""Row in ``event_streams`` of the stream of all applications, whose numbers are positions."""
 _RECORDED = "epochal.events"
 _NUMBER = (
     "INSERT INTO event_streams (application, last) VALUES {values} ON CONFLICT (application) "
@@ -39,14 +39,14 @@ _NUMBER = (
 _NUMBER_ONE = text(_NUMBER.format(values="(:application, :more)"))
 _NUMBER_BOTH = text(_NUMBER.format(values=f"(:application, :more), ('{ALL}', :more)"))
 _INSERT = insert(LoggedEvent.__table__)  # type: ignore[arg-type]
-# PostgreSQL: as both of them, for the one event that most transactions have.
+# PostgreSQL: both statements in one, for the frequent case of one event per transaction.
 _NUMBER_AND_INSERT = text(
     f"WITH stream AS ({_NUMBER.format(values='(:application, :more)')}) "
     "INSERT INTO events (application, number, kind, at, data) "
     "SELECT :application, stream.last, :kind, :at, :data FROM stream"
 ).bindparams(bindparam("at", type_=UtcDateTime))
 _LOCK = text("SELECT last FROM event_streams WHERE application = :application FOR UPDATE")
-# An application's events keep the order of their numbers, also where the clocks of two control planes differ.
+# The events of an application keep the order of their numbers, even if the clocks of two control planes differ.
 _ASSIGN = text(
     """
     WITH waiting AS (
@@ -65,11 +65,11 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class EventEntry:
-    """One event as it goes to clients. ``data`` is JSON, in one line. (application, number) names it."""
+    """One event as it is sent to clients. ``data`` is JSON in one line. (application, number) identifies it."""
 
     position: int
     application: str
-    """Empty where none is concerned."""
+    """Empty for events without an application."""
     number: int
     kind: str
     data: bytes
@@ -77,7 +77,7 @@ class EventEntry:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events a listener takes; ``None``: all. What concerns no application belongs to the project ``default``."""
+    """Selection of events; ``None`` selects all. Events without an application belong to the project ``default``."""
 
     applications: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
@@ -92,12 +92,12 @@ class EventFilter:
 
 
 def record(session: Session, event: ControlEvent) -> None:
-    """To be written with all else that this transaction changes."""
+    """Store the event with the other changes of this transaction."""
     session.info.setdefault(_RECORDED, []).append(event)
 
 
 def write_recorded(session: Session) -> Sequence[ControlEvent]:
-    """The last statements of a transaction; what was recorded in it."""
+    """Store the recorded events as the last statements of a transaction, and return them."""
     recorded: list[ControlEvent] = session.info.pop(_RECORDED, [])
     for application in sorted({event.application or "" for event in recorded}):
         _write(session, application, [event for event in recorded if (event.application or "") == application])
@@ -143,7 +143,7 @@ class EventRepository:
         self._session = session
 
     def assign_positions(self, most: int = _AT_ONCE) -> int:
-        """To events that have none, of at most so many; how many had none. In a writing transaction."""
+        """Assign positions to up to ``most`` events without one; returns their number. Requires a write transaction."""
         if _is_sqlite(self._session):
             return 0
         self._session.execute(
@@ -161,23 +161,23 @@ class EventRepository:
         return not _is_sqlite(self._session) and self._session.scalar(query) is not None
 
     def position(self, application: str, number: int) -> int:
-        """Where the stream of this application goes on behind its event ``number``. Raises ``EventsExpired``."""
+        """Position after event ``number`` in the stream of this application. Raises ``EventsExpired``."""
         self._check(application, number)
         return self._position(application, number) or 0
 
     def position_of_all(self, application: str, number: int) -> int:
-        """Where the stream of all applications goes on behind this event. Raises ``EventsExpired``."""
+        """Position after this event in the stream of all applications. Raises ``EventsExpired``."""
         self._check(application, number)
         found = 0 if number == 0 else self._position(application, number)
         if found is None or found < self.expired(ALL):
             raise EventsExpired(
-                f"Events that came after {application}/{number} have expired. Look at what is there now, and listen "
-                "without Last-Event-ID."
+                f"Events after {application}/{number} have expired. Read the current state, and listen without "
+                "Last-Event-ID."
             )
         return found
 
     def after(self, position: int, chosen: EventFilter, most: int) -> tuple[list[EventEntry], int]:
-        """At most so many events after ``position``, oldest first, and the position reached."""
+        """Up to ``most`` events after ``position``, oldest first, and the position reached."""
         last = self.last(ALL)
         query = select(
             LoggedEvent.position, LoggedEvent.application, LoggedEvent.number, LoggedEvent.kind, LoggedEvent.data
@@ -195,16 +195,17 @@ class EventRepository:
         return entries, entries[-1].position if len(entries) == most else max(last, position)
 
     def last(self, application: str) -> int:
-        """The number of its newest event; 0 when it has none. Of ``ALL``: the last position."""
+        """Number of the application's newest event; 0 if it has none. For ``ALL``: the last position."""
         return self._session.scalar(select(EventStream.last).where(EventStream.application == application)) or 0
 
     def expired(self, application: str) -> int:
-        """Up to which number its events are gone; 0: none. Of ``ALL``: up to which position some are."""
+        """Number up to which the application's events are deleted; 0 if none are. For ``ALL``: the highest position of
+        a deleted event."""
         return self._session.scalar(select(EventStream.expired).where(EventStream.application == application)) or 0
 
     def expirable(self, kept: int, before: datetime) -> Mapping[str, int]:
-        """By application, up to which number its events can go: all but the last ``kept``, and those of before
-        ``before``. The last one of all stays."""
+        """Number up to which events may be deleted, by application: all but the last ``kept`` events, and events before
+        ``before``. The last event of each application is kept."""
         streams = select(EventStream.application, EventStream.last, EventStream.expired)
         found = {}
         for application, last, expired in self._session.execute(streams.where(EventStream.application != ALL)).all():
@@ -214,7 +215,8 @@ class EventRepository:
         return found
 
     def remove(self, application: str, newest: int, most: int) -> int:
-        """Its events up to ``newest``, the oldest ``most`` of them; how many. In a writing transaction."""
+        """Delete up to ``most`` of its oldest events up to number ``newest``; their number. Requires a write
+        transaction."""
         self._lock_all()
         mine = LoggedEvent.application == application, LoggedEvent.number <= newest
         query = select(LoggedEvent.number, LoggedEvent.position).where(*mine, LoggedEvent.position.is_not(None))
@@ -229,7 +231,7 @@ class EventRepository:
         return len(rows)
 
     def number_at(self, application: str, position: int) -> int:
-        """The number of its last event up to this position; 0 where there is none."""
+        """Number of the application's last event up to this position; 0 if there is none."""
         query = select(LoggedEvent.number).where(
             LoggedEvent.application == application, LoggedEvent.position <= position
         )
@@ -242,15 +244,15 @@ class EventRepository:
         last, expired = (0, 0) if found is None else found
         if expired <= number <= last:
             return
-        of = f"of {application!r}" if application else "that concern no application"
+        of = f"of {application!r}" if application else "without an application"
         if number < expired:
             raise EventsExpired(
-                f"Events {of} up to number {expired} have expired, and {number} was the last that was seen. Look at "
-                f"what is there now, and listen without Last-Event-ID, or from {expired} on."
+                f"Events {of} up to number {expired} have expired; the last one seen was {number}. Read the "
+                f"current state, and listen without Last-Event-ID, or from {expired} on."
             )
         raise EventsExpired(
-            f"Event {number} is not among those {of}, the last of which is {last}: the id is of another catalog, or of "
-            "this one before it was restored. Look at what is there now, and listen without Last-Event-ID."
+            f"Event {number} is not among the events {of}, the last of which is {last}: the id belongs to another "
+            "catalog, or to this one before a restore. Read the current state, and listen without Last-Event-ID."
         )
 
     def _position(self, application: str, number: int) -> int | None:
@@ -262,7 +264,7 @@ class EventRepository:
             self._session.scalars(_LOCK, {"application": ALL}).first()
 
     def _old(self, application: str, newest: int, before: datetime) -> int:
-        """The last number behind ``newest`` that is older, and has none before it that is not."""
+        """The last number after ``newest`` up to which all events are older."""
         while True:
             query = select(LoggedEvent.number, LoggedEvent.at).where(
                 LoggedEvent.application == application, LoggedEvent.number > newest

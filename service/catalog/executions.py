@@ -1,4 +1,4 @@
-"""Executions and their attempts. The functions with which they begin and end run inside a write transaction."""
+"""Executions and their attempts. Functions that begin or end them run inside a write transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ExecutionRepository:
         return row
 
     def of(self, application: Application, id: str) -> Execution:
-        """Raises ``NotFound`` also for executions of others."""
+        """Raises ``NotFound``, also for executions of other applications."""
         row = self._session.get(Execution, id)
         if row is None or row.application != application.id:
             raise NotFound(f"Application {application.name!r} has no execution {id!r}.")
@@ -51,7 +51,7 @@ class ExecutionRepository:
         return paginate(self._session, query, page, [Execution.id], descending=True)
 
     def not_over(self) -> Sequence[tuple[Execution, str, dict[str, Any]]]:
-        """With the names of their applications, and their configurations."""
+        """Active executions, with the names and configurations of their applications."""
         query = (
             select(Execution, Application.name, Version.configuration)
             .join(Application, Application.id == Execution.application)
@@ -67,7 +67,7 @@ class ExecutionRepository:
         return self._session.scalars(query.execution_options(populate_existing=True)).all()
 
     def latest_attempts(self, at_most: int) -> Mapping[str, Sequence[Attempt]]:
-        """Of each execution that is not over so many, oldest first: their numbers follow one another."""
+        """The latest ``most`` attempts of each active execution, oldest first. Their numbers are consecutive."""
         one = aliased(Attempt)
         last = select(func.max(one.number)).where(one.execution == Execution.id).scalar_subquery()
         query = (
@@ -101,16 +101,16 @@ class ExecutionRepository:
         return self._session.get_one(Artifact, version.artifact)
 
     def artifact_of(self, execution: Execution, sha256: str) -> Artifact:
-        """Raises ``NotFound`` unless a version of the execution's application is made of it."""
+        """Raises ``NotFound`` unless a version of the execution's application uses the artifact."""
         query = select(Version.number).where(Version.application == execution.application, Version.artifact == sha256)
         if self._session.scalars(query.limit(1)).first() is None:
-            raise NotFound(f"No version of this application is made of an artifact {sha256!r}.")
+            raise NotFound(f"No version of this application uses an artifact {sha256!r}.")
         return self._session.get_one(Artifact, sha256)
 
 
 @dataclass(frozen=True)
 class BranchOrigin:
-    """Where a branch comes from: nothing, or a snapshot."""
+    """The snapshot at which a branch begins, if any, and why."""
 
     kind: Literal["start", "fork", "rollback", "import", "rekey"]
     parent: EpochKey | None = None
@@ -120,9 +120,9 @@ class BranchOrigin:
 def add_branch(
     session: Session, application: Application, origin: BranchOrigin, by: str, id: str | None = None
 ) -> Branch:
-    """A new line, which is the application's from now on. Its head is its parent; no state is copied.
+    """Create a branch and make it the application's current one. Its head is its parent; no state is copied.
 
-    Raises ``SnapshotExpired`` when the parent was collected meanwhile.
+    Raises ``SnapshotExpired`` if the parent has been collected.
     """
     parent = origin.parent
     if parent is not None:
@@ -150,9 +150,9 @@ def add_branch(
 
 
 def drained_head(session: Session, application: Application) -> Epoch | None:
-    """The application's head, where all of its input had ended, so that nothing can follow it.
+    """The application's head, if all of its input had ended, so that no epoch can follow it.
 
-    One that is not committed yet is gone on from: its commits are left to do.
+    ``None`` while it is not committed: its commits have to be completed.
     """
     head = head_of(session.get_one(Branch, application.branch, populate_existing=True))
     row = None if head is None else session.get(Epoch, (head.branch, head.epoch), populate_existing=True)
@@ -160,7 +160,7 @@ def drained_head(session: Session, application: Application) -> Epoch | None:
 
 
 def check_not_drained(session: Session, application: Application) -> None:
-    """Raises ``IncompatibleState``, with what to do."""
+    """Raises ``IncompatibleState`` with a remedy."""
     head = drained_head(session, application)
     if head is not None:
         raise IncompatibleState(
@@ -169,7 +169,7 @@ def check_not_drained(session: Session, application: Application) -> None:
 
 
 def latest_version(session: Session, application: str) -> Version:
-    """The latest one that a start would use: not one whose upgrade failed."""
+    """The latest version that a start would use; versions whose upgrade failed are skipped."""
     query = select(Version).where(Version.application == application, Version.failure.is_(None))
     return session.scalars(query.order_by(Version.number.desc()).limit(1)).one()
 
@@ -177,10 +177,10 @@ def latest_version(session: Session, application: str) -> Version:
 def begin_execution(
     session: Session, application: Application, *, available_now: bool = False, drain: bool = True
 ) -> Execution:
-    """A new run of the latest version on the current branch. ``Conflict`` while another one is not over.
+    """Begin a run of the latest version on the current branch. Raises ``Conflict`` while an execution is active.
 
-    ``available_now``: it takes what its sources have when it starts, and ends. ``drain``: with a last epoch when all of
-    its input has ended.
+    ``available_now``: process the input available at the start, then end. ``drain``: commit a last epoch when all input
+    has ended.
     """
     current = session.get(Execution, application.execution) if application.execution else None
     if current is not None and current.state not in ENDED:
@@ -204,7 +204,8 @@ def begin_execution(
 
 
 def begin_attempt(session: Session, execution: Execution, token_sha256: str | None) -> Attempt:
-    """The next attempt, numbered along the branch. ``Conflict`` when one runs or the execution shall not go on."""
+    """Begin the next attempt, numbered along the branch. Raises ``Conflict`` if an attempt is running or the execution
+    does not continue."""
     branch = session.get_one(Branch, execution.branch, with_for_update=True, populate_existing=True)
     session.refresh(execution)
     if execution.state not in ("starting", "running"):
@@ -235,7 +236,8 @@ def end_attempt(
     state: Literal["ended", "lost", "failed"],
     failure: Failure | None,
 ) -> bool:
-    """Whether this call ended it; an attempt that was over stays as it was. Its driver is fenced at once."""
+    """End an attempt and fence its driver. Returns whether this call ended it; an attempt that is over stays
+    unchanged."""
     writer = BranchWriter(session, execution.branch, execution.id, number)
     writer.lock()
     attempt = session.get(Attempt, (execution.id, number), populate_existing=True)

@@ -1,10 +1,10 @@
-"""Folding: of epochs that are past, the catalog keeps ranges instead of a row for each.
+"""Folding: the catalog replaces the rows of past epochs by ranges; and locks that protect snapshots from collection.
 
-A committed epoch is folded when it was collected, is older than the rows that are kept anyway, and there is nothing to
-say of it: it is no edge of the lineage (the first of its branch, or of a version, one with changes, one that a branch
-stands on), has no name or message, and no retained snapshot needs its manifest. Of each stretch of such epochs the
-first and the last keep their rows, so that whatever looks at the ends of a run, or at a parent, finds them. Aborted
-epochs are folded with the committed ones around them, and by themselves where there are none.
+A committed epoch is folded if it was collected, is older than the rows that are always kept, and nothing refers to it:
+it is not an edge of the lineage (the first epoch of a branch or a version, an epoch with changes, the parent of a
+branch), has no name or message, and no retained snapshot needs its manifest. The first and the last epoch of each
+stretch keep their rows, because readers look up the ends of a stretch and the parents of epochs. Aborted epochs are
+folded together with adjacent committed ones, or alone if there are none.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from epochal.service.catalog.models import (
 )
 
 SHORTEST = 100
-"""Fewer epochs than this are not worth a range."""
+"""Minimum number of epochs of a range."""
 _COMMITTED = Epoch.state == State.COMMITTED.value
 _ABORTED = Epoch.state == State.ABORTED.value
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Epochs whose rows can go, without a gap, the committed ones all of one execution and version. ``ends``: numbers
-    that a part of it can end with, rising, ``last`` among them: a committed epoch follows, if there is one at all."""
+    """Consecutive epochs whose rows can be removed; the committed ones have one execution and version. ``ends``:
+    ascending numbers at which a part can end, including ``last``; a committed epoch, if there is one, follows each."""
 
     branch: str
     first: int
@@ -50,7 +50,7 @@ class Stretch:
     ends: Sequence[int]
 
     def parts(self, most: int) -> Iterator[Stretch]:
-        """The same epochs in turns of about so many, oldest first."""
+        """The same epochs in parts of about ``most``, oldest first."""
         first = self.first
         while first <= self.last:
             fits = bisect_right(self.ends, first + most - 1) - 1
@@ -66,9 +66,9 @@ class FoldingRepository:
     def foldable(
         self, branch: str, kept: int, collected_before: datetime, is_needed: Callable[[str], bool]
     ) -> list[Stretch]:
-        """What can go of this branch, oldest first. ``kept``: so many of its newest rows stay, as do those that were
-        collected after ``collected_before``; ``is_needed``: whether a retained snapshot needs the manifest with this
-        path."""
+        """Stretches of this branch that can be folded, oldest first. ``kept``: number of newest rows to keep. Rows that
+        were collected after ``collected_before`` are kept as well. ``is_needed``: whether a retained snapshot needs the
+        manifest at this path."""
         newest = self._session.scalar(select(func.max(Epoch.epoch)).where(Epoch.branch == branch))
         if newest is None or newest <= kept:
             return []
@@ -102,9 +102,9 @@ class FoldingRepository:
         return found
 
     def fold(self, stretch: Stretch) -> None:
-        """A range instead of its rows, in a writing transaction; one that goes on a range becomes part of it.
+        """Replace the rows by a range, in a write transaction; an adjacent earlier range is extended.
 
-        Raises ``Conflict`` when something refers to one of them now.
+        Raises ``Conflict`` if an epoch is referred to in the meantime.
         """
         first, last = stretch.first, stretch.last
         mine = Epoch.branch == stretch.branch, Epoch.epoch.between(first, last)
@@ -125,7 +125,9 @@ class FoldingRepository:
         ).one()
         count, aborted, first_committed, execution, version, since, until, collected_at, *counts = row
         if count != last - first + 1:
-            raise Conflict(f"Epochs {first} to {last} of branch {stretch.branch} have been changed; look again.")
+            raise Conflict(
+                f"Epochs {first} to {last} of branch {stretch.branch} were changed concurrently; read them again."
+            )
         self._session.execute(delete(Epoch).where(*mine))
         before = self._session.scalars(
             select(FoldedEpochs).where(FoldedEpochs.branch == stretch.branch, FoldedEpochs.last == first - 1)
@@ -157,7 +159,7 @@ class FoldingRepository:
         return self._session.scalars(query.order_by(FoldedEpochs.last.desc())).all()
 
     def find(self, key: EpochKey) -> FoldedEpochs | None:
-        """The range that the epoch is in."""
+        """The range that contains the epoch."""
         query = select(FoldedEpochs).where(
             FoldedEpochs.branch == key.branch, FoldedEpochs.first <= key.epoch, FoldedEpochs.last >= key.epoch
         )
@@ -172,17 +174,17 @@ class FoldingRepository:
         since, until = f"{found.committed_from:%Y-%m-%d %H:%M}", f"{found.committed_until:%Y-%m-%d %H:%M} UTC"
         if not found.committed:
             raise SnapshotExpired(
-                f"Epoch {key.epoch} was aborted, and was folded: of {of}, all aborted, begun from {since} to {until}, "
-                "nothing else is kept."
+                f"Epoch {key.epoch} was aborted and folded: of {of}, all aborted and opened from {since} to "
+                f"{until}, only the range is stored."
             )
         some = f", {found.aborted} of them aborted and the others" if found.aborted else ","
         raise SnapshotExpired(
-            f"Epoch {key.epoch} is past, and was folded: of {of}{some} committed from {since} to {until} and expired "
-            "since, only their sums are kept."
+            f"Epoch {key.epoch} has expired and was folded: of {of}{some} committed from {since} to {until}, only "
+            "sums are stored."
         )
 
     def _to_stay(self, branch: str) -> set[int]:
-        """Numbers of the branch that something refers to, or with which something begins."""
+        """Numbers of epochs of the branch that are referred to, or that begin a branch or version."""
         named = [
             select(table.epoch).where(table.branch == branch)
             for table in (Savepoint, SnapshotPin, SnapshotTag, SnapshotMessage)
@@ -200,8 +202,8 @@ class FoldingRepository:
 
 
 def folded_between(session: Session, branch: str, after: int, until: int | None) -> tuple[int, Sequence[FoldedEpochs]]:
-    """How many folded epochs of the branch that were committed have numbers above ``after`` and up to ``until``; and
-    their ranges. Both lie outside any range: they are numbers of rows."""
+    """Number of committed epochs among the branch's folded ones after ``after`` and up to ``until``, and their ranges.
+    Both bounds are numbers of rows, outside any range."""
     query = select(FoldedEpochs).where(FoldedEpochs.branch == branch, FoldedEpochs.first > after)
     if until is not None:
         query = query.where(FoldedEpochs.last <= until)
@@ -210,8 +212,8 @@ def folded_between(session: Session, branch: str, after: int, until: int | None)
 
 
 def _stretches(rows: Sequence[Any], stay: Collection[int], is_needed: Callable[[str], bool]) -> Iterator[list[Any]]:
-    """Rows without a gap between them. The committed ones of a stretch are of one execution and version, and are its
-    first and its last, or there are none."""
+    """Consecutive rows. The committed ones of a stretch have one execution and version and are its first and last row,
+    or there are none."""
     for plain, together in groupby(rows, lambda row: _is_plain(row, stay, is_needed)):
         if plain:
             for adjacent in _adjacent(together):
@@ -236,7 +238,7 @@ def _adjacent(rows: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _trimmed(rows: list[Any]) -> Iterator[list[Any]]:
-    """What was aborted before the first and after the last committed one are stretches of their own."""
+    """Aborted epochs before the first and after the last committed one form stretches of their own."""
     committed = [at for at, row in enumerate(rows) if _is_committed(row)]
     first, end = (committed[0], committed[-1] + 1) if committed else (len(rows), len(rows))
     yield from (part for part in (rows[:first], rows[first:end], rows[end:]) if part)
@@ -255,9 +257,9 @@ def _made_by(row: Any) -> tuple[str, int | None]:
 
 
 def hold(session: Session, key: EpochKey) -> Epoch:
-    """To be called in the write transaction that begins to hold the snapshot: until its end nobody collects it.
+    """Lock a snapshot in the transaction that begins to retain it, so that it is not collected before.
 
-    Raises ``SnapshotExpired`` when it was collected meanwhile, ``NotFound``.
+    Raises ``SnapshotExpired`` if it has been collected, ``NotFound``.
     """
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
     if row is None:
@@ -269,7 +271,7 @@ def hold(session: Session, key: EpochKey) -> Epoch:
 
 
 def stand_on(session: Session, key: EpochKey) -> None:
-    """As :func:`hold`, for a new branch; also of a snapshot that the catalog has no row of (yet)."""
+    """As :func:`hold`, for a new branch; also for a snapshot without a row in the catalog (yet)."""
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
     if row is None:
         FoldingRepository(session).check_not_folded(key)
@@ -282,5 +284,5 @@ def check_not_collected(row: Epoch) -> None:
     if row.collected_at is not None:
         raise SnapshotExpired(
             f"Snapshot {row.branch}/{row.epoch} has expired; its files were collected on "
-            f"{row.collected_at:%Y-%m-%d %H:%M} UTC. Pin snapshots, or make savepoints, of what shall be kept longer."
+            f"{row.collected_at:%Y-%m-%d %H:%M} UTC. Pin snapshots, or create savepoints, to retain them longer."
         )

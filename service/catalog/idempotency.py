@@ -1,8 +1,8 @@
-"""Calls that were made with an Idempotency-Key, what has become of them, and their answers.
+"""Calls with an Idempotency-Key, and their answers.
 
-Whoever makes a call holds a claim on its key, which it renews. The first transaction of the call that changes something
-says so in the key's row, and lands only while the claim is held: so of two that make the same call, one after the other
-was thought to be gone, one has an effect, and of a call whose maker is gone it is known whether it had any.
+The process that makes a call holds a claim on its key and renews it. The first transaction of the call that changes
+something records this in the key's row, and is committed only while the claim is held. Therefore at most one of two
+processes that make the same call has an effect, and it is known whether an abandoned call had an effect.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from epochal.service.domain.identifiers import new_id
 
 RENEW_SECONDS = 5.0
 _ABANDONED_AFTER = timedelta(seconds=20)
-"""A claim that was not renewed for so long, by the database's clock, may be taken over."""
+"""A claim that was not renewed for this time, by the database clock, can be taken over."""
 _OUTCOME_UNKNOWN = (
-    "The control plane that made the first call with this Idempotency-Key has ended, or failed, before it could store "
-    "the answer, and the call may have changed something. It is not made again: look at what is there (`epochal show`, "
-    "`epochal operations list`); to have it done again, call with a new key."
+    "The control plane that made the first call with this Idempotency-Key ended or failed before it stored the "
+    "answer, and the call may have had an effect. It is not repeated: check the current state (`epochal show`, "
+    "`epochal operations list`), and use a new key to repeat the call."
 )
 
 
@@ -48,7 +48,7 @@ class StoredAnswer:
 
 @dataclass
 class KeyClaim:
-    """The right to make the call of one key. ``acted``: a transaction of it has landed."""
+    """The right to make the call of one key. ``acted``: one of its transactions has been committed."""
 
     token: str
     key: str
@@ -66,7 +66,7 @@ _current: ContextVar[KeyClaim | None] = ContextVar("key_claim", default=None)
 
 @contextmanager
 def making(claim: KeyClaim | None) -> Iterator[None]:
-    """What is committed within, in this task and in threads that it calls, is the call's effect; ``None``: nobody's."""
+    """Attribute the transactions of this block, also of threads that it calls, to the call; ``None``: to no call."""
     token = _current.set(claim)
     try:
         yield
@@ -75,33 +75,34 @@ def making(claim: KeyClaim | None) -> Iterator[None]:
 
 
 def current_claim() -> KeyClaim | None:
-    """That of the call which is being made, unless it has acted already."""
+    """The claim of the current call, unless the call has already had an effect."""
     claim = _current.get()
     return None if claim is None or claim.acted else claim
 
 
 def record_effect(session: Session, claim: KeyClaim) -> None:
-    """In the transaction that is the call's effect. Raises ``CallInProgress`` when another one makes the call."""
+    """Record that this transaction is an effect of the call. Raises ``CallInProgress`` if another process makes the
+    call."""
     acting = update(IdempotencyKey).where(*claim._row).values(acted_at=DatabaseClock())
     if cast(CursorResult[Any], session.execute(acting)).rowcount == 0:
         raise CallInProgress
 
 
 class Transactions(Protocol):
-    """What is needed of ``Database``, which imports this module to record the effects of calls."""
+    """The part of ``Database`` that is needed here. ``Database`` imports this module to record the effects of calls."""
 
     def writing(self) -> AbstractContextManager[Session]: ...
 
 
 class IdempotencyKeys:
-    """Which keys were used, by token; ``kept_for``: for how long they are remembered."""
+    """Used keys by token, remembered for ``kept_for``."""
 
     def __init__(self, database: Transactions, kept_for: timedelta) -> None:
         self._database = database
         self._kept_for = kept_for
 
     def claim(self, token: str, key: str, request: str) -> StoredAnswer | KeyClaim:
-        """The stored answer; or the claim of whoever is to make the call.
+        """The stored answer, or a claim to make the call.
 
         Raises ``CallInProgress``, ``CallOutcomeUnknown``, ``IdempotencyKeyReused``.
         """
@@ -116,7 +117,7 @@ class IdempotencyKeys:
                 session.add(row)
                 try:
                     session.flush()
-                except IntegrityError as error:  # it came twice at the same moment
+                except IntegrityError as error:  # a concurrent call with the same key
                     raise CallInProgress from error
                 return claim
             if row.request_sha256 != request:
@@ -131,12 +132,12 @@ class IdempotencyKeys:
             return claim
 
     def renew(self, claim: KeyClaim) -> None:
-        """The call is still being made."""
+        """Extend the claim while the call is being made."""
         with self._database.writing() as session:
             session.execute(update(IdempotencyKey).where(*claim._row).values(created_at=DatabaseClock()))
 
     def keep(self, claim: KeyClaim, answer: StoredAnswer) -> None:
-        """Nothing, when another one makes the call."""
+        """Store the answer, unless another process makes the call."""
         kept = {
             IdempotencyKey.status: answer.status,
             IdempotencyKey.headers: {"items": [list(item) for item in answer.headers]},
@@ -146,7 +147,7 @@ class IdempotencyKeys:
             session.execute(update(IdempotencyKey).where(*claim._row).values(kept))
 
     def release(self, claim: KeyClaim) -> None:
-        """The call has failed: it may be made again, unless it had an effect."""
+        """End the claim of a failed call. The call may be repeated unless it had an effect."""
         with self._database.writing() as session:
             session.execute(delete(IdempotencyKey).where(*claim._row, IdempotencyKey.acted_at.is_(None)))
             session.execute(update(IdempotencyKey).where(*claim._row).values(holder=None))

@@ -1,4 +1,4 @@
-"""Inboxes: calls come in, numbered in their order; drivers read them; what nothing can go back to is removed."""
+"""Inboxes: numbered calls of entries, read by drivers, and deleted when no snapshot can need them again."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from epochal.service.domain.events import TakenCall
 from epochal.wire.internal_api import CALLS_AT_ONCE, CALLS_BYTES
 
 NO_CALLS = b'"batches":[]}'
-"""How a page ends that has none."""
+"""An empty page."""
 _DIGEST_BYTES = 16
 _NAMES_AT_ONCE = 5_000
-"""Values in one statement: SQLite takes some thirty thousand."""
+"""Maximum number of values of one statement; SQLite accepts about thirty thousand."""
 
 
 class NewCall(NamedTuple):
-    """``arguments``: the JSON text of an object, the same for the same arguments. ``digest``: of entry and arguments,
-    by which a call is known to be the same."""
+    """``arguments``: JSON text of an object in canonical form. ``digest``: hash of entry and arguments, which
+    identifies a repeated call."""
 
     request_id: str
     arguments: str
@@ -56,34 +56,34 @@ class NewCall(NamedTuple):
 
 @dataclass(frozen=True)
 class NewCalls:
-    """Calls of one entry that came together; no two have the same request id."""
+    """Calls of one entry that are added together, with distinct request ids."""
 
     entry: str
     calls: tuple[NewCall, ...]
 
 
 Taken = Mapping[str, TakenCall]
-"""By request id."""
+"""Accepted calls by request id."""
 
 
 class InboxRepository:
-    """The inbox of one application, by its id."""
+    """The inbox of one application, given by its id."""
 
     def __init__(self, session: Session, application: str) -> None:
         self._session = session
         self._application = application
 
     def take(self, posts: Sequence[NewCalls], most_waiting: int) -> list[Taken | RequestIdReused | InboxFull]:
-        """Of each of ``posts`` the numbers of its calls, or why none of them was taken. A call whose request id is
-        known is that call. Nobody else takes calls of the application until the transaction ends.
+        """For each of ``posts``, the numbers of its calls, or the error for which all were refused. A known request id
+        identifies the call that was accepted before. The inbox is locked until the transaction ends.
 
-        ``most_waiting``: so many calls may wait to be taken by epochs.
+        ``most_waiting``: maximum number of calls that wait for an epoch.
         """
         inbox = self._locked()
         known = self._known({call.request_id for post in posts for call in post.calls})
         through = self.taken_through()
         moment = database_now(self._session)
-        # By the clock, so that the numbers of a fork, of an import or of a restored catalog go on above those before.
+        # Based on the clock, so that numbers continue to increase after a fork, an import or a restore.
         number = max(inbox.last + 1, through + 1, _microseconds(moment))
         waiting = self._waiting(inbox, through)
         outcomes: list[Taken | RequestIdReused | InboxFull] = []
@@ -117,8 +117,7 @@ class InboxRepository:
         row = self._session.get(InboxCall, (self._application, request_id))
         if row is None or row.entry != entry:
             raise NotFound(
-                f"Entry {entry!r} has no call with the request id {request_id!r}: it was never made, or so long ago "
-                "that it is forgotten."
+                f"Entry {entry!r} has no call with the request id {request_id!r}: it was never made, or has expired."
             )
         return TakenCall(row.number, row.entry, new=False)
 
@@ -139,7 +138,7 @@ class InboxRepository:
         return last, found
 
     def expire(self, before: datetime, at_once: int) -> int:
-        """Remove calls that came before ``before`` and that no snapshot which is kept needs again; how many batches."""
+        """Delete calls before ``before`` that no retained snapshot needs; returns the number of batches."""
         query = self._batches().where(InboxBatch.accepted_at < before).order_by(InboxBatch.last)
         kept_from = self._needed_after()
         if kept_from is not None:
@@ -175,14 +174,14 @@ class InboxRepository:
         return found
 
     def _among(self, column: ColumnElement[str] | object, values: Sequence[str]) -> ColumnElement[bool]:
-        """One parameter where there can be one: a thousand take longer to bind than to find."""
+        """A single parameter where possible: binding a thousand takes longer than the query."""
         named: ColumnElement[str] = column  # type: ignore[assignment]
         if self._is_postgresql:
             return named == any_(func.string_to_array(_SEPARATOR.join(values), _SEPARATOR, type_=ARRAY(String)))
         return named.in_(values)
 
     def taken_through(self) -> int:
-        """The last call that epochs of the application's line have taken."""
+        """The last call that epochs of the application's lineage have taken."""
         query = (
             select(Epoch.calls_through)
             .join(Branch, (Branch.head_branch == Epoch.branch) & (Branch.head_epoch == Epoch.epoch))
@@ -197,7 +196,7 @@ class InboxRepository:
         return 0 if before is None else inbox.accepted - before
 
     def _needed_after(self) -> int | None:
-        """The least number after which a snapshot would go on; ``None``: the application was deleted."""
+        """The lowest number after which a snapshot could continue; ``None`` if the application was deleted."""
         row = self._session.get_one(Application, self._application)
         if row.deleted_at is not None:
             return None
@@ -234,7 +233,7 @@ class InboxRepository:
         }
 
     def _add(self, added: Sequence[tuple[str, int, Sequence[NewCall]]]) -> None:
-        """Of each entry the first number, and calls from there on."""
+        """The first number of each entry, and its calls."""
         mine: dict[str, object] = {"application": self._application}
         if self._is_postgresql:
             batches = [
@@ -262,18 +261,18 @@ class InboxRepository:
 
 
 _SEPARATOR = ","
-"""Is in no request id."""
+"""Does not occur in request ids."""
 _ADD = text(
     "INSERT INTO inbox_calls (application, request_id, number, entry, digest) "
     "SELECT :application, call.id, CAST(:first AS bigint) + call.place - 1, :entry, "
     f"substring(CAST(:digests AS bytea) FROM CAST(call.place - 1 AS int) * {_DIGEST_BYTES} + 1 FOR {_DIGEST_BYTES}) "
     f"FROM unnest(string_to_array(CAST(:ids AS text), '{_SEPARATOR}')) WITH ORDINALITY AS call (id, place)"
 )
-"""A parameter for all calls: a list's elements would each be bound by themselves, in Python."""
+"""One parameter for all calls: the elements of a list would be bound one by one, in Python."""
 
 
 def application_of(session: Session, execution: str) -> str:
-    """The id of the application that an execution is of. Raises ``NotFound``."""
+    """The id of the execution's application. Raises ``NotFound``."""
     found = session.scalar(select(Execution.application).where(Execution.id == execution))
     if found is None:
         raise NotFound(f"There is no execution {execution!r}.")
@@ -281,7 +280,7 @@ def application_of(session: Session, execution: str) -> str:
 
 
 def inbox_of_branch(session: Session, branch: str) -> str | None:
-    """The id of the application that a branch is of; ``None``: the catalog does not know it."""
+    """The id of the branch's application; ``None`` if the branch is unknown."""
     return session.scalar(select(Branch.application).where(Branch.id == branch))
 
 
@@ -296,15 +295,15 @@ def page_of(database: Database, execution: str, after: int, through: int | None)
 
 
 def newest_calls(database: Database, executions: Collection[str]) -> Mapping[str, int]:
-    """By execution, of these, the highest number of a call of its application."""
+    """The highest call number of the application of each of these executions."""
     query = select(Execution.id, Inbox.last).join(Inbox, Inbox.application == Execution.application)
     with database.reading() as session:
         return {row[0]: row[1] for row in session.execute(query.where(Execution.id.in_(executions)))}
 
 
 def taken_by_committed(session: Session, application: Application) -> tuple[int, int]:
-    """The latest committed epoch of the application's branch, and the number of the last call that was taken by it, or
-    before it; 0 where there is none."""
+    """The latest committed epoch of the application's branch, and the number of the last call taken up to it; 0 if
+    none."""
     query = select(Epoch.epoch, Epoch.calls_through).where(
         Epoch.branch == application.branch, Epoch.state == State.COMMITTED.value
     )
@@ -313,7 +312,7 @@ def taken_by_committed(session: Session, application: Application) -> tuple[int,
 
 
 def applications_with_old_calls(session: Session, before: datetime) -> Sequence[str]:
-    """The ids of those that have calls from before."""
+    """Ids of applications with calls from before ``before``."""
     query = select(InboxBatch.application).where(InboxBatch.accepted_at < before).distinct()
     return session.scalars(query).all()
 
@@ -334,16 +333,16 @@ def _reused(post: NewCalls, known: Mapping[str, tuple[TakenCall, bytes]]) -> Req
     for call in post.calls if known else ():
         if call.request_id in known and known[call.request_id][1] != call.digest:
             return RequestIdReused(
-                f"The request id {call.request_id!r} belongs to another call, with other arguments or of another "
-                "entry. Give this one an id of its own."
+                f"The request id {call.request_id!r} was used for another call, with other arguments or of another"
+                " entry. Use a new one."
             )
     return None
 
 
 def _full(waiting: int, new: int, most: int) -> InboxFull:
     return InboxFull(
-        f"{waiting} calls wait to be taken by an epoch, and {new} more would be more than the {most} that may. Call "
-        "again when the application has caught up; it may not be running.",
+        f"{waiting} calls are waiting for an epoch, and {new} more would exceed the maximum of {most}. Retry when "
+        "the application has caught up; it may not be running.",
         retry_after_seconds=2,
     )
 

@@ -1,4 +1,4 @@
-"""What this catalog is, and what it knows of its store."""
+"""Identity of the catalog: the row of the installation, and the key of cursors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class InstallationRepository:
         return self._session.get(Installation, _ROW)
 
     def ensure(self, oldest_reader: str | None = None) -> Installation:
-        """Made where there is none, by one at a time; locked until the transaction ends. ``oldest_reader``: of the
-        tables that are there."""
+        """The row, created if missing, and locked until the transaction ends. ``oldest_reader`` is for a new row."""
         row = self._session.get(Installation, _ROW, with_for_update=True, populate_existing=True)
         if row is None:
             row = Installation(number=_ROW, id=new_id(), incarnation=new_id(), created_at=now())
@@ -42,12 +41,12 @@ class InstallationRepository:
         return row
 
     def new_cursor_key(self, row: Installation) -> None:
-        """Cursors that were signed before are refused from now on."""
+        """Replace the key. Cursors that were signed with the previous key are refused."""
         row.cursor_key = secrets.token_bytes(_KEY_BYTES)
         self._session.flush()
 
     def newest_snapshots(self, most: int) -> Sequence[ManifestReference]:
-        """Those that were decided last and are not collected: the store has them, if it is this catalog's."""
+        """The latest decided snapshots that are not collected. The store of this catalog contains them."""
         query = (
             select(Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
             .where(Epoch.state.in_([State.PREPARED.value, State.COMMITTED.value]), Epoch.collected_at.is_(None))
@@ -61,18 +60,18 @@ class InstallationRepository:
 
 
 class CursorKey:
-    """The secret that signs cursors, read once. Safe to use from any thread."""
+    """The secret that signs cursors, read once. Thread-safe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._key: bytes | None = None
 
     def get(self) -> bytes:
-        """Raises ``CatalogUnavailable``, also before a control plane of this version has started."""
+        """Raises ``CatalogUnavailable``, also before the first start of a control plane."""
         if self._key is None:
             with self._database.reading() as session:
                 row = InstallationRepository(session).find()
                 self._key = None if row is None else row.cursor_key
         if self._key is None:
-            raise CatalogUnavailable("The catalog has no key for cursors. Start a control plane of this version on it.")
+            raise CatalogUnavailable("The catalog has no key for cursors. Start a control plane on it.")
         return self._key

@@ -1,4 +1,4 @@
-"""Leases of control planes: what at most one of them holds at a time, judged by the database's clock alone."""
+"""Mutual exclusion between control planes: leases, by the database clock alone, and PostgreSQL's advisory locks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from epochal.service.domain.leases import Grant, Holder, IsGone, Lease, may_rene
 
 
 class Leases:
-    """The leases of a catalog, for one holder. All methods raise ``CatalogUnavailable`` and ``OutcomeUnknown``: then
-    the lease counts as not held, and is asked for again."""
+    """The leases of a catalog, for one holder. All methods raise ``CatalogUnavailable`` and ``OutcomeUnknown``; the
+    lease then counts as not held, and the caller retries."""
 
     def __init__(self, database: Database, holder: Holder, is_gone: IsGone = lambda holder: False) -> None:
         self._database = database
@@ -28,21 +28,21 @@ class Leases:
         self._is_gone = is_gone
 
     def acquire(self, name: str, seconds: float) -> Grant | Lease:
-        """Begin a new term of ``seconds``; or who holds the lease."""
+        """Begin a new term of ``seconds``, or return the lease of the current holder."""
         with self._database.reading() as session:
             held = _lease(session.get(models.Lease, name))
             if held is not None and not self._may_take(held, session):
                 return held
         try:
             return self._take(name, seconds)
-        except Conflict:  # another one was first to make the row
+        except Conflict:  # another control plane created the row first
             return self._take(name, seconds)
 
     def _take(self, name: str, seconds: float) -> Grant | Lease:
         with self._database.writing() as session:
             row = session.get(models.Lease, name, with_for_update=True)
             held = _lease(row)
-            # Asked after the lock is held: another one may have renewed the lease while this one waited for it.
+            # Read after the lock is acquired: the holder may have renewed the lease while this transaction waited.
             moment = database_now(session)
             if held is not None and not may_take(held, moment, self._holder, self._is_gone):
                 return held
@@ -57,7 +57,7 @@ class Leases:
             return Grant(row.term, moment)
 
     def renew(self, name: str, term: int, seconds: float) -> Grant | None:
-        """``None``: the lease is lost, and nothing was changed."""
+        """``None`` if the lease is lost; nothing is changed then."""
         with self._database.writing() as session:
             row = session.get(models.Lease, name, with_for_update=True)
             moment = database_now(session)
@@ -68,7 +68,7 @@ class Leases:
             return Grant(term, moment)
 
     def release(self, name: str, term: int) -> None:
-        """Whoever comes next need not wait. Nothing happens when it is not held. Terms go on from where they are."""
+        """Let the lease expire now. Without effect if it is not held. Terms continue to increase."""
         with self._database.writing() as session:
             row = session.get(models.Lease, name, with_for_update=True)
             moment = database_now(session)
@@ -89,17 +89,17 @@ _ASK_SECONDS = 0.1
 
 
 class Alone(IntEnum):
-    """Numbers that all control planes of a catalog agree on, of any version."""
+    """Keys of advisory locks. All versions of Epochal share them."""
 
     MIGRATION = 0x65706F63
     STORE = 0x65706F64
-    """Whether an operation on the whole store may begin, and whose the store is."""
+    """Beginning of operations on the whole store; ownership of the store."""
     ADMIN_TOKEN = 0x65706F65
-    """Which admin tokens there are."""
+    """Creation of admin tokens."""
 
 
 def alone(within: Session | Connection, what: Alone) -> None:
-    """Wait until nobody else does it, and keep others waiting until this transaction ends."""
+    """Hold an advisory lock until the transaction ends. No lock is needed on SQLite, which has one writer."""
     connection = within.connection() if isinstance(within, Session) else within
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(int(what))))
@@ -107,8 +107,8 @@ def alone(within: Session | Connection, what: Alone) -> None:
 
 @contextmanager
 def alone_meanwhile(database: Database, what: Alone) -> Iterator[None]:
-    """For what takes several transactions. Whoever waits asks again and again, and has no transaction meanwhile: an
-    index that is built concurrently waits for all of those. Raises ``CatalogUnavailable``."""
+    """Hold an advisory lock over several transactions. It is acquired by polling without an open transaction, because
+    concurrent index builds wait for all open transactions. Raises ``CatalogUnavailable``."""
     if database.engine.dialect.name != "postgresql":
         yield
         return

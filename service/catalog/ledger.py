@@ -1,4 +1,4 @@
-"""The supervisor's side of the catalog: what shall run, and what became of it."""
+"""The catalog as supervision uses it: executions to run, and their outcomes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from epochal.wire.applications import AttemptState, ExecutionState
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 
 _BESIDE_RESTARTS = 2
-"""Attempts that a restart strategy looks at beside its restarts: the first one, and the one that runs."""
+"""Attempts that a restart strategy examines besides restarts: the first one and the running one."""
 
 
 class ExecutionLedger:
@@ -46,11 +46,12 @@ class ExecutionLedger:
 
     def supervised(self) -> Supervised:
         with self._database.reading() as session:
-            # Before the rows are read: what is heard while they are seems to be of the future, and never too old.
+            # Read before the rows: a heartbeat that arrives meanwhile then seems to be in the future, and never too
+            # old.
             at = database_now(session)
             repository = ExecutionRepository(session)
             found = [
-                # The rest may have settings of a later version, which is no reason to supervise nothing at all.
+                # Other settings may be of a later version, which must not stop supervision.
                 (row, name, RestartStrategy.model_validate(configuration.get("restart", {})))
                 for row, name, configuration in repository.not_over()
             ]
@@ -144,7 +145,7 @@ class ExecutionLedger:
             BranchWriter(session, row.branch, row.id, attempt).lock()  # as each heartbeat does
             session.refresh(row)
             if row.heartbeat_at != heard_at:
-                raise Conflict(f"Attempt {attempt} of execution {execution} was heard in the meantime.")
+                raise Conflict(f"Attempt {attempt} of execution {execution} sent a heartbeat in the meantime.")
             if end_attempt(session, row, attempt, "lost", failure):
                 announce_execution(session, repository.application(row).name, row)
 
@@ -185,7 +186,7 @@ def _supervised(
 
 
 def newest_directives(database: Database, executions: Collection[str]) -> Mapping[str, str]:
-    """Of these executions, those with directives that are not carried out, and the id of the newest one of each."""
+    """The newest pending directive of each of these executions."""
     query = select(Directive.execution, func.max(Directive.id)).where(
         Directive.execution.in_(executions), Directive.completed_at.is_(None)
     )

@@ -1,4 +1,4 @@
-"""Lines of snapshots: a branch, what it was forked from, and so on to the root; and the tree that they make."""
+"""Lineages of snapshots (a branch, its parent, and so on to the root), and the tree of branches that they form."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from epochal.wire.projects import local_name
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)
 _STATES = [state.value for state in SNAPSHOTS]
 _AT_ONCE = 400
-"""Keys in one query: databases bound the number of its parameters."""
+"""Maximum number of keys in one query, since databases limit the number of parameters."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of a lineage that lies on one branch: its epochs up to and with ``last`` (``None``: all)."""
+    """The part of a lineage on one branch: its epochs up to ``last`` inclusive (``None``: all)."""
 
     branch: Branch
     last: int | None
@@ -62,13 +62,13 @@ def segments(session: Session, branch: Branch) -> Iterator[Segment]:
 
 
 def segment_of(session: Session, branch: Branch, epoch: int) -> Segment:
-    """The segment in which epoch number ``epoch`` of the lineage lies: numbers rise along a lineage."""
+    """The segment that contains epoch number ``epoch`` of the lineage; numbers increase along a lineage."""
     last = None
     for segment in segments(session, branch):
         last = segment
         if segment.branch.parent_epoch is None or epoch > segment.branch.parent_epoch:
             break
-    assert last is not None  # a branch is always its own first segment
+    assert last is not None  # a branch is its own first segment
     return last
 
 
@@ -85,13 +85,13 @@ def committed_head(session: Session, branch: Branch) -> EpochKey | None:
 
 
 class LineageRepository:
-    """The tree of branches that an application belongs to: what it came from, and what came from that."""
+    """The tree of branches that an application belongs to: its ancestors and their descendants."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def tree(self, application: Application) -> Mapping[str, Branch]:
-        """All branches that are connected to the application's, by id."""
+        """All branches connected to the application's branch, by id."""
         found: dict[str, Branch] = {}
         looking = list(self._session.scalars(select(Branch).where(Branch.application == application.id)))
         while looking:
@@ -108,7 +108,7 @@ class LineageRepository:
         order = attrgetter("prepared_at", "branch", "epoch")
         after = page.after(datetime, str, int)
         for branch in branches:
-            # Of each as many as could be on the page: by an index, however many there are.
+            # Per branch, the number of rows that a page could need, found by an index.
             query = select(Epoch).where(
                 Epoch.branch == branch, Epoch.prepared_at.is_not(None), Epoch.state.in_(_STATES)
             )
@@ -121,7 +121,7 @@ class LineageRepository:
         return cut(rows, page, order)
 
     def noted(self, branches: Mapping[str, Branch]) -> Sequence[Noted]:
-        """The snapshots of which there is more to say than that they are epochs, and the ends of each branch."""
+        """Snapshots that are listed individually, and the ends of each branch."""
         of_tree = (Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
         keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, Epoch.changes.is_not(None)))
         prepared = Epoch.branch.in_(branches), Epoch.state == State.PREPARED.value
@@ -135,8 +135,8 @@ class LineageRepository:
         return self._with_times(keys)
 
     def summary(self, run: Run) -> RunSummary | None:
-        """What there is between two noted snapshots; ``None`` when there is nothing. Folded epochs count where a row
-        of the run follows them."""
+        """The epochs between two listed snapshots; ``None`` if there are none. Folded epochs are counted where a row of
+        the run follows them."""
         counted = (Epoch.rows_in, Epoch.rows_out, Epoch.state_rows, Epoch.state_bytes)
         query = select(
             func.count(), func.min(Epoch.epoch), func.max(Epoch.epoch), *(func.sum(column) for column in counted)
@@ -151,7 +151,7 @@ class LineageRepository:
         return RunSummary(number + folded, first, last, *(int(value or 0) for value in sums))
 
     def folded_before(self, branches: Iterable[str]) -> Mapping[EpochKey, FoldedEpochs]:
-        """Ranges of epochs that were folded, by the snapshot that follows; without those that were all aborted."""
+        """Ranges of folded epochs by the snapshot that follows; ranges without committed epochs are left out."""
         ranges = FoldingRepository(self._session).ranges(branches)
         return {EpochKey(range.branch, range.last + 1): range for range in ranges if range.committed}
 
@@ -174,7 +174,7 @@ class LineageRepository:
         return names
 
     def transactions(self) -> Mapping[EpochKey, list[Change]]:
-        """What administrators decided about single sinks' parts of epochs. There are few, in all of a catalog."""
+        """Decisions of administrators about single sinks' parts of epochs. A catalog has few of them."""
         query = select(Operation).where(Operation.kind == "transaction", Operation.state == "succeeded")
         found: dict[EpochKey, list[Change]] = defaultdict(list)
         for operation in self._session.scalars(query.order_by(Operation.id)):
@@ -185,14 +185,13 @@ class LineageRepository:
         return found
 
     def versions(self, branches: Mapping[str, Branch]) -> Mapping[tuple[str, int], Version]:
-        """All versions of the applications of the tree, by application (its id) and number."""
+        """All versions of the applications of the tree, by application id and number."""
         applications = {branch.application for branch in branches.values()}
         query = select(Version).where(Version.application.in_(applications))
         return {(version.application, version.number): version for version in self._session.scalars(query)}
 
     def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
-        """When snapshots were made, by which version of which application, with what changes; by key. Those that the
-        catalog does not know are left out."""
+        """Time, application, version and changes of snapshots, by key. Unknown snapshots are left out."""
         found: dict[EpochKey, Making] = {}
         for pairs in _batches((key.branch, key.epoch) for key in keys):
             query = (
@@ -221,7 +220,7 @@ class LineageRepository:
         return found | self._makings_of_folded(set(keys) - found.keys())
 
     def _makings_of_folded(self, keys: Collection[EpochKey]) -> dict[EpochKey, Making]:
-        """All but the time is one for a range."""
+        """All epochs of a range have the same values except the time."""
         if not keys:
             return {}
         query = (
@@ -253,7 +252,7 @@ class LineageRepository:
         return found
 
     def _ends(self, branches: Collection[str]) -> set[tuple[str, int]]:
-        """The first and the last snapshot of each; each found by an index."""
+        """The first and last snapshot of each branch, found by an index."""
         ends = [
             select(bound(Epoch.epoch))
             .where(Epoch.branch == Branch.id, Epoch.state == state)
@@ -274,7 +273,7 @@ class LineageRepository:
         )
         query = select(Branch.id, first).join(Version, Version.application == Branch.application)
         found = self._session.execute(query.where(Branch.id.in_(branches)))
-        # A version is not said of epochs that were prepared before the catalog kept it.
+        # Rows without a version are of the execution's version.
         unsaid = (
             select(Epoch.branch, func.min(Epoch.epoch))
             .join(Execution, Execution.id == Epoch.execution)
@@ -287,7 +286,7 @@ class LineageRepository:
         return {(branch, epoch) for branch, epoch in self._session.execute(query)}
 
     def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[Noted]:
-        """Newest first. Those that are no snapshots are left out."""
+        """Newest first. Keys of other epochs are left out."""
         found: list[Noted] = []
         for pairs in _batches(keys):
             query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(_are(pairs), Epoch.state.in_(_STATES))
@@ -301,7 +300,7 @@ class LineageRepository:
 
 
 def _is_before(branch: str, prepared_at: datetime, of: str, epoch: int) -> ColumnElement[bool]:
-    """Of rows of ``branch``: whether they come after this place, where the newest come first."""
+    """Whether rows of ``branch`` come after this place in descending order."""
     if branch > of:
         return Epoch.prepared_at < prepared_at
     if branch < of:
@@ -310,7 +309,7 @@ def _is_before(branch: str, prepared_at: datetime, of: str, epoch: int) -> Colum
 
 
 def _are(pairs: Iterable[tuple[str, int]]) -> ColumnElement[bool]:
-    """By branch: for pairs in one list SQLite may look at all epochs of a branch."""
+    """Conditions grouped by branch: for a list of pairs SQLite may scan all epochs of a branch."""
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for branch, epoch in pairs:
         numbers[branch].append(epoch)

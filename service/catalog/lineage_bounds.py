@@ -1,4 +1,5 @@
-"""Lineages as the catalog has them: within them manifests are believed."""
+"""Lineages according to the catalog, which bound the manifests that readers trust. Separate from ``lineage.py``,
+because the internal process loads no manifests."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _KEPT = 10_000
 
 
 class SessionLineages:
-    """As one transaction sees them, its own changes too. Safe to use from its thread."""
+    """Lineages as one transaction sees them, including its own changes. For the transaction's thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -24,10 +25,10 @@ class SessionLineages:
 
 
 class CatalogLineages:
-    """Safe to use from any thread. Raises ``CatalogUnavailable``.
+    """Thread-safe. Raises ``CatalogUnavailable``.
 
-    Where a branch begins never changes. What may come later is a branch that an import has left behind: a lineage that
-    ends there is looked up again.
+    The parent of a branch never changes. An import may add a missing ancestor later, so that a lineage that ends with
+    one is looked up again.
     """
 
     def __init__(self, database: Database) -> None:

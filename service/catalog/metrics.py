@@ -1,4 +1,4 @@
-"""What metrics say of each application: read from its branches' sums and from indexes, never from its history."""
+"""Values of metrics, read from counters and indexes, never from the history of epochs or operations."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SUMS = (
     "restarts",
 )
 _AT_ONCE = 400
-"""Keys in one query: databases bound the number of its parameters."""
+"""Maximum number of keys in one query, since databases limit the number of parameters."""
 _INTERVAL = Configuration.model_fields["epoch_interval_seconds"].default
 
 
 @dataclass(frozen=True)
 class Running:
-    """An application that is to run. ``committed_at``: of its latest epoch that is committed."""
+    """An active application. ``committed_at``: time of its latest committed epoch."""
 
     application: str
     since: datetime
@@ -47,7 +47,7 @@ class Running:
 
 
 class ApplicationFigures:
-    """Of applications that are not deleted, by their names."""
+    """Values by name, of applications that are not deleted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -59,7 +59,7 @@ class ApplicationFigures:
         return {row[0]: row[1] for row in found}
 
     def sums(self) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """What only rises, of all branches that the application ever had."""
+        """Counters, summed over all branches of the application."""
         query = (
             select(Application.name, *(func.sum(getattr(Branch, name)) for name in SUMS))
             .join(Branch, Branch.application == Application.id)
@@ -70,7 +70,7 @@ class ApplicationFigures:
             yield name, dict(zip(SUMS, map(int, sums), strict=True))
 
     def aborted(self) -> Mapping[str, Mapping[str, int]]:
-        """By cause, where there were any."""
+        """Aborted epochs by cause, where there are any."""
         query = (
             select(Application.name, Aborted.cause, func.sum(Aborted.total))
             .join(Branch, Branch.id == Aborted.branch)
@@ -106,7 +106,7 @@ class ApplicationFigures:
         ]
 
     def committed_heads(self) -> Mapping[str, EpochKey]:
-        """The latest committed epoch of its own branch, of applications that have one."""
+        """The latest committed epoch of the application's own branch, where there is one."""
         latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
         query = (
             select(Application.name, Branch.id, latest.correlate(Branch).scalar_subquery())
@@ -116,7 +116,7 @@ class ApplicationFigures:
         return {name: EpochKey(branch, epoch) for name, branch, epoch in self._session.execute(query) if epoch}
 
     def committed_after(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, datetime]:
-        """When the first committed epoch of the same branch after each of these was committed, where there is one."""
+        """Commit time of the first committed epoch of the same branch after each of these, where there is one."""
         remaining, found = iter(keys), {}
         while some := [(key.branch, key.epoch) for key in islice(remaining, _AT_ONCE)]:
             asked = values(column("branch", String), column("epoch", BigInteger), name="asked").data(some).cte()
@@ -130,7 +130,7 @@ class ApplicationFigures:
         return found
 
     def interrupted(self) -> Mapping[str, int]:
-        """Epochs that are decided and not committed, of applications that do not run and have any."""
+        """Number of decided but uncommitted epochs of stopped applications, where there are any."""
         query = (
             select(Application.name, _uncommitted())
             .outerjoin(Execution, Execution.id == Application.execution)
@@ -141,7 +141,7 @@ class ApplicationFigures:
 
 
 def _latest_commit() -> ColumnElement[datetime | None]:
-    """Of the branch's own; one that has committed none yet has not committed since it was made."""
+    """Of the branch itself; ``None`` until it has committed an epoch."""
     committed = select(Epoch.committed_at).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
     return committed.order_by(Epoch.epoch.desc()).limit(1).correlate(Branch).scalar_subquery()
 
@@ -152,19 +152,20 @@ def _uncommitted() -> ColumnElement[int]:
 
 
 def by_cause(causes: Mapping[str, int], total: int) -> Mapping[str, int]:
-    """With ``other`` for what was aborted before causes were counted."""
+    """Counts by cause; the remainder of ``total`` counts as ``other``."""
     counted = dict(causes)
     counted[OTHER] = counted.get(OTHER, 0) + max(0, total - sum(causes.values()))
     return counted
 
 
 OVERLAP = timedelta(seconds=60)
-"""An operation may be seen so long after it says that it has ended: transactions take time, and clocks differ."""
+"""Maximum delay between an operation's ``finished_at`` and its visibility: transactions take time, and clocks
+differ."""
 
 
 @dataclass
 class Collected:
-    """What collections have deleted, and when the latest one ended."""
+    """Totals of collections, and the time of the latest one."""
 
     files: int = 0
     bytes: int = 0
@@ -172,7 +173,7 @@ class Collected:
 
 
 class EndedOperations:
-    """Not thread-safe. ``ended``: by kind and state."""
+    """Counts of completed operations since the first reading. Not thread-safe. ``ended``: by kind and state."""
 
     def __init__(self) -> None:
         self.ended: Counter[tuple[str, str]] = Counter()
@@ -181,7 +182,7 @@ class EndedOperations:
         self._seen: dict[str, datetime] = {}
 
     def read(self, session: Session, moment: datetime) -> None:
-        """Count those that have ended since the last call; at the first call, which are there already."""
+        """Count operations that ended since the last call. The first call counts none."""
         first = self._since is None
         since = (self._since or moment) - OVERLAP
         columns = Operation.id, Operation.kind, Operation.state, Operation.finished_at, Operation.result
@@ -207,7 +208,7 @@ class EndedOperations:
 
 
 def running_operations(session: Session) -> Mapping[str, int]:
-    """By kind."""
+    """Running operations by kind."""
     running = select(Operation.kind, func.count()).where(Operation.finished_at.is_(None)).group_by(Operation.kind)
     return {row[0]: row[1] for row in session.execute(running)}
 
@@ -216,7 +217,7 @@ _APPLICATION_STATES = ("created", "starting", "running", "stopping", "stopped", 
 
 
 class CountRepository:
-    """Every state is there, also with none in it: a series that is missing looks like one that is broken."""
+    """Counts by state. States without members are included as 0, so that their series exist."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -225,7 +226,7 @@ class CountRepository:
         return {**dict.fromkeys(_APPLICATION_STATES, 0), **ApplicationRepository(self._session).count_by_state()}
 
     def epochs(self) -> Mapping[str, int]:
-        """Read from counters and from an index, by branch: history is never counted again."""
+        """Read from counters and from an index of each branch."""
         counted = {
             State.STARTED: _unfinished(State.STARTED),
             State.PREPARED: _unfinished(State.PREPARED),
@@ -236,9 +237,10 @@ class CountRepository:
         return {state.value: int(count) for state, count in zip(State, row, strict=True)}
 
     def left_out(self) -> Iterator[tuple[str, str, str, int]]:
-        """Application, kind, place and how many, of all that an application ever committed, on whatever branch.
+        """Application, kind, place and number of skipped rows and timers, over all branches of the application.
 
-        A place that left nothing out is there with 0."""
+        Places that skipped none are included as 0.
+        """
         totals = (
             select(Application.name, LeftOut.kind, LeftOut.place, func.sum(LeftOut.total))
             .join(Branch, Branch.id == LeftOut.branch)
@@ -253,7 +255,7 @@ class CountRepository:
             yield *key, total
 
     def watermarks(self) -> Iterator[tuple[str, str, datetime]]:
-        """Application, place and ``fire`` of the heads; not of places that know none, or have ended."""
+        """Application, place and ``fire`` of the heads, where a watermark is known and has not ended."""
         for name, place, marks in self._marks():
             if marks.fire is not None:
                 yield name, place, marks.fire

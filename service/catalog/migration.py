@@ -1,9 +1,10 @@
-"""Bringing a catalog to this version's tables.
+"""Migration of a catalog to this version's schema.
 
-An empty or older one is migrated; a newer one is used as it is where it says that this version can, or is refused.
+An empty or older catalog is migrated. A newer catalog is used unchanged if it declares that this version can read it;
+otherwise it is refused.
 
-Most starts find nothing to do. Files of migrations are called by their revisions, so that this is found out without
-Alembic, which is imported where something is to be done.
+Most starts have nothing to migrate. The names of migration files begin with their revisions, so that Alembic is
+imported only if a migration is pending.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def migrate(url: str) -> str:
 
 
 def migrate_database(database: Database) -> str:
-    """As :func:`migrate`. SQLite: in one transaction. PostgreSQL: each migration in one of its own, so that no table is
-    locked for longer than one takes; it may be cut off anywhere, and goes on with the next start."""
+    """As :func:`migrate`. SQLite runs all migrations in one transaction. PostgreSQL runs each in its own, which limits
+    the time that tables are locked; an interrupted migration is continued by the next start."""
     with database.reading() as session:
         if _is_done(session.connection()):
             return newest_revision()
@@ -74,9 +75,7 @@ def migrate_database(database: Database) -> str:
             found = refuse_newer(session.connection())
         pending = _pending(found)
         if pending is None:
-            logger.warning(
-                "the catalog is at revision %s, of a later version, which says that this one can use it", found
-            )
+            logger.warning("the catalog is at revision %s of a later version, which supports this version", found)
             return str(found)
         if pending:
             logger.info("migrating the catalog from %s to %s", found or "empty", pending[-1])
@@ -88,7 +87,7 @@ def migrate_database(database: Database) -> str:
 
 
 def check_current(database: Database) -> None:
-    """Raises ``CatalogVersion`` unless the catalog has this version's tables."""
+    """Raises ``CatalogVersion`` unless this version can use the catalog."""
     with database.reading() as session:
         found = refuse_newer(session.connection())
     if is_behind(found):
@@ -99,8 +98,8 @@ def check_current(database: Database) -> None:
 
 
 def wait_until_current(database: Database, seconds: float, over: threading.Event) -> None:
-    """For who starts beside the one that migrates, and may be quicker: return when the catalog has this version's
-    tables, or when ``over`` is set. Raises ``CatalogVersion`` after so many seconds, at once for a newer catalog."""
+    """Wait until another process has migrated the catalog, or ``over`` is set. Raises ``CatalogVersion`` after
+    ``seconds``, and immediately for a newer catalog that this version cannot use."""
     until, said = time.monotonic() + seconds, False
     while not is_current(database):
         if time.monotonic() >= until:
@@ -113,24 +112,24 @@ def wait_until_current(database: Database, seconds: float, over: threading.Event
 
 
 def is_current(database: Database) -> bool:
-    """Whether this version can work on the catalog's tables as they are: its own, or those of a later one that says so.
-    Raises ``CatalogVersion`` for those of another later one."""
+    """Whether this version can use the catalog's tables: its own, or those of a later version that supports it. Raises
+    ``CatalogVersion`` for those of any other later version."""
     with database.reading() as session:
         return not is_behind(refuse_newer(session.connection()))
 
 
 def is_behind(revision: str | None) -> bool:
-    """Whether tables of that revision (``None``: there are none) have to be migrated."""
+    """Whether tables of that revision (``None``: no tables) have to be migrated."""
     return bool(_pending(revision))
 
 
 def knows_revision(revision: str) -> bool:
-    """Whether this version can bring tables of that revision to its own."""
+    """Whether this version can migrate tables of that revision."""
     return revision in _revisions()
 
 
 def upgrade(connection: Connection, revision: str) -> None:
-    """Bring the tables to a revision, in the caller's transaction. Indexes that can come later are the start's."""
+    """Migrate the tables to a revision, in the caller's transaction. Deferred indexes are built by the next start."""
     from alembic import command
 
     command.upgrade(_configuration(connection), revision)
@@ -142,7 +141,7 @@ def newest_revision() -> str:
 
 
 def oldest_reader(revision: str | None = None) -> str:
-    """The revision of the oldest version that can work on the tables of ``revision``; without one, of the newest."""
+    """The revision of the oldest version that can use the tables of ``revision`` (by default, of the newest)."""
     for script in _scripts().walk_revisions("base", revision or newest_revision()):
         stated: str | None = getattr(script.module, "oldest_reader", None)
         if stated is not None:
@@ -151,7 +150,7 @@ def oldest_reader(revision: str | None = None) -> str:
 
 
 def refuse_newer(connection: Connection) -> str | None:
-    """The catalog's revision, ``None`` when it is empty. Raises ``CatalogVersion`` when this version cannot use it."""
+    """The catalog's revision; ``None`` if it is empty. Raises ``CatalogVersion`` if this version cannot use it."""
     found = _revision(connection)
     if found is None or knows_revision(found):
         return found
@@ -159,15 +158,15 @@ def refuse_newer(connection: Connection) -> str | None:
     if oldest is None or not knows_revision(oldest):
         since = "" if oldest is None else f", and can be used by versions from revision {oldest} on"
         raise CatalogVersion(
-            f"The catalog is at revision {found}, which this version of Epochal does not know: it is newer than "
-            f"{newest_revision()}{since}. Install the version of Epochal that made it, or a later one; to go back, "
-            "restore a backup from before the upgrade."
+            f"The catalog is at revision {found}, which is newer than {newest_revision()}, the newest that this "
+            f"version of Epochal supports{since}. Install the version of Epochal that created it, or a later one; "
+            "to go back, restore a backup from before the upgrade."
         )
     return found
 
 
 def _is_done(connection: Connection) -> bool:
-    """Whether the catalog has this version's tables, and nothing of a migration was left for later."""
+    """Whether the catalog has this version's tables and no deferred step is pending."""
     if _revision(connection) != newest_revision():
         return False
     dialect = connection.dialect.name
@@ -197,10 +196,10 @@ def _upgrade(database: Database, revision: str) -> None:
                 raise
             if time.monotonic() > until:
                 raise CatalogUnavailable(
-                    f"Migration {revision} found a table of the catalog locked for {_TRIES_SECONDS:g} s: somebody has "
-                    "a long transaction on it (pg_stat_activity says who). End it, and repeat `epochal migrate`."
+                    f"Migration {revision}: a table of the catalog was locked for {_TRIES_SECONDS:g} s by a long "
+                    "transaction (see pg_stat_activity). End that transaction, and repeat `epochal migrate`."
                 ) from error
-            logger.info("migration %s waits for a lock, and is tried again", revision)
+            logger.info("migration %s waits for a lock and is retried", revision)
             time.sleep(_PAUSE_SECONDS)
 
 
@@ -224,7 +223,7 @@ def _waited_for_a_lock(error: CatalogUnavailable) -> bool:
 
 
 def _pending(found: str | None) -> Sequence[str] | None:
-    """What is still to be done, oldest first; ``None``: the catalog is ahead of this version."""
+    """Pending revisions, oldest first; ``None`` if the catalog is newer than this version."""
     revisions = _revisions()
     if found is None:
         return revisions
@@ -232,7 +231,7 @@ def _pending(found: str | None) -> Sequence[str] | None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """Of the catalog's tables; ``None``: it is empty."""
+    """The revision of the catalog's tables; ``None`` if it is empty."""
     if not inspect(connection).has_table(_APPLIED.name):
         return None
     return connection.scalar(select(_APPLIED.c.version_num))
@@ -245,7 +244,7 @@ def _says_oldest_reader(connection: Connection) -> str | None:
 
 
 def _revisions() -> Sequence[str]:
-    """Of this version, oldest first."""
+    """All revisions of this version, oldest first."""
     return _revisions_in(FOLDER)
 
 

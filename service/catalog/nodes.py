@@ -1,4 +1,4 @@
-"""The nodes of a catalog: each says that it is there, by the database's clock."""
+"""Nodes of a catalog. Each node records a heartbeat by the database clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NodeRepository:
         self._session = session
 
     def heard(self, node: Node) -> None:
-        """The node is there: a new row, or a later heartbeat. Rows of nodes that were long not heard go."""
+        """Record a heartbeat of the node, and delete the rows of nodes whose last heartbeat is long past."""
         moment = database_now(self._session)
         row = self._session.get(NodeRow, node.id)
         if row is None:
@@ -35,16 +35,16 @@ class NodeRepository:
         self._session.execute(delete(NodeRow).where(forgotten))
 
     def remove(self, id: str) -> None:
-        """It has stopped, and said so."""
+        """Delete the row of a node that has stopped."""
         self._session.execute(delete(NodeRow).where(NodeRow.id == id))
 
     def living(self) -> Sequence[Node]:
-        """Those that were heard lately."""
+        """Nodes with a recent heartbeat."""
         query = select(NodeRow).where(NodeRow.heartbeat_at >= self.gone_before()).order_by(NodeRow.id)
         return [_node(row) for row in self._session.scalars(query)]
 
     def gone_before(self) -> datetime:
-        """A node whose last heartbeat is older is taken for gone."""
+        """Nodes whose last heartbeat is before this time count as gone."""
         return database_now(self._session) - timedelta(seconds=GONE_SECONDS)
 
     def page(self, page: PageRequest) -> Part:

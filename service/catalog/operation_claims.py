@@ -1,4 +1,4 @@
-"""Operations in the background: asked for, claimed for a while by one process, ended by whoever holds the claim."""
+"""Background operations: requested, claimed by one process for a limited time, and ended by the holder of the claim."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from epochal.wire.problems import Problem, problem_of
 PROGRESS_SECONDS = 1.0
 
 Wish = Callable[[Session], tuple[Application | None, BaseModel]]
-"""Within the transaction that asks for an operation: the application it is for, and its arguments. ``None``: it
-concerns the whole store, or the application is made by the operation, whose name is the argument ``name``."""
+"""Run within the transaction that requests an operation; returns its application and its arguments. ``None``: the
+operation concerns the whole store, or creates the application named by the argument ``name``."""
 IsGone = Callable[[str], bool]
-"""Whether the process that a claim names does certainly not run any more."""
+"""Whether the process named by a claim has certainly ended."""
 
 
 class Claim:
-    """One operation, while this process carries it out. Safe to use from several threads."""
+    """An operation that this process carries out. Thread-safe."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class Claim:
 
     @property
     def is_cancelled(self) -> bool:
-        """Somebody has asked for it."""
+        """Whether cancellation was requested."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """What the catalog says already is known here at once, not with the next renewal."""
+        """Make a cancellation that is recorded in the catalog known before the next renewal."""
         self._cancelled.set()
 
     def check(self) -> None:
-        """To be called often. Raises ``OperationCancelled``, ``Interrupted``: then the work ends."""
+        """Called frequently by the work. Raises ``OperationCancelled`` or ``Interrupted`` when it has to end."""
         if self._is_closing():
-            raise Interrupted("the control plane closes")
+            raise Interrupted("the control plane is closing")
         if time.monotonic() >= self._held_until:
             raise Interrupted(f"the claim on {self.kind} {self.id} could not be renewed")
         if self.is_cancelled:
             raise OperationCancelled(f"The {self.kind} was cancelled.")
 
     def progress(self, text: str) -> None:
-        """As :meth:`check`; and ``text`` is kept for people, at most once a second."""
+        """As :meth:`check`. Also stores ``text`` as the progress, at most once a second."""
         self.check()
         if time.monotonic() - self._said_at < PROGRESS_SECONDS:
             return
@@ -96,7 +96,7 @@ class Claim:
             self._held(session).progress = text
 
     def renew(self) -> None:
-        """Raises ``Interrupted`` when it is held by another one."""
+        """Raises ``Interrupted`` if another process holds the claim."""
         asked_at = time.monotonic()
         with self._database.writing() as session:
             row = self._held(session)
@@ -106,15 +106,16 @@ class Claim:
         self._held_until = _held_until(asked_at)
 
     def release(self) -> None:
-        """Whoever comes next need not wait for the claim's end."""
+        """Give up the claim, so that another process can take over immediately."""
         with self._database.writing() as session:
             row = self._held(session)
             row.claim_holder = row.claim_until = None
-            row.progress = "waits to be begun again"
+            row.progress = "waiting to be restarted"
 
     def leave_to_others(self, why: str) -> Sequence[str] | None:
-        """This node has no space for it: a control plane that has not tried it yet is to do it, unless there is none.
-        Then it is still claimed, to be ended, and the answer is which have tried it. Raises ``Interrupted``."""
+        """Record that this node has no space for the operation. The claim is released for a control plane that has not
+        tried it. If there is none, the claim is kept, and the names of the nodes that tried it are returned. Raises
+        ``Interrupted``."""
         with self._database.writing() as session:
             row = self._held(session)
             here = {} if self._node is None else {self._node.id: _called(self._node)}
@@ -122,11 +123,11 @@ class Claim:
             if not _untried(session, row):
                 return list(row.without_room.values())
             row.claim_holder = row.claim_until = None
-            row.progress = f"waits for another control plane: {why}"
+            row.progress = f"waiting for another control plane: {why}"
         return None
 
     def decide(self, session: Session) -> Operation:
-        """The row, to be ended in this transaction. Raises ``OperationCancelled``, ``Interrupted``."""
+        """The locked row, to be ended in this transaction. Raises ``OperationCancelled``, ``Interrupted``."""
         row = self._held(session)
         if state_of(row) is State.CANCELLING:
             self._cancelled.set()
@@ -145,7 +146,7 @@ class Claim:
         self._end(Event.FAIL, problem_of(error))
 
     def swept(self) -> None:
-        """Nothing is left of it. Raises ``Interrupted``."""
+        """End a cancelled operation whose files are cleaned up. Raises ``Interrupted``."""
         with self._database.reading() as session:
             by = session.get_one(Operation, self.id).cancel_requested_by
         self._end(Event.SWEEP, problem_of(OperationCancelled(f"The {self.kind} was cancelled by {by}.")))
@@ -160,13 +161,13 @@ class Claim:
         row = session.get_one(Operation, self.id, with_for_update=True, populate_existing=True)
         if row.state != "running" or row.claim_holder != self._holder:
             self._held_until = 0.0
-            raise Interrupted(f"{self.kind} {self.id} is no longer claimed by this process")
+            raise Interrupted(f"this process no longer holds the claim on {self.kind} {self.id}")
         return row
 
 
 class OperationClaims:
-    """One process's side of all operations in the background. ``holder`` names it in its claims. ``node``: the control
-    plane that it belongs to; ``None``: one that nobody else knows."""
+    """Background operations of one process. ``holder`` identifies it in claims. ``node``: its control plane; ``None``
+    for a process that is not registered as a node."""
 
     def __init__(
         self,
@@ -183,7 +184,7 @@ class OperationClaims:
         self._is_closing = is_closing
 
     def begin(self, kind: OperationKind, by: str, wish: Wish, project: str) -> OperationAnswer:
-        """Raises what ``wish`` raises, and ``Conflict`` when it would disturb another one on the store."""
+        """Raises what ``wish`` raises, and ``Conflict`` if a conflicting operation runs on the store."""
         with self._database.writing() as session:
             application, arguments = wish(session)
             check_store_free(session, kind)
@@ -192,7 +193,7 @@ class OperationClaims:
             return _announce(session, row)
 
     def claim(self, kinds: Collection[OperationKind]) -> Claim | None:
-        """The oldest of these kinds that nobody carries out. Of each kind a process has one at a time."""
+        """Claim the oldest free operation of these kinds. A process runs one operation of each kind at a time."""
         for row in self._free(kinds):
             claim = self._claim(row.id, row.kind)
             if claim is not None:
@@ -200,7 +201,7 @@ class OperationClaims:
         return None
 
     def waiting(self, kinds: Collection[OperationKind]) -> set[OperationKind]:
-        """Of which of these kinds there is one that nobody carries out, nor this process."""
+        """Kinds with an operation that no process carries out."""
         return {cast(OperationKind, row.kind) for row in self._free(kinds) if row.claim_holder != self._holder}
 
     def _free(self, kinds: Collection[OperationKind]) -> list[Operation]:
@@ -211,7 +212,7 @@ class OperationClaims:
             return [row for row in rows if self._is_free(row, moment) and not self._is_for_others(session, row)]
 
     def _claim(self, id: str, kind: str) -> Claim | None:
-        """One row at a time is locked: who claims another operation at the same time is not in the way."""
+        """Locks a single row, so that concurrent claims of other operations do not wait."""
         asked_at = time.monotonic()
         with self._database.writing() as session:
             row = self._locked(session, id, kind)
@@ -222,21 +223,21 @@ class OperationClaims:
             return Claim(self._database, self._holder, row, asked_at, self._is_closing, self._node)
 
     def cancel(self, id: str, by: str) -> OperationAnswer:
-        """Have it swept by whoever holds the claim. Raises ``NotFound``, ``Conflict``."""
+        """Request the cancellation; the holder of the claim carries it out. Raises ``NotFound``, ``Conflict``."""
         with self._database.writing() as session:
             row = OperationRepository(session).locked(id)
             state = cancelled(cast(OperationKind, row.kind), id, state_of(row))
             if state is State.CANCELLING and row.cancel_requested_at is None:
                 row.cancel_requested_at, row.cancel_requested_by = now(), by
-                row.progress = "is being cancelled"
+                row.progress = "being cancelled"
             return _announce(session, row)
 
     def _locked(self, session: Session, id: str, kind: str) -> Operation | None:
-        """The operation, if it still runs and nobody else is claiming it."""
+        """The operation, if it is running and no other process is claiming it."""
         if kind not in ONE_AT_A_TIME:
             query = select(Operation).where(Operation.id == id, Operation.state == "running")
             return session.scalars(query.with_for_update(skip_locked=True)).first()
-        # None is skipped: whoever else is claiming one is waited for, and its claim is seen.
+        # Waits for concurrent claims instead of skipping their rows, so that they are seen.
         rows = session.scalars(_running([kind]).with_for_update().execution_options(populate_existing=True)).all()
         moment = database_now(session)
         if not all(self._is_free(row, moment) for row in rows):
@@ -247,15 +248,15 @@ class OperationClaims:
         return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
 
     def _is_for_others(self, session: Session, row: Operation) -> bool:
-        """This node had no space for it, and there is one that has not tried it."""
+        """Whether this node had no space for it and another node has not tried it."""
         tried = self._node is not None and self._node.id in (row.without_room or {})
         return tried and _untried(session, row)
 
 
 def check_store_free(session: Session, kind: OperationKind) -> None:
-    """Nothing is deleted while others verify the store or copy from it, nor while an import writes files that nothing
-    names yet, some of which may be there already. Backups are pruned while none is made. Raises ``Conflict`` naming
-    what is under way."""
+    """Exclusion of operations on the store. No files are deleted during a verification or a backup, nor during an
+    import, whose files are not yet referred to. Backups are not pruned while one is created. Raises ``Conflict`` naming
+    the running operation."""
     disturbing = {
         "collect": ("collect", "verify", "import", "backup"),
         "verify": ("collect", "verify"),
@@ -265,18 +266,18 @@ def check_store_free(session: Session, kind: OperationKind) -> None:
     }
     if kind not in disturbing:
         return
-    alone(session, Alone.STORE)  # another control plane may be about to begin one
+    alone(session, Alone.STORE)  # another control plane may be about to begin an operation
     query = select(Operation).where(Operation.kind.in_(disturbing[kind]), Operation.state == "running")
     running = session.scalars(query.limit(1)).first()
     if running is not None:
         raise Conflict(
-            f"The store is being worked on: operation {running.kind} {running.id}, since "
-            f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for its end."
+            f"An operation on the store is running: {running.kind} {running.id}, since "
+            f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait until it has ended."
         )
 
 
 def _running(kinds: Collection[str]) -> Select[Operation]:
-    running = Operation.state == literal_column("'running'")  # not a parameter: so is the index's condition
+    running = Operation.state == literal_column("'running'")  # a literal, to match the condition of the partial index
     return select(Operation).where(running, Operation.kind.in_(sorted(kinds))).order_by(Operation.id)
 
 
@@ -287,7 +288,7 @@ def _announce(session: Session, row: Operation) -> OperationAnswer:
 
 
 def _untried(session: Session, row: Operation) -> bool:
-    """Is there a control plane that has not found that it has no space for it?"""
+    """Whether a living control plane has not tried it for lack of space."""
     living = {node.id for node in NodeRepository(session).living() if node.role == "control"}
     return not living <= (row.without_room or {}).keys()
 
@@ -297,5 +298,6 @@ def _called(node: Node) -> str:
 
 
 def _held_until(asked_at: float) -> float:
-    """By this process's monotonic clock, from before the claim was asked for: earlier than by the database's."""
+    """By this process's monotonic clock, measured before the claim was requested, and therefore earlier than the
+    claim's end by the database clock."""
     return asked_at + LEASE_SECONDS - MARGIN_SECONDS

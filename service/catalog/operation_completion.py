@@ -1,4 +1,4 @@
-"""What becomes of operations when drivers report. The functions run inside a write transaction of the caller."""
+"""Completion of operations by the reports of drivers. The functions run inside a write transaction of the caller."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from epochal.service.domain.operations import Event
 from epochal.wire.problems import Problem, problem_of, problem_of_failure
 
 RECONFIGURATIONS = ("upgrade", "rescale")
-"""Operations that put another version in place; their argument ``version`` is its number."""
+"""Operations that change the version; their argument ``version`` is its number."""
 
 _ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure", "query")
-"""Directives whose answer ends their operation; a stop is over when the execution is."""
+"""Directives whose completion ends their operation. A stop ends with the execution."""
 
 
 def driver_runs(session: Session, execution: Execution) -> None:
-    """The driver says that it runs, with each of its heartbeats: what waited for that has succeeded."""
+    """Complete operations that waited for the driver to run, which it reports with each heartbeat."""
     waiting = [
         operation
         for operation in _running(session, execution)
@@ -56,12 +56,12 @@ def driver_runs(session: Session, execution: Execution) -> None:
 
 
 def driver_replaced(session: Session, execution: Execution, version: str) -> None:
-    """A restart that nobody asked for: the driver's software and this control plane's are too far apart."""
+    """Begin a restart because the versions of the driver and of this control plane are too far apart."""
     if execution.state != "running" or _running(session, execution):
         return
     application = session.get_one(Application, execution.application)
     operations = OperationRepository(session)
-    why = f"its driver is of version {version}, too far from this control plane's"
+    why = f"driver version {version} is not supported by this control plane"
     operation = operations.add("restart", application, execution, {"successor": False}, "epochal", f"stopping: {why}")
     operations.ask_to_stop(execution, operation)
     announce_operation(session, application.name, operation)
@@ -75,7 +75,7 @@ def directive_done(
     head: ManifestReference | None,
     failure: Failure | None,
 ) -> None:
-    """Keep the answer. A savepoint is made right away; a stop is over when the execution is."""
+    """Store the completion of a directive. A savepoint is created immediately; a stop ends with the execution."""
     application = session.get_one(Application, execution.application)
     directive.completed_at = now()
     directive.failure = json_of(failure)
@@ -95,9 +95,9 @@ def directive_done(
 
 
 def reconfigurations_lost(session: Session, execution: Execution, attempt: int) -> None:
-    """R1: a driver ended while it was to go on with another version, which its successor will not try again.
+    """R1: fail reconfigurations that a driver's end interrupted; its successor does not retry them.
 
-    Where the version was decided, it is the execution's, and the successor says that it is in place.
+    If the version was decided, it is the execution's version, and the successor reports it.
     """
     pending = select(Directive).where(
         Directive.execution == execution.id, Directive.completed_at.is_(None), Directive.kind == "reconfigure"
@@ -113,13 +113,13 @@ def reconfigurations_lost(session: Session, execution: Execution, attempt: int) 
             continue
         message = (
             f"The driver ended before version {directive.arguments['version']} had run an epoch; version "
-            f"{execution.version} goes on. See the logs of the attempt that ended, and try again."
+            f"{execution.version} continues. See the logs of the attempt that ended, and try again."
         )
         directive_done(session, execution, directive, None, Failure(type="driver-lost", message=message))
 
 
 def savepoint_of_head(session: Session, application: Application, operation: Operation) -> None:
-    """Nothing runs: the savepoint is made right away, of the last committed epoch."""
+    """Create the savepoint of the last committed epoch, for an application that does not run."""
     head = committed_head(session, session.get_one(Branch, application.branch))
     _savepoint(session, application, operation, head)
 
@@ -127,7 +127,7 @@ def savepoint_of_head(session: Session, application: Application, operation: Ope
 def execution_over(
     session: Session, execution: Execution, state: Literal["stopped", "failed"], failure: Failure | None
 ) -> None:
-    """The execution ends, and with it everything that waited for it. Idempotent."""
+    """End the execution and complete the operations that waited for it. Idempotent."""
     if execution.state in ENDED:
         return
     application = session.get_one(Application, execution.application)
@@ -159,13 +159,13 @@ def _savepoint(session: Session, application: Application, operation: Operation,
 
 
 def make_savepoint(session: Session, application: Application, operation: Operation, key: EpochKey | None) -> Savepoint:
-    """A savepoint with the name that ``operation`` asked for. ``Conflict``, ``NameTaken``."""
+    """Create the savepoint that ``operation`` requests. Raises ``Conflict``, ``NameTaken``."""
     name = operation.arguments["savepoint"]
     row = None if key is None else session.get(Epoch, (key.branch, key.epoch))
     if row is None or row.state != "committed":
-        raise Conflict(f"Savepoint {name!r} cannot be made: {application.name!r} has not committed an epoch yet.")
+        raise Conflict(f"Savepoint {name!r} cannot be created: {application.name!r} has not committed an epoch yet.")
     if session.get(Savepoint, (application.id, name)) is not None:
-        raise NameTaken(f"Application {application.name!r} has a savepoint {name!r} already; choose another name.")
+        raise NameTaken(f"Application {application.name!r} already has a savepoint {name!r}; choose another name.")
     savepoint = Savepoint(
         application=application.id,
         name=name,
@@ -209,7 +209,7 @@ def _operation_over(
         case "rollback" if operation.arguments.get("successor") is False:
             _rolled_back(session, application, execution, operation)
         case "upgrade" | "rescale" if operation.arguments["version"] == execution.version:
-            # It was decided; the driver ended before it could say so.
+            # The version was decided; the driver ended before it could report it.
             succeed(session, application, operation, dict(operation.arguments))
         case "start" | "restart" | "rollback" if failure is None and _ended_by_itself(session, execution):
             result = {"execution": execution.id, "attempt": execution.attempt}
@@ -222,13 +222,13 @@ def _operation_over(
 
 
 def _wants_successor(operation: Operation) -> bool:
-    """A restart, or a reconfiguration that needs one, whose execution before is over now."""
+    """Whether the operation restarts the application and the previous execution is over."""
     begun = operation.arguments.get("successor")
     return not begun and (operation.kind == "restart" or begun is not None)
 
 
 def _rolled_back(session: Session, application: Application, before: Execution, operation: Operation) -> None:
-    """Nothing runs any more: the application moves to its new branch, and its next execution begins there."""
+    """Move the stopped application to its new branch, and begin its next execution there."""
     try:
         with session.begin_nested():
             moved = roll_back(session, application, operation)
@@ -244,12 +244,12 @@ def _rolled_back(session: Session, application: Application, before: Execution, 
 
 
 def _of_start(operation: Operation, result: dict[str, object]) -> dict[str, object]:
-    """What a start, a restart or a rollback says when the driver runs."""
+    """Result of a start, restart or rollback, once the driver runs."""
     return {**operation.arguments.get("moved", {}), **result}
 
 
 def _ended_by_itself(session: Session, execution: Execution) -> bool:
-    """A driver may end (its sources were exhausted) before its first heartbeat said that it runs."""
+    """Whether the driver ended (its sources were exhausted) before its first heartbeat."""
     attempt = session.get(Attempt, (execution.id, execution.attempt))
     return attempt is not None and attempt.state == "ended"
 

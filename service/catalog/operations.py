@@ -1,3 +1,5 @@
+"""Operations: their rows and answers."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from epochal.wire.problems import Problem
 from epochal.wire.projects import DEFAULT_PROJECT, local_name
 
 EXCLUSIVE: Sequence[OperationKind] = ("start", "restart", "stop", "rollback", "upgrade", "rescale", "rekey")
-"""Kinds of operations that change what runs, of which an application has one at a time."""
+"""Kinds of operations that change what runs. An application has at most one of them at a time."""
 
 
 class OperationRepository:
@@ -26,15 +28,15 @@ class OperationRepository:
         self._session = session
 
     def get(self, id: str, project: str | None) -> tuple[Operation, str | None]:
-        """The operation and its application's name. Raises ``NotFound``, also for those of other projects where one is
-        given."""
+        """The operation and its application's name. Raises ``NotFound``, also for operations of another project than
+        ``project``."""
         row = self._session.get(Operation, id)
         if row is None or project not in (None, row.project):
             raise NotFound(f"There is no operation {id!r}.")
         return row, self.application_name(row)
 
     def of(self, application: Application, kind: OperationKind, id: str) -> Operation:
-        """Raises ``NotFound`` also for operations of others, and of other kinds."""
+        """Raises ``NotFound``, also for operations of another application or kind."""
         row = self._session.get(Operation, id)
         if row is None or row.kind != kind or row.application != application.id:
             raise NotFound(f"Application {application.name!r} has no {kind} {id!r}.")
@@ -48,7 +50,7 @@ class OperationRepository:
         return row
 
     def application_name(self, row: Operation) -> str | None:
-        """Of an import, whose application is there when it has succeeded, the name that it will have."""
+        """The name of the operation's application; of an unfinished import, the future name."""
         if row.application is not None:
             return self._session.get_one(Application, row.application).name
         return row.arguments["name"] if row.kind == "import" else None
@@ -61,12 +63,12 @@ class OperationRepository:
         return paginate(self._session, query, page, [Operation.id], descending=True)
 
     def running(self, *kinds: OperationKind) -> Sequence[Operation]:
-        """Of these kinds, oldest first."""
+        """Running operations of these kinds, oldest first."""
         query = select(Operation).where(Operation.state == "running", Operation.kind.in_(kinds))
         return self._session.scalars(query.order_by(Operation.id)).all()
 
     def check_none_running(self, application: Application, kinds: Sequence[OperationKind] = EXCLUSIVE) -> None:
-        """Raises ``Conflict`` naming the operation under way: two at once would undo each other's work."""
+        """Raises ``Conflict`` naming a running operation of an exclusive kind."""
         query = select(Operation).where(
             Operation.application == application.id, Operation.state == "running", Operation.kind.in_(kinds)
         )
@@ -74,8 +76,8 @@ class OperationRepository:
         if running is not None:
             otherwise = "" if running.kind == "rekey" else ", or stop the application"
             raise Conflict(
-                f"Application {application.name!r} has an operation under way: {running.kind} {running.id}, since "
-                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait for it{otherwise}."
+                f"Application {application.name!r} has a running operation: {running.kind} {running.id}, since "
+                f"{running.created_at:%Y-%m-%dT%H:%M:%SZ}. Wait until it has ended{otherwise}."
             )
 
     def add(
@@ -88,7 +90,7 @@ class OperationRepository:
         progress: str | None = None,
         project: str = DEFAULT_PROJECT,
     ) -> Operation:
-        """``project``: of what has no application yet; one that concerns the whole store belongs to ``default``."""
+        """``project``: of an operation without application; operations on the whole store belong to ``default``."""
         row = Operation(
             id=new_id(),
             project=project if application is None else application.project,
@@ -106,28 +108,28 @@ class OperationRepository:
         return row
 
     def latest(self, kind: OperationKind) -> Operation | None:
-        """The one that was asked for last, in whatever state it is."""
+        """The latest operation, in any state."""
         query = select(Operation).where(Operation.kind == kind).order_by(Operation.id.desc()).limit(1)
         return self._session.scalars(query).first()
 
     def add_done(self, kind: OperationKind, application: Application, result: dict[str, Any], by: str) -> Operation:
-        """One that is over at once, as nothing runs that would have to take part."""
+        """Add an operation that is already complete, because no driver has to take part."""
         row = self.add(kind, application, None, result, by)
         row.state, row.result, row.finished_at = "succeeded", result, now()
         return row
 
     def give(self, operation: Operation, application: Application) -> None:
-        """The operation has made its application, to which it belongs from now on."""
+        """Assign the operation to the application that it created."""
         operation.application = application.id
 
     def ask_to_stop(self, execution: Execution, operation: Operation) -> None:
-        """The execution ends when its driver has finished what is under way; that ends the operation."""
+        """Request a stop; the driver completes the current epoch, and the end of the execution ends the operation."""
         execution.state = "stopping"
         execution.stop_requested_at = database_now(self._session)
         self.direct(execution, operation, "stop", {})
 
     def direct(self, execution: Execution, operation: Operation, kind: str, arguments: dict[str, Any]) -> Directive:
-        """Tell the driver with its next heartbeat; its answer ends the operation."""
+        """Send a directive with the next heartbeat; its completion ends the operation."""
         row = Directive(
             id=new_id(),
             execution=execution.id,

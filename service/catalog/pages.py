@@ -1,4 +1,4 @@
-"""One page of a query."""
+"""Pagination of queries."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def paginate(
 
 
 def _typed(column: InstrumentedAttribute[Any], value: Any) -> BindParameter[Any]:
-    """Within a tuple SQLAlchemy does not take a value's type from the column that it is compared with."""
+    """A literal with the column's type. Within a tuple SQLAlchemy does not infer the type from the compared column."""
     return literal(value, column.type)

@@ -1,4 +1,5 @@
-"""A catalog that was loaded from a backup becomes another incarnation: nothing of the earlier one may go on.
+"""Changes to a catalog that was loaded from a backup: it becomes a new incarnation, and no process of the previous one
+may continue.
 
 All functions run in the transaction that loads the catalog.
 """
@@ -45,19 +46,19 @@ from epochal.wire.projects import DEFAULT_PROJECT
 from epochal.wire.tokens import Role
 
 LEAP = 1_000_000
-"""Attempts, and numbers of events, are raised by so much: above all that the lost time may have given out."""
+"""Increment of attempt and event numbers, above all numbers that were assigned after the backup."""
 _BY = "restore"
 
 
 class Restored(EpochalError):
-    """The catalog was restored from a backup while this was under way."""
+    """The catalog was restored from a backup in the meantime."""
 
     slug = "restored"
 
 
 @dataclass(frozen=True)
 class Incarnation:
-    """``source``: the backup, for people."""
+    """``source``: description of the backup."""
 
     id: str
     source: str
@@ -67,7 +68,7 @@ class Incarnation:
 
 @dataclass(frozen=True)
 class Standing:
-    """An application after the load: ``head`` is its latest decided snapshot, ``ran`` whether it shall run."""
+    """An application after the load. ``head``: its latest decided snapshot. ``ran``: whether it should be running."""
 
     name: str
     branch: str
@@ -81,10 +82,11 @@ class IncarnationRepository:
         self._incarnation = incarnation
         message = f"Backup {incarnation.source} was restored on {incarnation.moment:%Y-%m-%d %H:%M} UTC."
         self._failure = Failure(type=Restored.slug, message=f"{message} Start the application to go on.")
-        self._problem = problem_of(Restored(f"{message} Ask for it again, if it is still wanted."))
+        self._problem = problem_of(Restored(f"{message} Repeat the request if it is still needed."))
 
     def begin(self, token: UserToken) -> list[Standing]:
-        """``token``: the new admin token; every other one is revoked. Each application, with whether it ran."""
+        """Begin the incarnation. ``token``: the new admin token; all others are revoked. Returns each application and
+        whether it ran."""
         moment = self._incarnation.moment
         installation = InstallationRepository(self._session)
         row = installation.ensure()
@@ -96,10 +98,10 @@ class IncarnationRepository:
         self._end_operations()
         self._fence()
         StoreFiles(self._session).give_up_bundles()
-        # Numbers that the lost time may have given to events are not given again, and who has seen one is told so.
+        # Event numbers assigned after the backup are not reused, and listeners that have seen one receive an error.
         above = EventStream.last + LEAP
         self._session.execute(update(EventStream).values(last=above, expired=above))
-        # Whoever was delivering held them back from others; they are delivered again, under the same ids.
+        # Deliveries that another control plane had claimed are repeated, with the same ids.
         self._session.execute(update(Webhook).values(next_at=moment))
         source = self._incarnation.source
         self._session.add(
@@ -111,7 +113,8 @@ class IncarnationRepository:
         return [self._standing(application, application.id in ran) for application in self._applications()]
 
     def go_on_to(self, branch: str, chain: Sequence[tuple[ManifestReference, Manifest]]) -> None:
-        """Epochs that the store holds and the backup does not, oldest first: decided, and to be committed again."""
+        """Add epochs that the store contains and the backup does not, oldest first. They are decided and will be
+        committed again."""
         row = self._session.get_one(Branch, branch)
         for reference, manifest in chain:
             epoch = self._session.get(Epoch, (branch, reference.epoch))
@@ -134,13 +137,13 @@ class IncarnationRepository:
         self._session.flush()
 
     def start(self, names: Sequence[str]) -> None:
-        """Have these applications run again, when a control plane supervises."""
+        """Let these applications run again under supervision."""
         for application in self._applications():
             if application.name in names:
                 begin_execution(self._session, application)
 
     def knows_artifact(self, sha256: str) -> bool:
-        """Whether a version is made of it."""
+        """Whether a version uses the artifact."""
         return (
             self._session.scalars(select(Version.number).where(Version.artifact == sha256).limit(1)).first() is not None
         )
@@ -166,7 +169,7 @@ class IncarnationRepository:
         )
 
     def _end_executions(self) -> set[str]:
-        """The ids of applications that ran and were not being stopped."""
+        """The ids of applications that ran and were not stopping."""
         moment, failure = self._incarnation.moment, json_of(self._failure)
         running = update(Attempt).where(Attempt.state == "running")
         self._session.execute(running.values(state="lost", failure=failure, ended_at=moment))
@@ -188,7 +191,7 @@ class IncarnationRepository:
             end(row, Event.FAIL, error=self._problem)
 
     def _fence(self) -> None:
-        """Drivers that live on somewhere have lower numbers than any that comes, in the catalog and in sinks."""
+        """Fence surviving drivers in the catalog and in sinks: their attempt numbers are lower than all new ones."""
         raised = func.coalesce(Branch.last_attempt, 0) + LEAP
         self._session.execute(
             update(Branch)
@@ -210,7 +213,7 @@ class IncarnationRepository:
         return Standing(application.name, application.branch, head, ran)
 
     def _execution_of(self, branch: Branch, manifest: Manifest) -> str:
-        """One that the backup does not know gets a row, which is over."""
+        """An execution that is not in the backup gets a row, which is over."""
         if self._session.get(Execution, manifest.execution) is not None:
             return manifest.execution
         application = self._session.get_one(Application, branch.application)
@@ -245,7 +248,7 @@ class IncarnationRepository:
 
 
 def _terms(manifest: Manifest) -> EpochTerms:
-    """What a driver says of an epoch when it prepares it, as far as its manifest has it."""
+    """The terms of a prepared epoch, as far as its manifest contains them."""
     return EpochTerms(
         changes=manifest.changes,
         opened_for=manifest.conditions.opened_for,

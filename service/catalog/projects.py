@@ -1,4 +1,4 @@
-"""Projects: which there are, what each has, and how much it may have."""
+"""Projects with their quotas and usage."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Quota = Literal["applications", "running", "subtasks"]
 QUOTAS: Sequence[Quota] = ("applications", "running", "subtasks")
 APPLICATIONS: Sequence[Quota] = ("applications",)
 RUNNING: Sequence[Quota] = ("running", "subtasks")
-"""Those of what an execution adds."""
+"""Quotas that an execution counts against."""
 
 
 class ProjectRepository:
-    """Projects that were not deleted. ``default`` is always there."""
+    """Projects that are not deleted. ``default`` always exists."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,9 +55,7 @@ class ProjectRepository:
         if name == DEFAULT_PROJECT or (row is not None and row.deleted_at is None):
             raise NameTaken(f"There is a project {name!r} already; choose another name.")
         if row is not None:
-            raise NameTaken(
-                f"There was a project {name!r}, and its history is still there; choose another name for the new one."
-            )
+            raise NameTaken(f"A deleted project had the name {name!r}, and its history is kept; choose another name.")
         return self._add(name, quotas, by)
 
     def change(self, name: str, quotas: Quotas, by: str) -> Project:
@@ -71,12 +69,12 @@ class ProjectRepository:
         return row
 
     def delete(self, name: str) -> None:
-        """With its webhooks, uploads and artifacts; its tokens are the caller's to revoke. Raises ``NotFound``, and
-        ``Conflict`` while it has applications, and of ``default``."""
+        """Delete a project with its webhooks, uploads and artifacts. The caller revokes its tokens. Raises
+        ``NotFound``; ``Conflict`` for ``default`` and for a project with applications."""
         if name == DEFAULT_PROJECT:
-            raise Conflict("The project 'default' is always there.")
+            raise Conflict("The project 'default' cannot be deleted.")
         row = self._locked(name)
-        assert row is not None  # only the default one has none
+        assert row is not None  # only the default project has no row
         names = select(Application.name).where(Application.project == name, Application.deleted_at.is_(None))
         found = self._session.scalars(names.order_by(Application.name).limit(4)).all()
         if found:
@@ -93,12 +91,12 @@ class ProjectRepository:
         self._session.flush()
 
     def tokens(self, name: str) -> list[Token]:
-        """Locked."""
+        """The project's tokens, locked."""
         query = select(Token).where(Token.project == name).order_by(Token.id).with_for_update()
         return list(self._session.scalars(query))
 
     def quotas(self, name: str) -> Quotas:
-        """None, where nobody has given it any."""
+        """The project's quotas; unlimited by default."""
         row = self._session.get(Project, name)
         return Quotas() if row is None else Quotas(**{each: getattr(row, each) for each in QUOTAS})
 
@@ -111,7 +109,7 @@ class ProjectRepository:
             .where(Application.project == name, Execution.ended_at.is_(None), Version.failure.is_(None))
         )
         running: dict[str, int] = {}
-        # Of one that is on its way to another version, the larger of both.
+        # An execution that changes its version counts with the larger parallelism.
         for execution, configuration in self._session.execute(query):
             parallelism = ApplicationConfiguration.model_validate(configuration).parallelism
             running[execution] = max(running.get(execution, 0), parallelism)
@@ -122,14 +120,15 @@ class ProjectRepository:
         )
 
     def hold(self, name: str) -> None:
-        """Nobody deletes it until this transaction ends: the last lock that one takes. Raises ``NotFound``."""
+        """Prevent deletion until the transaction ends. It has to be the last lock of the transaction. Raises
+        ``NotFound``."""
         self._locked(name)
 
     def check_room(self, name: str, added: Sequence[Quota] = QUOTAS) -> None:
-        """After a transaction has added something, and before it is committed: that the project is still there, and has
-        no more of what was ``added`` than it may. Others who add something wait until this one is over.
+        """Check after adding something, before the commit, that the project exists and does not exceed its quotas for
+        ``added``. Concurrent additions are serialised.
 
-        The last lock that a transaction takes. Raises ``NotFound``, ``QuotaExceeded``.
+        It has to take the last lock of the transaction. Raises ``NotFound``, ``QuotaExceeded``.
         """
         row = self._locked(name)
         if row is None or all(getattr(row, each) is None for each in added):
@@ -140,8 +139,9 @@ class ProjectRepository:
             limit, used = getattr(row, each), getattr(use, each)
             if limit is not None and used > limit:
                 raise QuotaExceeded(
-                    f"The project {name!r} may have {limit} {_WORDS[each]}, and would have {used}. {_REMEDIES[each]}, "
-                    "or ask an administrator of the installation for a larger quota (`epochal project set`)."
+                    f"The project {name!r} may have {limit} {_WORDS[each]}, and would have {used}. "
+                    f"{_REMEDIES[each]}, or ask an administrator of the installation for a larger quota (`epochal "
+                    "project set`)."
                 )
 
     def answer(self, name: str) -> ProjectAnswer:
@@ -171,11 +171,11 @@ class ProjectRepository:
 
 _WORDS: Mapping[Quota, str] = {
     "applications": "applications",
-    "running": "executions at once",
-    "subtasks": "subtasks in what runs (the sum of its parallelism)",
+    "running": "concurrent executions",
+    "subtasks": "running subtasks (the sum of parallelism)",
 }
 _REMEDIES: Mapping[Quota, str] = {
-    "applications": "Delete one that is over",
-    "running": "Stop one that need not run",
-    "subtasks": "Lower the parallelism, or stop something",
+    "applications": "Delete an application",
+    "running": "Stop an application",
+    "subtasks": "Lower the parallelism, or stop an application",
 }

@@ -1,4 +1,4 @@
-"""From rows, of the mapped classes or of statements, to the records of the contracts."""
+"""Conversion of rows, of mapped classes or statements, to the records of the contracts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from epochal.service.catalog.models import Branch, Epoch, Json
 from epochal.snapshots.bundle_format import BundleEpoch
 
 LEFT_OUT: Final = {"late": "late_rows", "rejected": "rejected_rows", "dropped": "dropped_timers"}
-"""The columns of an epoch that say what it left out, by the kind of it in ``left_out``."""
+"""Columns of an epoch that count what it skipped, by kind in ``left_out``."""
 
 
 def key_of(branch: str | None, epoch: int | None) -> EpochKey | None:
@@ -33,7 +33,7 @@ def head_of(branch: Branch | Row[Any]) -> EpochKey | None:
 
 
 def is_drained(row: Epoch) -> bool:
-    """Whether it is the last of its lineage: all input had ended."""
+    """Whether the epoch ended its lineage: all input had ended."""
     return "drain" in (row.opened_for or ())
 
 
@@ -61,7 +61,7 @@ def due_of(row: Epoch | Row[Any]) -> ShownDue | None:
 
 
 def terms_of(terms: EpochTerms | BundleEpoch) -> dict[str, Any]:
-    """The columns of an epoch that say under what it ran, but for its version."""
+    """Columns of the conditions under which an epoch ran, except its version."""
     return {
         "changes": [change.model_dump(mode="json") for change in terms.changes] or None,
         "opened_for": list(terms.opened_for) or None,
@@ -72,7 +72,7 @@ def terms_of(terms: EpochTerms | BundleEpoch) -> dict[str, Any]:
 
 
 def columns_of(counts: EpochCounts) -> dict[str, Any]:
-    """The columns of an epoch that say what it read, wrote and left out."""
+    """Columns of an epoch's counts: rows read and written, state, and skipped rows."""
     return {**counts.model_dump(), **{name: getattr(counts, name) or None for name in LEFT_OUT.values()}}
 
 

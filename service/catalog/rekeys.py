@@ -1,4 +1,4 @@
-"""The catalog's side of a rekey: what it would read and write, and the move of the application."""
+"""Rekeys in the catalog: their plan, and the move of the application to the new snapshot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from epochal.wire.versions import Rekey, RekeyArguments, RekeyResult
 
 @dataclass(frozen=True)
 class RekeyPlan:
-    """What is read, and what will be written: the snapshot ``at``, on a branch of its own."""
+    """Input and output of a rekey: the new snapshot ``at`` is on a branch of its own."""
 
     application: str
     head: ManifestReference
@@ -47,7 +47,7 @@ class RekeyRepository:
         self._session = session
 
     def ask(self, name: str, request: Rekey, revisions: Revisions) -> Application:
-        """The application, which nothing may run of. Raises ``Conflict``, ``OptionError``."""
+        """The application, which must be stopped. Raises ``Conflict``, ``OptionError``."""
         application = ApplicationRepository(self._session).locked(name, revisions)
         OperationRepository(self._session).check_none_running(application)
         check_not_drained(self._session, application)
@@ -55,7 +55,7 @@ class RekeyRepository:
         return application
 
     def begin_try(self, operation: Operation) -> RekeyPlan:
-        """A plan with a branch of its own, whose name the operation has from now on. Raises what :meth:`ask` does."""
+        """A plan with a new branch, whose name is added to the operation. Raises what :meth:`ask` does."""
         arguments = RekeyArguments.model_validate(operation.arguments)
         application = self._session.get_one(Application, operation.application)
         branch = new_branch_id(application.name)
@@ -70,7 +70,7 @@ class RekeyRepository:
         manifest: Manifest,
         message: str | None,
     ) -> None:
-        """Version, branch and snapshot, and the operation's end. ``Conflict`` when somebody was quicker."""
+        """Add version, branch and snapshot, and end the operation. Raises ``Conflict`` after a concurrent change."""
         application = ApplicationRepository(self._session).locked(plan.application)
         latest = VersionRepository(self._session).latest(application)
         if self._settled_head(application) != plan.head or latest.number != plan.before.number:
@@ -103,7 +103,7 @@ class RekeyRepository:
         return RekeyPlan(application.name, head, EpochKey(branch, number), before, artifact, configuration, by)
 
     def _settled_head(self, application: Application) -> ManifestReference:
-        """The head of an application of which nothing runs and nothing is to be committed any more."""
+        """The head of a stopped application without uncommitted epochs."""
         repository = ApplicationRepository(self._session)
         execution = repository.execution(application)
         if execution is None or execution.state not in ENDED:
@@ -148,7 +148,7 @@ class RekeyRepository:
     def _add_epoch(
         self, application: Application, plan: RekeyPlan, snapshot: ManifestReference, manifest: Manifest, version: int
     ) -> None:
-        assert application.execution is not None  # it is settled: it has run
+        assert application.execution is not None  # a settled application has run
         moment = now()
         self._session.add(
             Epoch(

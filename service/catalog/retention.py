@@ -1,4 +1,11 @@
-"""What the catalog knows of its snapshots, as garbage collection needs it."""
+"""Retention of snapshots, and the state of the catalog that garbage collection needs. The functions run inside a
+transaction of the caller.
+
+An application retains the last ``retained_epochs`` committed snapshots of its lineage, except those older than
+``retained_seconds``, but always the latest. Snapshots on other branches of the application, which a rollback left, are
+retained like those of the same age on its lineage. In addition a snapshot is *held* by a savepoint, a pin, a branch
+that begins at it, an operation that uses it, or a drained head that follows it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +43,7 @@ _AT_ONCE = 400
 
 @dataclass
 class KnownBranch:
-    """``lineage``: the branches that it stands on, itself first. ``head`` is ``None`` before the first epoch."""
+    """``lineage``: the branch and its ancestors. ``head`` is ``None`` before the first epoch."""
 
     owned: bool
     lineage: tuple[str, ...]
@@ -47,14 +54,14 @@ class KnownBranch:
 
 @dataclass(frozen=True)
 class KnownSnapshots:
-    """One moment of the catalog. ``expired``: decided, and neither retained nor marked as collected."""
+    """A consistent view of the catalog. ``expired``: decided, and neither retained nor marked as collected."""
 
     branches: Mapping[str, KnownBranch]
     kept: Mapping[EpochKey, ManifestReference]
     expired: Mapping[EpochKey, ManifestReference]
     collected_lately: Sequence[ManifestReference]
     in_use: frozenset[str]
-    """Branches that running operations name."""
+    """Branches named by running operations."""
     named: Collection[str] = frozenset()
     """Paths of files that belong to no branch."""
 
@@ -72,7 +79,7 @@ class RetentionRepository:
         self._session = session
 
     def known(self, collected_since: datetime) -> KnownSnapshots:
-        """Everything. ``collected_lately`` are those that were marked after ``collected_since``."""
+        """All snapshots. ``collected_lately``: those marked as collected after ``collected_since``."""
         rows, lately = self._snapshots(collected_since)
         branches = self._branches({row.key: row.reference for row in rows})
         kept = self._kept(rows)
@@ -86,7 +93,8 @@ class RetentionRepository:
         )
 
     def still_expired(self, keys: Sequence[EpochKey]) -> list[EpochKey]:
-        """Of snapshots that had expired those that still have, locked: nobody begins to hold one before the end."""
+        """Those of the expired snapshots that are still expired, locked, so that they are not retained before the
+        transaction ends."""
         for pairs in _chunks(keys):
             locking = select(Epoch.epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs)).with_for_update()
             self._session.execute(locking).all()
@@ -94,7 +102,7 @@ class RetentionRepository:
         return [key for key in keys if key not in kept]
 
     def kept(self, application: str | None) -> list[ManifestReference]:
-        """Snapshots that are retained, by all or on the lines of one application. Raises ``NotFound``."""
+        """Retained snapshots, of all applications or on the branches of one. Raises ``NotFound``."""
         kept = self.known(now()).kept
         if application is None:
             return list(kept.values())
@@ -104,7 +112,7 @@ class RetentionRepository:
         return [reference for key, reference in kept.items() if key.branch in branches]
 
     def mark(self, keys: Iterable[EpochKey], moment: datetime) -> None:
-        """From now on these answer that they were collected."""
+        """Mark as collected."""
         for pairs in _chunks(keys):
             found = update(Epoch).where(tuple_(Epoch.branch, Epoch.epoch).in_(pairs), Epoch.collected_at.is_(None))
             self._session.execute(found.values(collected_at=moment))
@@ -150,7 +158,7 @@ class RetentionRepository:
                 last = horizon.lineage.get(branch)
                 for row in by_branch.get(branch, ()):
                     if branch not in mine and last is not None and row.key.epoch > last:
-                        continue  # what another application did after this one had left it
+                        continue  # epochs of another application after this one was forked from it
                     if row.state == State.PREPARED or (
                         row.committed_at is not None and horizon.retains(row.key, row.committed_at)
                     ):
@@ -199,13 +207,13 @@ def _lineage(rows: Mapping[str, Branch], branch: Branch) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far back an application retains. ``lineage``: its branches up to which epoch (``None``: all)."""
+    """Retention of an application. ``lineage``: its branches, each with its last epoch (``None``: all)."""
 
     lineage: Mapping[str, int | None]
     oldest: int | None
-    """The smallest epoch number of the lineage that is retained; ``None`` while all are."""
+    """The lowest retained epoch number of the lineage; ``None`` if all are retained."""
     since: datetime | None
-    """Snapshots that were committed before have expired; ``None`` while none has."""
+    """Snapshots committed before this time have expired; ``None`` if age does not matter."""
     aged_before: datetime | None
     latest: EpochKey | None
     """The latest committed snapshot, which never expires."""
@@ -213,12 +221,12 @@ class Horizon:
     """``retained_epochs``."""
 
     def __str__(self) -> str:
-        """For people: what is kept."""
-        kept = f"the latest {self.epochs} committed epochs are kept"
+        """A sentence for messages."""
+        kept = f"the latest {self.epochs} committed epochs are retained"
         if self.oldest is not None:
-            kept += f", the oldest of them is {self.oldest}"
+            kept += f", the oldest of which is {self.oldest}"
         if self.aged_before is not None:
-            kept += f", and none from before {self.aged_before:%Y-%m-%d %H:%M} UTC"
+            kept += f", and none committed before {self.aged_before:%Y-%m-%d %H:%M} UTC"
         return kept
 
     def retains(self, key: EpochKey, committed_at: datetime) -> bool:
@@ -233,7 +241,7 @@ class Horizon:
 
 
 def horizon_of(session: Session, application: Application) -> Horizon:
-    """How far back the application retains, by its latest version's configuration."""
+    """Retention of the application by its latest version's configuration."""
     version = latest_version(session, application.id)
     configuration = ApplicationConfiguration.model_validate(version.configuration)
     branch = session.get_one(Branch, application.branch, populate_existing=True)
@@ -268,7 +276,7 @@ def horizon_of(session: Session, application: Application) -> Horizon:
 
 
 def held(session: Session) -> Iterator[EpochKey]:
-    """Every snapshot that is kept whatever its age, by the applications that are there; some of them twice."""
+    """Snapshots that are retained regardless of age, for all existing applications; may contain duplicates."""
     live = select(Application.id).where(Application.deleted_at.is_(None))
     for table in (Savepoint, SnapshotPin):
         rows = session.execute(select(table.branch, table.epoch).where(table.application.in_(live)))
@@ -284,7 +292,7 @@ def held(session: Session) -> Iterator[EpochKey]:
 
 
 def _before_drains(session: Session, branches: Mapping[str, Branch]) -> Iterator[EpochKey]:
-    """What heads that are drained stand on: it alone can be gone on from."""
+    """Parents of drained heads: an application can continue only from these."""
     heads = select(Branch.id, Epoch).join(
         Epoch, and_(Epoch.branch == Branch.head_branch, Epoch.epoch == Branch.head_epoch)
     )
@@ -300,7 +308,7 @@ def is_held(session: Session, key: EpochKey) -> bool:
 
 
 def live_branches(session: Session) -> Mapping[str, Branch]:
-    """Branches that applications are on, or run on, and all that those stand on."""
+    """Current branches of applications and executions, and all their ancestors."""
     everything = {branch.id: branch for branch in session.scalars(select(Branch))}
     looking = list(session.scalars(select(Application.branch).where(Application.deleted_at.is_(None))))
     looking += session.scalars(select(Execution.branch).where(Execution.state.not_in(ENDED)))

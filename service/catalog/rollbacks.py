@@ -1,4 +1,5 @@
-"""What a rollback leaves behind, and moving an application to a branch that begins at an earlier snapshot."""
+"""Rollbacks: the epochs that one leaves behind, the move of an application to a new branch, and what that branch takes
+over."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from epochal.service.catalog.records import head_of, json_of
 from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository
 
-MOVING = declare("rollback.moving", "nothing runs, the application is still on the branch that it leaves")
+MOVING = declare("rollback.moving", "the application has stopped, and is still on its previous branch")
 MOVED = declare("rollback.moved", "the application is on its new branch, in a transaction that is not committed")
 
 
@@ -46,7 +47,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """Committed epochs of the current lineage that are not of the target's, newest stretch first."""
+    """Committed epochs of the current lineage that are not in the target's, newest stretch first."""
 
     epochs: int
     first: int | None
@@ -69,17 +70,17 @@ class RollbackRepository:
         return LeftBehind(epochs, min(numbers, default=None), max(numbers, default=None), stretches)
 
     def is_from_before_a_restore(self, branch: Branch) -> bool:
-        """Whether sinks may show more of it than the catalog knows."""
+        """Whether sinks may show more epochs of the branch than the catalog knows."""
         installation = InstallationRepository(self._session).find()
         restored_at = None if installation is None else installation.restored_at
         return restored_at is not None and branch.created_at < restored_at
 
     def last_number(self, branch: Branch) -> int:
-        """The highest that an epoch of the application has."""
+        """The highest epoch number of the application."""
         return following_epoch(self._session, branch) - 1
 
     def lose(self, branch: Branch, last: int) -> None:
-        """Epochs up to ``last`` were there, and nothing is known of them: none of their numbers is used again."""
+        """Record that epochs up to ``last`` existed and were lost, so that their numbers are not reused."""
         application = self._session.get_one(Application, branch.application)
         failure = Failure(
             type="lost", message="A restore from a backup lost the epochs up to this one; sinks show them."
@@ -92,7 +93,7 @@ class RollbackRepository:
         self._session.flush()
 
     def manifests(self, left: LeftBehind) -> list[ManifestReference]:
-        """Those of the epochs that are left behind, as far as they were not collected."""
+        """Manifests of the epochs that are left behind, except collected ones."""
         columns = select(Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
         columns = columns.where(Epoch.collected_at.is_(None))
         rows = (row for stretch in left.stretches for row in self._session.execute(_in(stretch, columns)))
@@ -103,7 +104,7 @@ class RollbackRepository:
         ]
 
     def targets(self, left: LeftBehind) -> set[tuple[str, str]]:
-        """Sinks, with their targets, of all versions that made epochs that are left behind."""
+        """Sinks with their targets, of all versions that ran epochs that are left behind."""
         found: set[tuple[str, str]] = set()
         for stretch in left.stretches:
             versions = select(Branch.application, func.coalesce(Epoch.version, Execution.version)).distinct()
@@ -114,7 +115,7 @@ class RollbackRepository:
         return found
 
     def _stretches(self, branch: Branch, target: EpochKey) -> Iterator[Stretch]:
-        """Down the current lineage, to where it meets the target's."""
+        """The current lineage, back to its common ancestor with the target."""
         stands_on = {
             segment.branch.id: segment.last
             for segment in segments(self._session, self._session.get_one(Branch, target.branch))
@@ -131,10 +132,11 @@ class RollbackRepository:
 
 
 def roll_back(session: Session, application: Application, operation: Operation) -> dict[str, Any]:
-    """A new branch at the snapshot that the operation names, within a write transaction; the operation's result.
+    """Create a branch at the snapshot named by the operation, within a write transaction; returns the operation's
+    result.
 
-    Raises ``Conflict`` while epochs are decided that a sink does not show yet: nobody could commit them any more;
-    ``SnapshotExpired`` when the snapshot was collected since it was asked for.
+    Raises ``Conflict`` while a decided epoch is not committed in every sink, because it could not be committed
+    afterwards; ``SnapshotExpired`` if the snapshot has been collected.
     """
     MOVING.hit()
     order = operation.arguments
@@ -169,9 +171,9 @@ def check_committed(session: Session, application: Application, branch: Branch) 
     count, first = session.execute(prepared).one()
     if count:
         raise Conflict(
-            f"Application {application.name!r} has {count} epochs (the first is {first}) that are decided, and that "
-            "sinks do not show yet. Start it, so that they are committed, or end them (`epochal transaction`); then "
-            "roll it back."
+            f"Application {application.name!r} has {count} decided epochs (the first is {first}) that are not "
+            "committed in every sink. Start it to commit them, or end them (`epochal transaction`); then roll it "
+            "back."
         )
 
 
@@ -183,11 +185,11 @@ def _in(stretch: Stretch, query: Select) -> Select:  # type: ignore[type-arg]
 
 
 MOVE_ASIDE = "move_aside"
-"""In the origin of a rollback's branch: whether sinks hide what was left behind."""
+"""Key in the origin of a rollback's branch: whether sinks hide the epochs that are left behind."""
 
 
 def begun_with(branch: Branch) -> Change | None:
-    """How a branch began that stands on a snapshot."""
+    """The change with which a branch began, if it began at a snapshot."""
     if branch.parent_branch is None:
         return None
     detail: dict[str, Any] = {"branch": branch.parent_branch, "epoch": branch.parent_epoch, "by": branch.created_by}
@@ -199,7 +201,7 @@ def begun_with(branch: Branch) -> Change | None:
 
 
 def succession_of(session: Session, branch: Branch) -> Succession | None:
-    """``None`` when no other branch of the application has an epoch."""
+    """``None`` if no other branch of the application has an epoch."""
     numbers = {id: found for id, found in _numbers(session, branch.application).items() if id != branch.id}
     if not numbers:
         return None
@@ -212,7 +214,7 @@ def succession_of(session: Session, branch: Branch) -> Succession | None:
 
 
 def _numbers(session: Session, application: str) -> dict[str, EpochRange]:
-    """The epochs of each branch of an application, in any state."""
+    """First and last epoch of each branch of an application, in any state."""
     first, last = (
         select(bound(Epoch.epoch)).where(Epoch.branch == Branch.id).correlate(Branch).scalar_subquery()
         for bound in (func.min, func.max)

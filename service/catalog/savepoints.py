@@ -1,3 +1,5 @@
+"""Savepoints."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from epochal.wire.snapshots import SavepointAnswer, SavepointManifest
 
 @dataclass(frozen=True)
 class SavepointRow:
-    """A savepoint, and the manifest that it names."""
+    """A savepoint and its manifest."""
 
     row: Savepoint
     manifest: ManifestReference
@@ -42,10 +44,10 @@ class SavepointRepository:
     def check_free(self, application: Application, name: str) -> None:
         """Raises ``NameTaken``."""
         if self._session.get(Savepoint, (application.id, name)) is not None:
-            raise NameTaken(f"Application {application.name!r} has a savepoint {name!r} already; choose another name.")
+            raise NameTaken(f"Application {application.name!r} already has a savepoint {name!r}; choose another name.")
 
     def page(self, application: Application, page: PageRequest) -> Part:
-        """By name."""
+        """Ordered by name."""
         query = select(Savepoint).where(Savepoint.application == application.id)
         part = paginate(self._session, query, page, [Savepoint.name])
         return Part([self._with_manifest(row) for row in part.rows], part.next_cursor)

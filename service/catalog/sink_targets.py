@@ -1,4 +1,4 @@
-"""Where applications write: a place that a sink writes to belongs to one application, until that is deleted."""
+"""Targets of sinks. A target belongs to one application until the application is deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.wire.projects import project_of
 
 
 class SharedTargets(InvalidInput):
-    """A sink would write where another application writes."""
+    """A sink would write to the target of another application."""
 
     slug = "shared-sink-targets"
 
@@ -22,10 +22,10 @@ class SharedTargets(InvalidInput):
 def check_places(
     session: Session, sinks: Mapping[str, str], project: str, application: Application | None = None
 ) -> None:
-    """Raises ``SharedTargets`` when one of ``sinks`` (name -> target) would write where another application does, of
-    whatever project. ``project``: who is told so.
+    """Raises ``SharedTargets`` if one of ``sinks`` (name -> target) would write to the target of another application,
+    in any project. ``project``: the caller's project.
 
-    ``application``: whose sinks they are, once it is there; where it writes already is not looked at again.
+    ``application``: the owner of the sinks, if it exists; its own targets are not checked again.
     """
     owners: dict[str, str] = {}
     own: set[str] = set()
@@ -43,20 +43,21 @@ def check_places(
     if shared:
         found = ", ".join(f"{sink!r} to {target}, as {_shown(owners[target], project)} does" for sink, target in shared)
         owner = owners[shared[0][1]]
-        over = f"; or delete {owner!r}, if it is over" if project_of(owner) == project else ""
+        over = f"; or delete {owner!r} if it is no longer needed" if project_of(owner) == project else ""
         raise SharedTargets(
-            f"Sinks would write where another application writes: {found}. "
-            f"Give parameters that name other places{over}."
+            f"Sinks would write to targets of another application: {found}. Give parameters that name other "
+            f"targets{over}."
         )
 
 
 def _shown(owner: str, project: str) -> str:
-    """Who writes there is nothing that other projects are told."""
+    """The owner's name is not disclosed to other projects."""
     return repr(owner) if project_of(owner) == project else "one of another project"
 
 
 def _written() -> Select[str, str, Json | None]:
-    """Application, name and graph of what runs, and of what would run next; those in shadow write nowhere."""
+    """Application, name and graph of running versions and of those that would run next. Shadow applications write
+    nowhere."""
     latest = (
         select(Version.application, func.max(Version.number).label("number"))
         .where(Version.failure.is_(None))

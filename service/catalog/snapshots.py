@@ -1,3 +1,5 @@
+"""Snapshots of applications, as they are named: by epoch, savepoint, tag or time."""
+
 from __future__ import annotations
 
 import re
@@ -35,22 +37,22 @@ _OWN = (
     .where(Epoch.branch == bindparam("branch"), Epoch.epoch == bindparam("epoch"))
     .where(Application.name == bindparam("application"), Application.deleted_at.is_(None))
 )
-"""An epoch of a branch of an application's own: built once, since look-ups of windows ask for it."""
+"""An epoch on a branch of the application itself. Built once, because look-ups of windows use it."""
 
 
 def _other(application: str, named: str | None) -> str:
-    """An application is named by what it is called within the project of the one that it is named beside."""
+    """A name without project refers to the project of the application beside it."""
     return application if named is None else full_name(project_of(application), named)
 
 
 class SnapshotRepository:
-    """Epochs and snapshots of an application's lineage: its branch, and what that was forked from."""
+    """Epochs and snapshots of an application's lineage: its branch and the ancestors of that."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def decided(self, application: str, epoch: int) -> EpochKey:
-        """The snapshot of this epoch of the application's lineage, also an expired one. Raises ``NotFound``."""
+        """The snapshot of this epoch of the application's lineage, including expired ones. Raises ``NotFound``."""
         row = self.epoch(ApplicationRepository(self._session).named(application), epoch)
         if State(row.state) not in SNAPSHOTS:
             raise NotFound(f"Epoch {epoch} of application {application!r} is {row.state}: it has no snapshot.")
@@ -64,7 +66,7 @@ class SnapshotRepository:
         tag: str | None = None,
         at: datetime | None = None,
     ) -> ManifestReference:
-        """The committed snapshot that is meant, by one of the four; ``at``: the newest of the lineage at that time.
+        """The committed snapshot named by one of the four; ``at``: the newest of the lineage at that time.
 
         Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``.
         """
@@ -80,21 +82,21 @@ class SnapshotRepository:
             return self.readable(application, self._tagged(application, tag))
         if at is not None:
             return self.readable(application, self._committed_by(application, at))
-        assert epoch is not None  # it is the one that was given
+        assert epoch is not None  # the only one given
         return self.readable(application, self.epoch(application, epoch))
 
     def named(self, application: str, text: str) -> ManifestReference:
-        """The committed snapshot of ``application``, or of the one that the text names: ``12``, ``monday`` (a savepoint
-        or tag), ``head``; of another application ``again:12``.
+        """The committed snapshot of ``application`` that the text names: ``12``, ``monday`` (a savepoint or tag),
+        ``head``; ``again:12`` names one of another application.
 
-        A savepoint goes before a tag, and both before ``head``, the latest committed epoch. Raises ``InvalidInput``,
-        ``NotFound``, ``SnapshotExpired``.
+        Savepoints take precedence over tags, and both over ``head``, the latest committed epoch. Raises
+        ``InvalidInput``, ``NotFound``, ``SnapshotExpired``.
         """
         match = _NAME.fullmatch(text)
         if match is None:
             raise InvalidInput(
-                f"{text[:80]!r} names no snapshot: give an epoch, a savepoint, a tag or {HEAD!r}, of another "
-                "application as NAME:EPOCH."
+                f"{text[:80]!r} is not the name of a snapshot: give an epoch, a savepoint, a tag or {HEAD!r}; for "
+                "another application, NAME:EPOCH."
             )
         row = ApplicationRepository(self._session).named(_other(application, match["application"]))
         if match["epoch"] is not None:
@@ -118,14 +120,14 @@ class SnapshotRepository:
         return None if key is None else self.row(key)
 
     def row(self, key: EpochKey) -> Epoch:
-        """Of an epoch that is known to be there."""
+        """The row of an existing epoch."""
         return self._session.get_one(Epoch, (key.branch, key.epoch))
 
     def find(self, key: EpochKey) -> Epoch | None:
         return self._session.get(Epoch, (key.branch, key.epoch))
 
     def epoch(self, application: Application, epoch: int) -> Epoch:
-        """Of the lineage, or of a branch that was left by a rollback, in any state. ``NotFound``."""
+        """An epoch of the lineage, or of a branch that was left by a rollback, in any state. Raises ``NotFound``."""
         segment = segment_of(self._session, self._branch(application), epoch)
         row = None
         if segment.last is None or epoch <= segment.last:
@@ -137,21 +139,21 @@ class SnapshotRepository:
         return row
 
     def readable(self, application: Application, row: Epoch, held: bool = False) -> ManifestReference:
-        """The manifest of a committed snapshot that is still there. ``NotFound``, ``SnapshotExpired``."""
+        """The manifest of a committed snapshot whose files exist. Raises ``NotFound``, ``SnapshotExpired``."""
         reference = manifest_of(row)
         if row.state != State.COMMITTED or reference is None:
             raise NotFound(f"Epoch {row.epoch} of application {application.name!r} is {row.state}, not committed.")
         if row.collected_at is not None:
             raise SnapshotExpired(
                 f"Epoch {row.epoch} of application {application.name!r} was collected at "
-                f"{row.collected_at:%Y-%m-%d %H:%M} UTC: its files are gone. Take a later epoch, or a savepoint."
+                f"{row.collected_at:%Y-%m-%d %H:%M} UTC: its files are deleted. Use a later epoch, or a savepoint."
             )
         if not held:
             self.check_retained(application, reference.key)
         return reference
 
     def ancestor(self, application: Application, snapshot: Epoch, epoch: int) -> EpochKey:
-        """Epoch number ``epoch`` of the line that leads to ``snapshot``. Raises ``InvalidInput`` when there is none,
+        """Epoch number ``epoch`` among the ancestors of ``snapshot``. Raises ``InvalidInput`` if there is none,
         ``SnapshotExpired``."""
         for segment in segments(self._session, self._session.get_one(Branch, snapshot.branch)):
             last = snapshot.epoch if segment.branch.id == snapshot.branch else segment.last
@@ -162,7 +164,7 @@ class SnapshotRepository:
                     return EpochKey(row.branch, row.epoch)
                 FoldingRepository(self._session).check_not_folded(EpochKey(segment.branch.id, epoch))
         raise InvalidInput(
-            f"Epoch {epoch} is no ancestor of epoch {snapshot.epoch} of application {application.name!r}."
+            f"Epoch {epoch} is not an ancestor of epoch {snapshot.epoch} of application {application.name!r}."
         )
 
     def _head(self, application: Application) -> ManifestReference:
@@ -173,10 +175,10 @@ class SnapshotRepository:
 
     def _latest(self, application: Application) -> str:
         head = self.head(application)
-        return ": it has committed none yet" if head is None else f"; the latest that is committed is {head.epoch}"
+        return ": it has committed none yet" if head is None else f"; the latest committed epoch is {head.epoch}"
 
     def _left_behind(self, application: Application, epoch: int) -> Epoch | None:
-        """No two branches of an application use the same number, so it says which branch is meant."""
+        """Epoch numbers are unique within an application, so the number identifies the branch."""
         branches = select(Branch.id).where(Branch.application == application.id)
         return self._session.scalars(select(Epoch).where(Epoch.branch.in_(branches), Epoch.epoch == epoch)).first()
 
@@ -194,16 +196,16 @@ class SnapshotRepository:
         return self._session.get_one(Epoch, (tag.branch, tag.epoch))
 
     def _committed_by(self, application: Application, at: datetime) -> Epoch:
-        """The newest epoch of the lineage that was committed at ``at`` or before."""
+        """The newest epoch of the lineage that was committed at or before ``at``."""
         if at > now():
-            raise InvalidInput(f"{_utc(at)} is yet to come; leave `at` out to read the latest state.")
+            raise InvalidInput(f"{_utc(at)} is in the future; leave `at` out to read the latest state.")
         for segment in segments(self._session, self._branch(application)):
             query = self._in(segment).where(Epoch.state == State.COMMITTED.value, Epoch.committed_at <= at)
             row = self._session.scalars(query.order_by(Epoch.epoch.desc()).limit(1)).first()
             if row is not None:
                 return row
         first = self._first_commit(application)
-        known = "it has committed nothing yet" if first is None else f"its first epoch was committed at {first}"
+        known = "it has not committed an epoch yet" if first is None else f"its first epoch was committed at {first}"
         raise NotFound(f"Application {application.name!r} had no committed state at {_utc(at)}: {known}.")
 
     def _first_commit(self, application: Application) -> str | None:
@@ -215,7 +217,7 @@ class SnapshotRepository:
         return _utc(times[-1]) if times else None
 
     def page(self, application: Application, page: PageRequest, states: Sequence[State]) -> Part:
-        """Newest first; numbers rise along the lineage, so a number is the cursor."""
+        """Newest first. The cursor is an epoch number, since numbers increase along the lineage."""
         after = page.after(int)
         rows: list[Epoch] = []
         for segment in segments(self._session, self._branch(application)):
@@ -231,8 +233,8 @@ class SnapshotRepository:
     def folded(
         self, application: Application, part: Part, page: PageRequest, states: Sequence[State]
     ) -> list[FoldedEpochs]:
-        """Ranges of folded epochs, some of these states, that belong between the rows of this page, or after its last
-        one; newest first."""
+        """Ranges of folded epochs with one of these states that lie between the rows of this page or after its last
+        row; newest first."""
         after = page.after(int)
         oldest = part.rows[-1].epoch if part.next_cursor is not None else -1
         found: list[FoldedEpochs] = []
@@ -246,7 +248,7 @@ class SnapshotRepository:
         return found
 
     def prepared(self, application: Application) -> Sequence[Epoch]:
-        """Of the current branch, prepared and not committed, oldest first."""
+        """Prepared epochs of the current branch, oldest first."""
         query = select(Epoch).where(Epoch.branch == application.branch, Epoch.state == State.PREPARED.value)
         return self._session.scalars(query.order_by(Epoch.epoch)).all()
 
@@ -264,7 +266,7 @@ class SnapshotRepository:
         return reference
 
     def _inherited(self, application: str, key: EpochKey) -> Epoch | None:
-        """An epoch from which a branch of the application was forked, or one before it."""
+        """An epoch at which a branch of the application was forked, or an earlier one."""
         owner = ApplicationRepository(self._session).named(application)
         for branch in self._session.scalars(select(Branch).where(Branch.application == owner.id)):
             for segment in segments(self._session, branch):
@@ -273,7 +275,7 @@ class SnapshotRepository:
         return None
 
     def reference(self, key: EpochKey) -> ManifestReference:
-        """The manifest of a snapshot that the catalog names."""
+        """The manifest of a snapshot whose key comes from the catalog."""
         row = self.find(key)
         reference = None if row is None else manifest_of(row)
         if reference is None:
@@ -281,7 +283,7 @@ class SnapshotRepository:
         return reference
 
     def check_retained(self, application: Application, key: EpochKey) -> None:
-        """Raises ``SnapshotExpired`` when it was collected, or is past the retention and nothing holds it.
+        """Raises ``SnapshotExpired`` if the snapshot was collected, or is neither retained nor held.
 
         ``key``: a committed snapshot of the application's lineage, or of another of its branches.
         """
@@ -293,8 +295,8 @@ class SnapshotRepository:
         if is_held(self._session, key):
             return
         raise SnapshotExpired(
-            f"Epoch {key.epoch} of application {application.name!r} has expired: {horizon}. "
-            "Pin snapshots, or make savepoints, of what shall be kept longer."
+            f"Epoch {key.epoch} of application {application.name!r} has expired: {horizon}. Pin snapshots, or "
+            "create savepoints, to retain them longer."
         )
 
     def _branch(self, application: Application) -> Branch:

@@ -1,4 +1,4 @@
-"""The engine's catalog over SQL, in process: for the internal API, and for ``epochal run`` without a service."""
+"""The engine's catalog over SQL, in process: for the internal API, and for ``epochal run``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class SqlCatalog(Catalog):
                     self._answer(session, outcomes_of(change), manifest)
 
     def _answer(self, session: Session, commands: Mapping[int, Failure | None], head: ManifestReference) -> None:
-        """What an epoch has decided on standing queries is told with its decision: its driver may end before it can."""
+        """Complete commands on standing queries together with the epoch that decided them: the driver may end before it
+        reports them."""
         pending = {row.arguments["number"]: row for row in self._pending(session) if row.kind == "query"}
         answered = [number for number in commands if number in pending]
         if answered:
@@ -135,9 +136,8 @@ class SqlCatalog(Catalog):
         operation_completion.driver_runs(session, execution)
 
     def replace_driver(self, status: DriverStatus, version: str) -> None:
-        """The driver, of software ``version``, is too far from this control plane to be served for long: it stops at an
-        epoch boundary, and another one of the same application's starts. Nothing happens before it runs, or while
-        somebody wants something of it."""
+        """Restart the driver at an epoch boundary, because its software ``version`` is too far from this control
+        plane's. Does nothing until the driver runs, and while an operation is pending."""
         if status.phase != "running":
             return
         with self._writing(writes.HEARTBEAT) as session:
@@ -164,7 +164,9 @@ class SqlCatalog(Catalog):
             execution = self._row(session)
             attempt = session.get_one(models.Attempt, (self._execution, self._attempt))
             if attempt.state == "lost":
-                raise Fenced(f"Attempt {self._attempt} of execution {self._execution} was given up; this process ends.")
+                raise Fenced(
+                    f"Attempt {self._attempt} of execution {self._execution} was given up; this process must stop."
+                )
             if attempt.state != "running":
                 return
             writer.own()
@@ -184,7 +186,7 @@ class SqlCatalog(Catalog):
 
     @cached_property
     def _identity(self) -> tuple[str, str]:
-        """Application name and branch: both stay as they are for an execution."""
+        """Application name and branch, which do not change during an execution."""
         query = (
             select(models.Application.name, models.Execution.branch)
             .join(models.Execution, models.Execution.application == models.Application.id)
@@ -207,7 +209,7 @@ class SqlCatalog(Catalog):
 
     @contextmanager
     def _writing(self, write: writes.Write) -> Iterator[Session]:
-        _ = self._identity  # read before: a call that needs two connections at a time could wait for itself
+        _ = self._identity  # read first: a call that holds one connection and waits for another could deadlock
         with self._database.writing(write) as session:
             yield session
 

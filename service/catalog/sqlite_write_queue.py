@@ -1,4 +1,4 @@
-"""Whose turn it is to write: SQLite lets one writer in at a time, and those that wait come in no order at all."""
+"""Queue of write transactions on a SQLite catalog. SQLite admits one writer at a time and has no fair order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from weakref import WeakValueDictionary
 from epochal.errors import CatalogFull, CatalogUnavailable, EnvironmentProblem
 
 STAND_BACK_SECONDS = 0.1
-"""So long at most another process's urgent writers go first, one after the other."""
+"""Maximum time for which a writer yields to urgent writers of another process."""
 _LOOK_SECONDS = 0.001
 
 
 class WriteTurns:
-    """Turns of this process's writers of one SQLite file: first come, first served, and urgent ones before others.
+    """Queue of this process's writers of one SQLite file: first come, first served, with urgent writers before others.
 
-    SQLite's writers try again after growing pauses until one of them happens to find the file free. Among forty of
-    them a heartbeat can wait for longer than a driver that is not heard is left alone.
+    SQLite's writers retry after growing pauses until the file happens to be free. Among forty writers a heartbeat can
+    wait for longer than the heartbeat timeout.
 
-    What answers drivers is another process than what answers everybody else. So an urgent writer whose turn it is here
-    says so to others by a lock on ``{file}-turn`` until it has written, and other writers stand back for it.
+    Drivers are served by another process than other clients. An urgent writer therefore holds a lock on ``{file}-turn``
+    while it writes, and writers of other processes yield to it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -39,19 +39,19 @@ class WriteTurns:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """Number of waiting writers."""
         with self._lock:
             return len(self._urgent) + len(self._others)
 
     @property
     def taken(self) -> bool:
-        """Whether it is somebody's turn."""
+        """Whether a writer is active."""
         with self._lock:
             return self._taken
 
     @contextmanager
     def turn(self, urgent: bool, seconds: float) -> Iterator[None]:
-        """Raises ``CatalogUnavailable`` when it does not come in time."""
+        """Raises ``CatalogUnavailable`` after ``seconds``."""
         self._take(urgent, seconds)
         try:
             if urgent:
@@ -88,7 +88,7 @@ class WriteTurns:
 
 
 class _Urgency:
-    """Shown to other processes. Called by one thread at a time: the one whose turn it is."""
+    """A lock that tells other processes of urgent writers. Only the active writer's thread calls it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class _Urgency:
     @contextmanager
     def shown(self) -> Iterator[None]:
         descriptor = self._open()
-        with suppress(BlockingIOError):  # held exclusively for a moment at most: not worth a wait that could be long
+        with suppress(BlockingIOError):  # another process holds it exclusively only for a moment
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
             yield
@@ -105,7 +105,8 @@ class _Urgency:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def stand_back(self) -> None:
-        """Until no other process shows urgency, but not for ever: one that was paused may show it for hours."""
+        """Wait until no other process has urgent writers, for a limited time: a suspended process could hold its lock
+        for hours."""
         descriptor = self._open()
         deadline = time.monotonic() + STAND_BACK_SECONDS
         while True:
@@ -120,7 +121,7 @@ class _Urgency:
                 return
 
     def _open(self) -> int:
-        """Kept open with the turns, for as long as the process writes the file."""
+        """The descriptor is kept open with the queue."""
         if self._descriptor is None:
             try:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -130,7 +131,7 @@ class _Urgency:
                         f"The catalog cannot be written: no space is left for {self._path}. Free some space."
                     ) from error
                 raise EnvironmentProblem(
-                    f"{self._path}, by which writers of the catalog take turns, cannot be opened: {error.strerror}. "
+                    f"{self._path}, the lock file of the catalog's writers, cannot be opened: {error.strerror}. "
                     "Let the control plane's user write to the catalog's folder."
                 ) from error
         return self._descriptor
@@ -145,6 +146,6 @@ _files_lock = threading.Lock()
 
 
 def turns_of(file: Path) -> WriteTurns:
-    """The same for all that write one file in this process."""
+    """The queue of a file, shared within this process."""
     with _files_lock:
         return _files.setdefault(file.absolute(), WriteTurns(file.absolute()))

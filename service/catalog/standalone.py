@@ -1,4 +1,4 @@
-"""A catalog without a service: ``epochal run``, tests and benchmarks keep one application in one SQLite file."""
+"""A catalog without a service: ``epochal run``, tests and benchmarks store one application in one SQLite file."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def standalone_catalog(
 ) -> SqlCatalog:
     """The catalog of a new attempt at ``application``, in the database at ``url`` (``sqlite:///run/catalog.sqlite``).
 
-    The file and the application are made when they are not there; otherwise the run goes on where the last one stopped,
-    and fences it should it still live. Call ``begin_attempt`` next.
+    The file and the application are created if missing. Otherwise the run continues where the last one stopped, and
+    fences it if it is still alive. Call ``begin_attempt`` next.
 
-    Raises ``CatalogVersion``, ``CatalogUnavailable``, and ``IncompatibleState`` where the last run was drained.
+    Raises ``CatalogVersion``, ``CatalogUnavailable``; ``IncompatibleState`` if the last run was drained.
     """
     database = Database(url, keeps_events=False)
     migrate_database(database)
@@ -64,7 +64,7 @@ def standalone_catalog(
 
 
 def standalone_epochs(url: str, application: str) -> list[EpochRecord]:
-    """All epochs of ``application`` in the database at ``url``, in order; none before its first run."""
+    """All epochs of ``application`` in the database at ``url``, in order."""
     database = Database(url)
     migrate_database(database)
     with database.reading() as session:
@@ -89,9 +89,9 @@ def _check_not_drained(session: Session, application: Application) -> None:
     head = drained_head(session, application)
     if head is not None:
         raise IncompatibleState(
-            f"{application.name} is at its end: in epoch {head.epoch} all input had ended, and everything that waited "
-            "for event time came out, so that whatever came now would be late. Start again with another --directory; "
-            "next time, --no-drain leaves out the last epoch, so that a later run can go on."
+            f"{application.name} is finished: in epoch {head.epoch} all input had ended, and all event time "
+            "results were emitted, so further input would be late. Start again with another --directory; "
+            "--no-drain omits the last epoch, so that a later run can continue."
         )
 
 

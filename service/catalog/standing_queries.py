@@ -1,4 +1,4 @@
-"""The commands on the standing queries of an application, numbered in the order in which they are carried out."""
+"""Commands on the standing queries of an application, numbered in the order of their execution."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class QueryCommandRepository:
         self._session = session
 
     def next_number(self, application: Application, inherited: int) -> int:
-        """Of a command on an application that is locked. ``inherited``: the last one that its snapshots have carried
-        out, which of a fork was another application's."""
+        """Number of the next command on a locked application. ``inherited``: the last command that its snapshots
+        include, which after a fork was the parent's."""
         query = select(func.max(QueryCommandRow.number)).where(QueryCommandRow.application == application.id)
         return max(self._session.scalar(query) or 0, inherited) + 1
 
     def under_way(self, execution: Execution) -> int | None:
-        """The epoch that its driver has opened and not decided, if there is one."""
+        """The epoch that the execution's driver has opened and not decided, if any."""
         query = select(Epoch.epoch, Epoch.state).where(Epoch.branch == execution.branch).order_by(Epoch.epoch.desc())
         newest = self._session.execute(query.limit(1)).first()
         return newest.epoch if newest is not None and newest.state == State.STARTED else None

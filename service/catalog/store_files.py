@@ -1,7 +1,8 @@
-"""Files of the store that belong to no branch: named before they are written, forgotten after they are deleted.
+"""Files of the store that belong to no branch. The catalog records them before they are written, until they are
+deleted.
 
-A file is *intended* (it may be half-written), then *named* (its owner is made of it), then, perhaps, *given up* (it
-expires, and is deleted). So a process may end anywhere: what it leaves is in the catalog, and expires.
+A file is *intended* (it may be incomplete), then *named* (its owner uses it), and finally perhaps *given up* (it
+expires and is deleted). After a crash at any point the catalog lists the file, and it expires.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from epochal.service.catalog.types import database_now
 Kind = Literal["artifact", "upload", "export", "import", "log"]
 
 INTENDED_FOR = timedelta(days=2)
-"""So long may pass between the intention to write a file and its being named."""
+"""Maximum time between the intention to write a file and naming it."""
 BUNDLES: tuple[Kind, ...] = ("upload", "export", "import")
 _AT_ONCE = 400
 
@@ -37,14 +38,14 @@ class StoreFiles:
         self._session.flush()
 
     def name(self, path: str, size: int, expires_at: datetime | None = None) -> None:
-        """It is whole, and its owner is made of it. Raises ``Conflict`` when it has expired meanwhile."""
+        """Mark the file as complete and used by its owner. Raises ``Conflict`` if it has expired."""
         row = self._session.get(StoreFile, path, with_for_update=True, populate_existing=True)
         if row is None or (row.expires_at is not None and row.expires_at <= database_now(self._session)):
-            raise Conflict(f"{path} was given up before it was whole; try again.")
+            raise Conflict(f"{path} expired before it was complete; retry.")
         row.bytes, row.expires_at = size, expires_at
 
     def of(self, kind: Kind, owner: str) -> Sequence[StoreFile]:
-        """Named and not expired, by position."""
+        """Named files that have not expired, by position."""
         query = (
             select(StoreFile)
             .where(StoreFile.kind == kind, StoreFile.owner == owner, StoreFile.bytes.is_not(None))
@@ -53,12 +54,12 @@ class StoreFiles:
         return self._session.scalars(query.order_by(StoreFile.position, StoreFile.path)).all()
 
     def all_of(self, kind: Kind, owner: str) -> Sequence[str]:
-        """The paths of all that are in the catalog, in whatever state."""
+        """Paths of all recorded files of an owner, in any state."""
         query = select(StoreFile.path).where(StoreFile.kind == kind, StoreFile.owner == owner)
         return self._session.scalars(query).all()
 
     def named(self, kind: Kind) -> Sequence[str]:
-        """The paths of those of a kind that are named and not expired."""
+        """Paths of the named files of a kind that have not expired."""
         query = (
             select(StoreFile.path)
             .where(StoreFile.kind == kind, StoreFile.bytes.is_not(None))
@@ -67,28 +68,28 @@ class StoreFiles:
         return self._session.scalars(query.order_by(StoreFile.path)).all()
 
     def give_up(self, path: str) -> None:
-        """Have it deleted."""
+        """Let the file expire now."""
         self._give_up(StoreFile.path == path)
 
     def give_up_all(self, kind: Kind, owner: str) -> None:
-        """Those that are named as well as those that were intended."""
+        """Let all files of an owner expire, named or intended."""
         self._give_up(StoreFile.kind == kind, StoreFile.owner == owner)
 
     def give_up_bundles(self) -> None:
-        """On their way in or out: no backup has them."""
+        """Let all bundles expire, of imports and exports: backups do not contain them."""
         self._give_up(StoreFile.kind.in_(BUNDLES))
 
     def give_up_below(self, folder: str) -> None:
         self._give_up(StoreFile.path.startswith(f"{folder}/", autoescape=True))
 
     def expired(self, most: int) -> Sequence[str]:
-        """Paths, oldest first."""
+        """Paths of expired files, oldest first."""
         moment = database_now(self._session)
         query = select(StoreFile.path).where(StoreFile.expires_at <= moment).order_by(StoreFile.expires_at)
         return self._session.scalars(query.limit(most)).all()
 
     def forget(self, paths: Collection[str]) -> None:
-        """They are deleted."""
+        """Remove the rows of deleted files."""
         moment = database_now(self._session)
         ordered = sorted(paths)
         for start in range(0, len(ordered), _AT_ONCE):
@@ -97,7 +98,7 @@ class StoreFiles:
             self._session.execute(query)
 
     def paths(self) -> set[str]:
-        """All of them, in whatever state."""
+        """Paths of all recorded files, in any state."""
         return set(self._session.scalars(select(StoreFile.path)).all())
 
     def _give_up(self, *which: object) -> None:

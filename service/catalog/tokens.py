@@ -1,3 +1,5 @@
+"""Tokens of users and drivers, and the first admin token: read from a file, or created and written to one."""
+
 from __future__ import annotations
 
 import logging
@@ -38,22 +40,22 @@ class TokenRepository:
         return self._session.get(Token, id)
 
     def driver_token(self, execution: str, number: int) -> str | None:
-        """The hash of the token that the attempt's driver has; ``None``: there is none, or no such attempt."""
+        """Hash of the token of the attempt's driver; ``None`` if it has none, or the attempt does not exist."""
         row = self._session.get(Attempt, (execution, number))
         return None if row is None else row.token_sha256
 
     def check_runs(self, execution: str, number: int) -> None:
-        """Raises ``Fenced`` when the attempt is over, or is none."""
+        """Raises ``Fenced`` if the attempt is over or does not exist."""
         running = select(Attempt.number).join(Execution, Execution.id == Attempt.execution)
         mine = Attempt.execution == execution, Attempt.number == number, Execution.attempt == number
         if self._session.scalar(running.where(*mine, Attempt.state == "running", Execution.ended_at.is_(None))) is None:
             raise Fenced(f"Attempt {number} of execution {execution} is over. This process must stop.")
 
     def give_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
-        """From now on the attempt's driver is known by this token. ``process``: which it says that it is, proven.
+        """Assign a token to the driver of an attempt. ``process``: the authenticated identity of the caller.
 
-        Raises ``NotFound``; ``Fenced`` when the attempt is over, or its driver has begun with another token;
-        ``Unauthenticated`` when its driver is another one, ``LauncherUnavailable`` while nobody has written down which.
+        Raises ``NotFound``; ``Fenced`` if the attempt is over or its driver has begun with another token;
+        ``Unauthenticated`` if the caller is not its driver; ``LauncherUnavailable`` until its driver is recorded.
         """
         row = self._session.get(Attempt, (execution, number), with_for_update=True)
         if row is None:
@@ -61,13 +63,13 @@ class TokenRepository:
         if row.state != "running" or (row.begun_at is not None and row.token_sha256 != token_sha256):
             raise Fenced(f"Attempt {number} of execution {execution} is over, or another driver has begun it.")
         if row.process is None:
-            raise LauncherUnavailable("The control plane has not written down yet which driver it launched. Ask again.")
+            raise LauncherUnavailable("The control plane has not recorded yet which driver it launched. Retry.")
         if row.process != process:
-            raise Unauthenticated(f"The driver of attempt {number} of execution {execution} is another one.")
+            raise Unauthenticated(f"The caller is not the driver of attempt {number} of execution {execution}.")
         row.token_sha256 = token_sha256
 
     def attempt_of(self, process: str) -> DriverName | None:
-        """The attempt that is going on whose driver this is, as it was written down when it was launched."""
+        """The running attempt whose recorded driver is ``process``."""
         found = self._session.execute(
             select(Attempt.execution, Attempt.number)
             .join(Execution, Execution.id == Attempt.execution)
@@ -77,25 +79,25 @@ class TokenRepository:
         return None if found is None else DriverName(found.execution, found.number)
 
     def get(self, id: str, project: str) -> Token:
-        """Locked until the transaction ends. Raises ``NotFound`` also for those of other projects."""
+        """The token, locked until the transaction ends. Raises ``NotFound``, also for tokens of other projects."""
         row = self._session.get(Token, id, with_for_update=True)
         if row is None or row.project != project:
             raise NotFound(f"There is no token {id!r}.")
         return row
 
     def page(self, page: PageRequest, project: str) -> Part:
-        """By name."""
+        """Ordered by name."""
         return paginate(self._session, select(Token).where(Token.project == project), page, [Token.name])
 
     def revoke(self, row: Token, by: str) -> None:
-        """For good: the id is remembered, so that the same token is not seeded again from a file."""
+        """Delete the token and record its id, so that it is not seeded again from a file."""
         self._session.add(RevokedToken(id=row.id, name=row.name, revoked_at=now(), revoked_by=by))
         self._session.delete(row)
         self._session.flush()
 
 
 def roles_of(row: Token) -> dict[str, Role]:
-    """By name of project."""
+    """Roles by project name."""
     return {project: Role(role) for project, role in row.roles.items()}
 
 
@@ -116,10 +118,10 @@ _NAME = "admin"
 
 
 class AdminTokenFile:
-    """The file (mode 0600) from which the command line on this machine takes its token.
+    """The file (mode 0600) from which the command line on this machine reads its token.
 
-    It is replaced in two steps around the catalog's transaction, so that whenever the process ends, either the file or
-    the draft beside it holds a token that the catalog knows; :func:`ensure_admin_token` completes what was interrupted.
+    It is replaced in two steps around the catalog's transaction. After a crash, either the file or the draft beside it
+    contains a token that the catalog knows; :func:`ensure_admin_token` completes an interrupted replacement.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,14 +129,15 @@ class AdminTokenFile:
         self._draft = path.with_name(path.name + ".next")
 
     def read(self) -> UserToken | None:
-        """``None``: there is no file. Raises ``EnvironmentProblem`` when others can read it or it holds no token."""
+        """``None`` if the file does not exist. Raises ``EnvironmentProblem`` if others can read it or it contains no
+        token."""
         return _read(self.path)
 
     def read_draft(self) -> UserToken | None:
         try:
             return _read(self._draft)
         except EnvironmentProblem:
-            return None  # Not completely written: then the catalog's transaction was not committed either.
+            return None  # incomplete, so the catalog's transaction was not committed
 
     def prepare(self, token: UserToken) -> None:
         """Make the draft durable. Call it before the catalog's transaction commits. Raises ``EnvironmentProblem``."""
@@ -150,7 +153,7 @@ class AdminTokenFile:
             raise EnvironmentProblem(f"{self._draft} cannot be written: {error.strerror}.") from error
 
     def replace(self) -> None:
-        """The draft becomes the file. Call it after the catalog's transaction."""
+        """Replace the file by the draft. Call it after the catalog's transaction."""
         self._draft.replace(self.path)
 
     def discard(self) -> None:
@@ -158,11 +161,11 @@ class AdminTokenFile:
 
 
 def ensure_admin_token(database: Database, path: Path) -> None:
-    """Seed the catalog with a token with the role admin, and the file ``path`` (mode 0600) with its text.
+    """Seed the catalog with a token of role admin, and write it to the file ``path`` (mode 0600).
 
-    The token in a file that is there is seeded when the catalog has never known it (the catalog may be a new one): who
-    can write the file owns the data directory. One that was revoked stays revoked, which is logged. Raises
-    ``EnvironmentProblem`` when others can read the file, or when it holds something else.
+    The token of an existing file is seeded if the catalog has never known it (the catalog may be new): writing the file
+    requires ownership of the data directory. A revoked token stays revoked, which is logged. Raises
+    ``EnvironmentProblem`` if others can read the file, or if it contains something else.
     """
     file = AdminTokenFile(path)
     with database.writing() as session:
@@ -177,25 +180,25 @@ def ensure_admin_token(database: Database, path: Path) -> None:
             file.prepare(token)
             file.replace()
         again = "remove the file and start again"
-        added = _seed(session, token, path, again, f"{path} was changed; remove it, and a new token is made.")
+        added = _seed(session, token, path, again, f"{path} was changed; remove it, and a new token is created.")
     if added:
         logger.info("the admin token is in %s", path)
 
 
 def seed_given_token(database: Database, path: Path) -> None:
-    """Seed the catalog with the token in ``path``, with the role admin. The file is somebody else's, and is only read.
+    """Seed the catalog with the token in ``path``, with role admin. The file is only read.
 
-    One that was revoked stays revoked, which is logged. Raises ``EnvironmentProblem``, as :func:`read_given_token`.
+    A revoked token stays revoked, which is logged. Raises ``EnvironmentProblem``, as :func:`read_given_token`.
     """
     token = read_given_token(path)
     with database.writing() as session:
         alone(session, Alone.ADMIN_TOKEN)
         again = "put another one there and start again"
-        _seed(session, token, path, again, f"{path} holds another secret than before for the same token; {again}.")
+        _seed(session, token, path, again, (f"{path} contains another secret than before for the same token; {again}."))
 
 
 def read_given_token(path: Path) -> UserToken:
-    """Raises ``EnvironmentProblem`` when the file is not there, holds something else, or can be read by every user."""
+    """Raises ``EnvironmentProblem`` if the file is missing, contains something else, or is readable by every user."""
     try:
         text, mode = path.read_text().strip(), path.stat().st_mode
     except OSError as error:
@@ -204,20 +207,20 @@ def read_given_token(path: Path) -> UserToken:
         ) from error
     if mode & 0o007:
         raise EnvironmentProblem(
-            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, can be read by every user; run chmod o-rwx on it (of a "
-            "Secret's volume: defaultMode: 0440), and put a new token there if in doubt."
+            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, is readable by every user; run chmod o-rwx on it (for "
+            "the volume of a Secret: defaultMode: 0440), and replace the token if it may have been read."
         )
     token = UserToken.parse(text)
     if token is None:
         raise EnvironmentProblem(
-            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, does not hold a token: ept_, 32 hexadecimal digits, _, and "
-            "43 letters, digits, dashes or underscores, all of them random."
+            f"{path}, which EPOCHAL_ADMIN_TOKEN_FILE names, does not contain a token: ept_, 32 hexadecimal digits,"
+            " _, and 43 random letters, digits, dashes or underscores."
         )
     return token
 
 
 def _seed(session: Session, token: UserToken, path: Path, again: str, changed: str) -> bool:
-    """Whether it was not known. Raises ``EnvironmentProblem`` with the text ``changed``."""
+    """Whether the token was new. Raises ``EnvironmentProblem`` with the text ``changed``."""
     if _known(session, token):
         return False
     if session.get(RevokedToken, token.id) is not None:
@@ -251,9 +254,9 @@ def _read(path: Path) -> UserToken | None:
         return None
     if path.stat().st_mode & 0o077:
         raise EnvironmentProblem(
-            f"{path} can be read by others; run chmod 600 on it, and make a new token if in doubt."
+            f"{path} can be read by others; run chmod 600 on it, and replace the token if it may have been read."
         )
     token = UserToken.parse(path.read_text().strip())
     if token is None:
-        raise EnvironmentProblem(f"{path} does not hold a token; remove it, and a new one is made.")
+        raise EnvironmentProblem(f"{path} does not contain a token; remove it, and a new one is created.")
     return token

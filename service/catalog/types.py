@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL."""
+"""Column types with the same meaning on SQLite and PostgreSQL, and the database clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime, always UTC. SQLite has no time zones: there it is stored as UTC without saying so."""
+    """An aware datetime in UTC. SQLite has no time zones and stores it without one."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -30,7 +30,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone; the catalog takes aware datetimes only")
+            raise ValueError(f"{value!r} has no time zone; the catalog stores aware datetimes only")
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
@@ -41,7 +41,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class DatabaseClock(FunctionElement[datetime]):
-    """As :func:`database_now`, to be asked by the statement that writes it."""
+    """The time of the database clock, evaluated within a statement."""
 
     type = UtcDateTime()
     inherit_cache = True
@@ -58,7 +58,7 @@ def _clock_of_sqlite(_element: DatabaseClock, _compiler: SQLCompiler, **_: Any) 
 
 
 def database_now(session: Session) -> datetime:
-    """The time by the database's clock, which is one clock for all control planes."""
+    """The time of the database clock, which all control planes share."""
     return session.scalars(select(DatabaseClock())).one()
 
 

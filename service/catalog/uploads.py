@@ -1,4 +1,4 @@
-"""Bundles that arrive: how much of each is there."""
+"""Uploads of bundles."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from epochal.service.domain.identifiers import new_id
 
 
 class UploadRepository:
-    """``kept``: how long an upload stays that nobody goes on with."""
+    """``kept``: time after which an upload without progress expires."""
 
     def __init__(self, session: Session, kept: timedelta) -> None:
         self._session = session
         self._kept = kept
 
     def create(self, sha256: str, size: int, project: str, by: str) -> Upload:
-        """One that the same caller has begun in the project is gone on with."""
+        """Begin an upload. An unfinished upload of the same bundle by the same caller is continued."""
         query = select(Upload).where(
             Upload.sha256 == sha256, Upload.bytes == size, Upload.created_by == by, Upload.project == project
         )
@@ -45,7 +45,7 @@ class UploadRepository:
         return row
 
     def get(self, id: str, project: str | None = None, lock: bool = False) -> Upload:
-        """Raises ``NotFound``, also for those of other projects where one is given."""
+        """Raises ``NotFound``, also for uploads of another project than ``project``."""
         row = self._session.get(Upload, id, with_for_update=lock, populate_existing=lock)
         if row is None or project not in (None, row.project):
             raise NotFound(f"There is no import {id!r}.")
@@ -62,18 +62,18 @@ class UploadRepository:
         return self._session.scalars(select(Upload.id).where(Upload.expires_at <= database_now(self._session))).all()
 
     def append(self, row: Upload, path: str, size: int) -> None:
-        """The next part, at ``path``. Raises ``Conflict`` when the file was given up meanwhile."""
+        """Add the next part, at ``path``. Raises ``Conflict`` if the file has expired."""
         StoreFiles(self._session).name(path, size)
         row.received += size
         row.expires_at = self._expiry()
 
     def begin_again(self, row: Upload) -> None:
-        """What has come of it is thrown away."""
+        """Discard the parts received so far."""
         StoreFiles(self._session).give_up_all("upload", row.id)
         row.received = 0
 
     def remove(self, id: str) -> None:
-        """With its parts. Absent is done."""
+        """Delete the upload with its parts. Idempotent."""
         StoreFiles(self._session).give_up_all("upload", id)
         row = self._session.get(Upload, id, with_for_update=True)
         if row is not None:

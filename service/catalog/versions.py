@@ -1,3 +1,5 @@
+"""Versions of applications."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -35,7 +37,7 @@ class VersionRepository:
         return row
 
     def maker(self, application: Application, epoch: Epoch) -> Version:
-        """The version that ran an epoch; the application's latest, where that is not known."""
+        """The version that ran an epoch; the application's latest version if that is unknown."""
         owner = self._session.get(Branch, epoch.branch)
         version = None
         if owner is not None and epoch.version is not None:
@@ -43,16 +45,16 @@ class VersionRepository:
         return self.latest(application) if version is None or version.graph is None else version
 
     def artifact(self, sha256: str) -> Artifact:
-        """Raises ``ArtifactError``: the artifact is named in a request's body."""
+        """Raises ``ArtifactError``, since a request's body names the artifact."""
         return _there(self._session.get(Artifact, sha256), sha256)
 
     def usable(self, sha256: str, project: str) -> Artifact:
-        """As :meth:`artifact`, where the project may make something of it."""
+        """As :meth:`artifact`, if the project may use it."""
         there = ArtifactRepository(self._session).may_use(project, sha256)
         return _there(self._session.get(Artifact, sha256) if there else None, sha256)
 
     def next_number(self, application: Application) -> int:
-        """Above every version of the application, also those that were given up."""
+        """Greater than every version number of the application, including failed ones."""
         query = select(func.max(Version.number)).where(Version.application == application.id)
         return (self._session.scalar(query) or 0) + 1
 
@@ -73,8 +75,8 @@ class VersionRepository:
         message: str | None = None,
         acceptance: Acceptance = NOTHING_ACCEPTED,
     ) -> Version:
-        """Raises ``ArtifactError`` when the artifact was deleted meanwhile."""
-        # Locked: whoever deletes it waits, and finds this version.
+        """Raises ``ArtifactError`` if the artifact has been deleted."""
+        # Locked, so that a concurrent deletion waits and then finds this version.
         held = self._session.get(
             Artifact, artifact, with_for_update={"read": True, "key_share": True}, populate_existing=True
         )
@@ -97,8 +99,8 @@ class VersionRepository:
         return row
 
     def accept(self, application: Application, acceptance: Acceptance) -> None:
-        """What the latest version accepts on the snapshot that the application moves to, in place of everything that
-        its versions have accepted on other snapshots."""
+        """Record the accepted differences for the snapshot that the application moves to, in place of those that its
+        versions accepted for other snapshots."""
         self._session.execute(update(Version).where(Version.application == application.id).values(acceptance=None))
         if acceptance:
             self.latest(application).acceptance = acceptance.model_dump(mode="json")

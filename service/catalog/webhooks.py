@@ -1,6 +1,6 @@
-"""Webhooks, and the queue of what is to be delivered to them.
+"""Webhooks, and the queue of their deliveries.
 
-What happens is put into the queue in the transaction in which it happens: then it is neither lost nor made up.
+Events are queued in the transaction in which they happen, so that none is lost or spurious.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from epochal.wire.administration import WebhookAnswer, WebhookKind, WebhookState
 from epochal.wire.projects import local_name, project_of
 
 MOST = 100
-"""So many webhooks a project can have: each of its commits looks at them."""
+"""Maximum number of webhooks of a project, since each of its commits reads them."""
 _ACTIVE = (
     select(Webhook.id, Webhook.kinds, Webhook.applications, Application.name)
     .join(Application, Application.project == Webhook.project)
@@ -35,8 +35,8 @@ _ACTIVE = (
 def enqueue(
     session: Session, kind: WebhookKind, branch: str, event: str, data: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """For every webhook of the branch's project that takes it. ``event``: its id, the same when it is delivered again.
-    ``data``: JSON."""
+    """Queue an event for every webhook of the branch's project that selects it. ``event``: its id, which repeated
+    deliveries share. ``data``: JSON."""
     takers = [row for row in session.connection().execute(_ACTIVE, {"branch": branch}) if kind in row.kinds]
     if not takers:
         return
@@ -51,7 +51,7 @@ def enqueue(
 
 @dataclass(frozen=True)
 class Delivery:
-    """``body`` is what is posted."""
+    """``body``: the posted content."""
 
     id: int
     event: str
@@ -61,7 +61,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A webhook with what is to be delivered to it now, in order."""
+    """A webhook with the deliveries that are due, in order."""
 
     id: str
     url: str
@@ -72,7 +72,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class WebhookFigures:
-    """Of all webhooks: how many are in which state, what waits for them, and what was given up."""
+    """Totals over all webhooks: by state, queued and dropped deliveries."""
 
     states: Mapping[str, int]
     waiting: int
@@ -84,7 +84,7 @@ class WebhookRepository:
         self._session = session
 
     def add(self, webhook: Webhook) -> None:
-        """Raises ``Conflict`` when there are too many."""
+        """Raises ``Conflict`` at the maximum number."""
         there = select(func.count()).select_from(Webhook).where(Webhook.project == webhook.project)
         if (self._session.scalar(there) or 0) >= MOST:
             raise Conflict(f"There are {MOST} webhooks already; delete one that is not needed.")
@@ -93,7 +93,7 @@ class WebhookRepository:
         self._session.flush()
 
     def get(self, id: str, project: str) -> Webhook:
-        """Raises ``NotFound`` also for those of other projects."""
+        """Raises ``NotFound``, also for webhooks of other projects."""
         row = self._session.get(Webhook, id)
         if row is None or row.project != project:
             raise NotFound(f"There is no webhook {id!r}.")
@@ -108,7 +108,7 @@ class WebhookRepository:
         return {row[0]: row[1] for row in self._session.execute(query.group_by(WebhookDelivery.webhook))}
 
     def figures(self) -> WebhookFigures:
-        """For metrics. What waits is bounded, see :meth:`bound`."""
+        """For metrics. :meth:`bound` limits the queue."""
         states = {"active": 0, "failing": 0, "disabled": 0}
         dropped = 0
         for disabled_at, failures, given_up in self._session.execute(
@@ -120,19 +120,19 @@ class WebhookRepository:
         return WebhookFigures(states, waiting, dropped)
 
     def delete(self, id: str, project: str) -> None:
-        """With what waits for it. Raises ``NotFound``."""
+        """Delete the webhook with its queue. Raises ``NotFound``."""
         self._session.delete(self.get(id, project))
         self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook == id))
 
     def due(self) -> Sequence[str]:
-        """Webhooks that something can be delivered to now."""
+        """Webhooks with deliveries that are due."""
         waits = select(WebhookDelivery.id).where(WebhookDelivery.webhook == Webhook.id).exists()
         moment = database_now(self._session)
         query = select(Webhook.id).where(Webhook.disabled_at.is_(None), Webhook.next_at <= moment, waits)
         return self._session.scalars(query).all()
 
     def claim(self, id: str, seconds: float, most: int) -> Claimed | None:
-        """What is to be delivered to it, for so long by nobody else; ``None`` when somebody else has it."""
+        """Claim its deliveries for a limited time; ``None`` if another control plane holds them."""
         moment = database_now(self._session)
         until = moment + timedelta(seconds=seconds)
         taken = (
@@ -149,8 +149,8 @@ class WebhookRepository:
         return Claimed(id, row.url, row.secret, deliveries, until)
 
     def settle(self, claimed: Claimed, delivered: Sequence[int]) -> Webhook | None:
-        """These were taken. The webhook, locked, to write down how it goes on: due at once.
-        ``None`` when it was deleted, or when somebody else has claimed it since: then that is for him to say."""
+        """Remove completed deliveries. Returns the locked webhook, due immediately, to record the outcome. ``None`` if
+        it was deleted, or another control plane has claimed it in the meantime."""
         self._session.execute(delete(WebhookDelivery).where(WebhookDelivery.id.in_(delivered)))
         row = self._session.get(Webhook, claimed.id, with_for_update=True)
         if row is None or row.next_at != claimed.until:
@@ -165,7 +165,7 @@ class WebhookRepository:
         webhook.dropped += self._remove(webhook.id, None)
 
     def bound(self, most: int) -> None:
-        """Give up the oldest of more than so many for one webhook, and what is left of webhooks that were deleted."""
+        """Drop the oldest deliveries beyond ``most`` for each webhook, and those of deleted webhooks."""
         counted = select(WebhookDelivery.webhook, func.count()).group_by(WebhookDelivery.webhook)
         for id, waiting in self._session.execute(counted).all():
             row = self._session.get(Webhook, id, with_for_update=True)
@@ -177,7 +177,7 @@ class WebhookRepository:
                 row.dropped += self._remove(id, newest)
 
     def _remove(self, webhook: str, newest: int | None) -> int:
-        """All, or those up to delivery ``newest``; how many."""
+        """Remove all deliveries, or those up to ``newest``; returns their number."""
         before = self.waiting([webhook]).get(webhook, 0)
         statement = delete(WebhookDelivery).where(WebhookDelivery.webhook == webhook)
         if newest is not None:

@@ -1,4 +1,4 @@
-"""The catalog's writes that drivers ask for. Each has two fault points: a control plane may die at either."""
+"""Writes to the catalog that drivers request. Each has two fault points, at which a control plane may crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.faults import FaultPoint, declare
 
 @dataclass(frozen=True)
 class Write:
-    """``written``: all is in the open transaction. ``landed``: it is committed, and nobody has been told."""
+    """``written``: everything is in the open transaction. ``landed``: it is committed, and the caller has no answer."""
 
     written: FaultPoint
     landed: FaultPoint
@@ -22,20 +22,20 @@ def _write(name: str, what: str) -> Write:
     )
 
 
-BEGIN_ATTEMPT = _write("begin", "R1: the attempt that begins")
-OPEN_EPOCH = _write("open", "E1: an epoch that is opened")
+BEGIN_ATTEMPT = _write("begin", "R1: the beginning of an attempt")
+OPEN_EPOCH = _write("open", "E1: the opening of an epoch")
 PREPARE_EPOCH = _write("prepare", "E4: the commit decision")
-COMMIT_EPOCH = _write("commit", "E6: an epoch that is published")
-ABORT_EPOCH = _write("abort", "an epoch that is aborted")
+COMMIT_EPOCH = _write("commit", "E6: the publication of an epoch")
+ABORT_EPOCH = _write("abort", "the abort of an epoch")
 HEARTBEAT = _write("heartbeat", "a driver's report")
-COMPLETE_DIRECTIVE = _write("complete", "an order that was carried out")
-FINISH_ATTEMPT = _write("finish", "an attempt that ends")
+COMPLETE_DIRECTIVE = _write("complete", "the completion of a directive")
+FINISH_ATTEMPT = _write("finish", "the end of an attempt")
 
 TAKE_CALLS = Write(
     declare("calls.written", "calls of entries are written, their transaction not committed"),
     declare("calls.landed", "calls of entries are committed, the caller has no answer"),
 )
-"""Asked for by callers, who repeat it with their request ids."""
+"""Requested by callers, which repeat it with their request ids."""
 
 WRITES = (
     BEGIN_ATTEMPT,

@@ -1,4 +1,4 @@
-"""Addresses that the control plane must not be sent to by its callers, and those that denote this machine."""
+"""Addresses that the control plane must not connect to on behalf of callers, and those that denote this machine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def _of_interfaces() -> set[str]:
 
 
 def check_encrypted(url: str) -> None:
-    """Raises ``ValueError`` for a URL where somebody on the way could answer: any but of https, or of this machine."""
+    """Raises ``ValueError`` for a URL whose answers could be forged on the way: any except https, or on this
+    machine."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -106,6 +107,6 @@ def check_encrypted(url: str) -> None:
     if not host or parts.scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is not an https URL")
     if parts.username is not None or parts.fragment:
-        raise ValueError(f"{host}: a URL of an issuer has neither user nor fragment")
+        raise ValueError(f"{host}: the URL of an issuer has neither user nor fragment")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ValueError(f"{url!r} is not https: whoever is on the way to {host} could answer in its place")
+        raise ValueError(f"{url!r} is not https: an attacker on the way to {host} could answer in its place")

@@ -1,10 +1,11 @@
-"""When the parallelism of an application is changed by itself, and to what: a pure function of what was measured.
+"""Autoscaling decisions: whether to change the parallelism of an application, and to what. A pure function of
+measurements.
 
-It grows when its subtasks were busier than ``grow_above_share``, or a source was further behind than ``lag_seconds``,
-in each sample of the last ``grow_after_seconds``; it shrinks when they were less busy than ``shrink_below_share``, and
-no source was behind, in each sample of the last ``shrink_after_seconds``. So a load that comes and goes more often than
-that keeps the parallelism that it needs when it is there, and a steady load is never answered by a change back: what
-it shrinks to would be busy by ``target_busy_share`` at most.
+The parallelism grows if, in each sample of the last ``grow_after_seconds``, the subtasks were busier than
+``grow_above_share`` or a source lagged by more than ``lag_seconds``. It shrinks if, in each sample of the last
+``shrink_after_seconds``, they were less busy than ``shrink_below_share`` and no source lagged. A load that fluctuates
+faster keeps the parallelism of its peaks. A steady load causes no oscillation: the lower parallelism would be busy by
+at most ``target_busy_share``.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from epochal.contracts.measurements import LoadSample
 from epochal.wire.configuration import Autoscaling
 
 LONGEST_PAUSE = timedelta(hours=1)
-"""After failures it is tried again at least so often, unless the cool-down itself is longer."""
+"""Maximum interval between tries after failures, unless the cool-down is longer."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of an application that runs.
+    """The state of a running application.
 
-    ``samples``: of what runs now, one after the other, oldest first. ``changed_at``: when what runs was last changed,
-    or was tried to be. ``failed``: how many rescalings that were begun by themselves have failed since one succeeded.
-    ``obstacle``: why nothing can be changed now.
+    ``samples``: consecutive, of the current version and parallelism, oldest first. ``changed_at``: time of the last
+    change or try. ``failed``: number of automatic rescalings that failed since the last success. ``obstacle``: why
+    nothing can be changed now.
     """
 
     policy: Autoscaling
@@ -53,7 +54,7 @@ Verdict = Stay | RescaleTo
 
 
 def decide(situation: Situation, now: datetime) -> Verdict:
-    """``now`` and ``changed_at`` by the same clock."""
+    """``now`` and ``changed_at`` are by the same clock."""
     if situation.obstacle is not None:
         return Stay(situation.obstacle)
     pause = cool_down(situation.policy, situation.failed)
@@ -65,7 +66,7 @@ def decide(situation: Situation, now: datetime) -> Verdict:
 
 
 def cool_down(policy: Autoscaling, failed: int) -> timedelta:
-    """Between the last change and the next."""
+    """Minimum time between the last change and the next."""
     usual = timedelta(seconds=policy.cool_down_seconds)
     doubled: int = 2 ** min(failed, 20)
     return max(usual, min(usual * doubled, LONGEST_PAUSE))
@@ -90,11 +91,11 @@ def _growth(situation: Situation) -> Verdict | None:
         behind = min(sample.lag_seconds or 0.0 for sample in recent)
         reason = f"a source was {behind:.0f} s behind for {seconds:.0f} s, its subtasks busy for {share:.0%}"
         if share < policy.shrink_below_share:
-            return Stay(f"{reason}: more of them would not help")
+            return Stay(f"{reason}: a higher parallelism would not help")
     else:
         return None
     if now >= policy.greatest:
-        return Stay(f"{reason}; it has its greatest parallelism")
+        return Stay(f"{reason}; it has its maximum parallelism")
     needed = math.ceil(now * share / policy.target_busy_share)
     return RescaleTo(min(max(needed, now + 1), 2 * now, policy.greatest), f"autoscaling: {reason}")
 
@@ -119,12 +120,12 @@ def _steady(situation: Situation) -> Stay:
     recent = latest(samples, policy.grow_after_seconds)
     if recent is None:
         measured = sum(sample.seconds for sample in samples)
-        return Stay(f"it is measured: {measured:.0f} s of {policy.grow_after_seconds:g} s")
+        return Stay(f"measuring: {measured:.0f} s of {policy.grow_after_seconds:g} s")
     return Stay(f"its subtasks were busy for {busy_share(recent, situation.parallelism):.0%}")
 
 
 def latest(samples: Sequence[LoadSample], seconds: float) -> Sequence[LoadSample] | None:
-    """As few of the latest as cover so long, one at least; ``None`` when all do not."""
+    """The fewest latest samples that cover this time, at least one; ``None`` if all of them do not."""
     covered = 0.0
     for count, sample in enumerate(reversed(samples), start=1):
         covered += sample.seconds

@@ -1,4 +1,4 @@
-"""What the control plane asks of a builder process, and what that answers: one JSON document each."""
+"""Requests to a builder process and its answers, one JSON document each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.pipeline.description import GraphDescription
 
 
 class Describe(BaseModel):
-    """What the graph is; needs no Spark."""
+    """Describe the graph, without Spark."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Describe(BaseModel):
 
 
 class Analyse(BaseModel):
-    """The graph over empty inputs."""
+    """Analyse the graph over empty inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +34,7 @@ class Analyse(BaseModel):
 
 
 class Producer(BaseModel):
-    """The version that made a snapshot."""
+    """The version that created a snapshot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,8 +45,8 @@ class Producer(BaseModel):
 
 class TrialOf(BaseModel):
     """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them.
-    ``name`` names the trial's folders. ``calls``: those that these epochs have taken, since no inbox is reached from
-    where they are run again."""
+    ``name``: of the trial's folders. ``calls``: the calls of entries that these epochs took, because the trial cannot
+    access the inbox."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,7 +61,7 @@ class TrialOf(BaseModel):
 
 
 class RekeyOf(BaseModel):
-    """The state of ``head`` in the key groups of the request's configuration, as the snapshot ``at``."""
+    """Write the state of ``head`` in the key groups of the request's configuration, as the snapshot ``at``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,7 +76,7 @@ class RekeyOf(BaseModel):
 
 
 class ShownOf(BaseModel):
-    """What the sinks show of a branch; ``at``: its latest decided epoch, 0 before the first."""
+    """Read what the sinks show of a branch; ``at``: its latest decided epoch, 0 before the first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -91,7 +91,7 @@ Work = Describe | Analyse | TrialOf | RekeyOf | ShownOf
 
 
 class BuildRequest(BaseModel):
-    """``seconds``: then the child is ended. ``secrets``: variables of its environment, of the pipeline's project."""
+    """``seconds``: time limit of the child. ``secrets``: environment variables of the pipeline's project."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,23 +105,23 @@ class BuildRequest(BaseModel):
 
 
 AS_EVER, FOR_WARM = b".", b"w"
-"""What a request comes with: whether a child that has Spark started can answer it."""
+"""Header of a request: whether a child with a started Spark session can answer it."""
 
 
 ONCE = "once"
-"""Last argument of a builder process that is there for one request."""
+"""Last argument of a builder process that answers a single request."""
 
 
 _OF_OTHER_PROCESSES: Final = ("spark.kubernetes.", "spark.executor.")
-"""Options of Spark that say nothing of a process that has no executors beside it."""
+"""Options of Spark without effect on a process without executors."""
 _OF_SIZES: Final = ("spark.driver.memory", "spark.driver.cores")
-"""Those that an analysis does not need: it is as small for everybody."""
+"""Options without effect on an analysis, which is small for every application."""
 
 
 def suits_warm(request: BuildRequest) -> bool:
-    """Whether it needs Spark, as it is started for an application that says nothing of it."""
+    """Whether a process with a default Spark session can answer the request."""
     match request.work:
-        case Analyse() | TrialOf() as work:  # which have a master of their own
+        case Analyse() | TrialOf() as work:  # these have a master of their own
             meaningless = _OF_OTHER_PROCESSES if isinstance(work, TrialOf) else (*_OF_OTHER_PROCESSES, *_OF_SIZES)
             return all(option.startswith(meaningless) for option in request.configuration.spark)
         case RekeyOf():
@@ -132,7 +132,7 @@ def suits_warm(request: BuildRequest) -> bool:
 
 
 class BuildError(BaseModel):
-    """An :class:`epochal.errors.EpochalError`, by its slug."""
+    """An :class:`epochal.errors.EpochalError`, identified by its slug."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -141,7 +141,7 @@ class BuildError(BaseModel):
 
 
 class BuildAnswer(BaseModel):
-    """An error, or what was asked for."""
+    """An error or the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -154,7 +154,7 @@ class BuildAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Builds:
-    """Builds of pipelines: how many run and wait, and how many of each there may be."""
+    """Builds of pipelines: numbers of running and waiting builds, and their limits."""
 
     running: int
     waiting: int

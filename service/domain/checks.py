@@ -1,4 +1,4 @@
-"""What a check of a control plane's surroundings finds. The start and ``epochal doctor`` make the same checks."""
+"""Findings of checks of a control plane's environment, by its start and by ``epochal doctor``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """``WARNING``: it works, and something could go wrong. ``FAILED``: a control plane refuses to start."""
+    """``WARNING``: it works with a risk. ``FAILED``: a control plane refuses to start."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """``said``: what was found, a sentence. ``remedy``: what to do, empty where nothing is to be done."""
+    """``said``: a sentence that describes the finding. ``remedy``: empty if no action is needed."""
 
     check: str
     verdict: Verdict

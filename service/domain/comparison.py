@@ -1,4 +1,5 @@
-"""Two versions of an application, compared by what people named: operators, state tables, sources, sinks. Pure."""
+"""Comparison of two versions of an application by named parts: operators, state tables, sources, sinks, entries.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from epochal.state.evolution import TableChange
 from epochal.wire.preflight import Comparison, PartChange, StateChange
 
 NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "feedback", "close", "sink")
-"""What a node can be beside an operator, whose type is its kind: aggregate, process, .."""
+"""Types of nodes besides operators, whose type is their kind: aggregate, process, .."""
 
 
 def compared(before: GraphDescription | None, after: GraphDescription, state: Continuation | None) -> Comparison:
-    """``before``: the graph of the version that made the snapshot; ``state``: what becomes of its tables, ``None``
-    where there is no snapshot yet, and nothing to go on from."""
+    """``before``: graph of the version that created the snapshot. ``state``: changes of its tables; ``None`` if there
+    is no snapshot to continue from."""
     changes = () if state is None else state.changes
     sources = _parts(_kinds(before, ("source",)), _kinds(after, ("source",)))
     sinks = _parts({} if before is None else before.sinks, after.sinks)
@@ -55,17 +56,17 @@ def _kinds(graph: GraphDescription | None, types: Collection[str]) -> dict[str, 
 
 
 def _event_times(before: GraphDescription, after: GraphDescription) -> Iterator[str]:
-    """What becomes of the declarations of event time."""
+    """Changes of event time declarations."""
     was, now = _declarations(before), _declarations(after)
     for name in sorted({*was, *now}):
         if name not in now:
-            yield f"Watermark {name!r} is not declared any more: nothing that went by it fires by its time."
+            yield f"Watermark {name!r} is removed: timers that depended on it no longer fire by its time."
         elif name in was and was[name] != now[name]:
             different = [key for key in now[name] if was[name].get(key) != now[name][key]]
             said = ", ".join(
                 f"{key} {was[name].get(key) or 'unset'} → {now[name][key] or 'unset'}" for key in different
             )
-            yield f"Watermark {name!r} changes: {said}. It goes on from where it is, and never falls."
+            yield f"Watermark {name!r} changes: {said}. It continues from its current value and never decreases."
 
 
 def _declarations(graph: GraphDescription) -> dict[str, dict[str, Any]]:
@@ -103,10 +104,10 @@ def _warnings(
         if change.verdict == "evolved" and change.dropped and not change.problems
     ]
     said += [note for change in tables if not change.problems for note in change.notes]
-    said += [f"Source {part.name!r} is new and begins where it is told to." for part in _of(sources, "added")]
-    said += [f"Source {part.name!r} is not read any more." for part in _of(sources, "removed")]
-    said += [f"Sink {part.name!r} is new: it will show later epochs only." for part in _of(sinks, "added")]
-    said += [f"Sink {part.name!r} ({part.before}) gets no further epoch." for part in _of(sinks, "removed")]
+    said += [f"Source {part.name!r} is new and begins at its declared position." for part in _of(sources, "added")]
+    said += [f"Source {part.name!r} is no longer read." for part in _of(sources, "removed")]
+    said += [f"Sink {part.name!r} is new and will show later epochs only." for part in _of(sinks, "added")]
+    said += [f"Sink {part.name!r} ({part.before}) receives no further epochs." for part in _of(sinks, "removed")]
     said += [
         f"Sink {part.name!r} moves from {part.before} to {part.after}, which will show later epochs only."
         for part in _of(sinks, "changed")
@@ -120,18 +121,18 @@ def _of(parts: Sequence[PartChange], verdict: str) -> list[PartChange]:
 
 @dataclass(frozen=True)
 class EntryChanges:
-    """``removed``: by the state table of its answers, what it means that an entry is gone; ``said``: what becomes of
-    those that stay."""
+    """``removed``: consequences of removed entries, by the state table of their answers. ``said``: changes of the
+    remaining entries."""
 
     parts: tuple[PartChange, ...]
     removed: Mapping[str, str]
     said: tuple[str, ...]
     tables: frozenset[str]
-    """The state tables of answers of both versions."""
+    """State tables of answers, of both versions."""
 
 
 def entry_changes(before: GraphDescription | None, after: GraphDescription) -> EntryChanges:
-    """``before``: the graph of the version that made the snapshot, where there is one."""
+    """``before``: graph of the version that created the snapshot, if there is one."""
     was, now = _entries(before), _entries(after)
     names = sorted({*was, *now})
     new = [now[name] for name in names if name not in was]
@@ -161,12 +162,12 @@ def _signature(entry: DeclaredEntry) -> str:
 
 
 def _removed(entry: DeclaredEntry, new: list[DeclaredEntry]) -> str:
-    text = f"Entry {entry.name!r} is not there any more: it cannot be called, and calls that wait are not answered."
+    text = f"Entry {entry.name!r} is removed: it cannot be called, and waiting calls are not answered."
     alike = [other.name for other in new if other.arguments == entry.arguments]
     if not alike:
         return text
     return (
-        f"{text} Entry {alike[0]!r} takes the same: keep {entry.name!r} beside it until all callers know the new name."
+        f"{text} Entry {alike[0]!r} takes the same arguments: keep {entry.name!r} until all callers use the new name."
     )
 
 
@@ -176,21 +177,21 @@ def _changed(before: DeclaredEntry, after: DeclaredEntry) -> Iterator[str]:
     for name in sorted({*was, *now}):
         if name not in now:
             yield (
-                f"{entry}: argument {name!r} is not there any more: calls that give it are refused, and those that "
-                "wait are made without it."
+                f"{entry}: argument {name!r} is removed: calls that contain it are refused, and waiting calls are "
+                "made without it."
             )
         elif name not in was:
-            must = "" if name in after.optional else " It has to be given from then on."
-            yield f"{entry}: argument {name!r} is new, and null in calls that wait.{must}"
+            must = "" if name in after.optional else " New calls have to contain it."
+            yield f"{entry}: argument {name!r} is new, and null in waiting calls.{must}"
         elif was[name] != now[name]:
             yield (
-                f"{entry}: argument {name!r} becomes {now[name]} from {was[name]}: in calls that wait it is null where "
-                "it does not fit."
+                f"{entry}: argument {name!r} becomes {now[name]} from {was[name]}: in waiting calls it is null if "
+                "the value does not fit."
             )
         elif name in before.optional and name not in after.optional:
-            yield f"{entry}: argument {name!r} is not optional any more; it is null in calls that wait without it."
+            yield f"{entry}: argument {name!r} is no longer optional; it is null in waiting calls without it."
     if before.returns != after.returns:
         yield (
-            f"{entry} returns {after.returns or 'nothing'}, not {before.returns or 'nothing'} any more: answers that "
-            "are kept stay as they are."
+            f"{entry} returns {after.returns or 'nothing'} instead of {before.returns or 'nothing'}: stored "
+            "answers are not changed."
         )

@@ -1,4 +1,4 @@
-"""Entries as a version declares them, and whether the arguments of a call fit."""
+"""Entries as a version declares them, and validation of calls' arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOUNDS = {type: 2 ** (bits - 1) for type, bits in INTEGER_BITS.items()}
 
 @dataclass(frozen=True)
 class DeclaredEntry:
-    """``table``: the state table of its answers."""
+    """``table``: state table of its answers."""
 
     name: str
     arguments: tuple[Column, ...]
@@ -31,8 +31,8 @@ class DeclaredEntry:
     table: str
 
     def checked(self, arguments: Mapping[str, Any], call: str, most_bytes: int) -> str:
-        """The arguments as the JSON text of an object, always the same for the same ones. ``call``: which call it is,
-        for messages. Raises ``InvalidArguments`` that names the argument."""
+        """The arguments as the JSON text of an object, in canonical form. ``call``: the call's designation in messages.
+        Raises ``InvalidArguments``, naming the argument."""
         where = f"{call}entry {self.name!r}"
         found = {}
         for column in self.arguments:
@@ -56,12 +56,14 @@ class DeclaredEntry:
             raise InvalidArguments(f"{where}: there is no argument {unknown[0]!r}; it takes {names}.")
         text = orjson.dumps(found)
         if len(text) > most_bytes:
-            raise InvalidArguments(f"{where}: the arguments are {len(text)} bytes of JSON; {most_bytes} are taken.")
+            raise InvalidArguments(
+                f"{where}: the arguments are {len(text)} bytes of JSON; the maximum is {most_bytes}."
+            )
         return text.decode()
 
     def checked_plain(self, arguments: Sequence[Any], most_bytes: int) -> list[str] | None:
-        """As :meth:`checked`, of many calls, column by column; ``None`` where one of them is not right, or its
-        arguments are not plain values: each by itself then says which, and why."""
+        """As :meth:`checked`, for many calls, column by column. ``None`` if one of them is invalid or has structured
+        arguments; the calls are then checked one by one, which gives the reason."""
         if set(map(type, arguments)) != {dict}:
             return None
         columns = [[each.get(column.name) for each in arguments] for column in self.arguments]
@@ -69,7 +71,7 @@ class DeclaredEntry:
             return None
         names = [column.name for column in self.arguments]
         if set(map(len, arguments)) != {len(names)}:
-            return None  # all columns are there and not null, so that this is one that nobody knows
+            return None  # all columns are present and not null, so the extra one is unknown
         rows = zip(*columns, strict=True) if columns else [()] * len(arguments)
         texts = [orjson.dumps(dict(zip(names, row, strict=True))) for row in rows]
         return [text.decode() for text in texts] if max(map(len, texts)) <= most_bytes else None
@@ -92,7 +94,7 @@ class DeclaredEntry:
 
 @dataclass(frozen=True)
 class TakenCalls:
-    """Calls of one entry, by request id, in the order in which they were asked for. ``application``: its name."""
+    """Calls of one entry, by request id, in the order of the request. ``application``: its name."""
 
     application: str
     entry: DeclaredEntry
@@ -100,7 +102,7 @@ class TakenCalls:
 
 
 def declared_entries(graph: Mapping[str, Any] | None) -> dict[str, DeclaredEntry]:
-    """By name, from the description of a version's graph."""
+    """Entries by name, from the description of a version's graph."""
     for node in (graph or {}).get("nodes", ()):
         if node["type"] == "source" and node["description"].get("kind") == "entries":
             found = [_declared(each) for each in node["description"]["entries"]]
@@ -136,7 +138,8 @@ def schema_of(type: str) -> dict[str, Any]:
 
 
 def _is_plain(value: Any, type_name: str) -> bool:
-    """Whether it is a value whose JSON has one form only: most are, and there are thousands in a second."""
+    """Whether the value has only one JSON form. Checked fast, since most values do and there are thousands in a
+    second."""
     if type_name == "string":
         return type(value) is str and value.isascii()
     bound = _BOUNDS.get(type_name)
@@ -144,7 +147,7 @@ def _is_plain(value: Any, type_name: str) -> bool:
 
 
 def _are_plain(values: Sequence[Any], type_name: str) -> bool:
-    """As :func:`_is_plain`, of many."""
+    """As :func:`_is_plain`, for many values."""
     if type_name == "string":
         return set(map(type, values)) == {str} and "".join(values).isascii()
     bound = _BOUNDS.get(type_name)
@@ -163,7 +166,7 @@ def _declared(entry: Mapping[str, Any]) -> DeclaredEntry:
 
 
 def _pairs(value: Any, column: Column) -> Any:
-    """As Arrow gives it, which is what :func:`to_json` takes."""
+    """Maps as pairs, as Arrow returns them and :func:`to_json` expects them."""
     import pyarrow as pa
 
     return pa.scalar(value, column.to_arrow().type).as_py()

@@ -1,4 +1,4 @@
-"""Events of the control plane, the topics of hints about them, and calls of entries."""
+"""Events of the control plane, topics of the hints about them, and accepted calls of entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EventKind = Literal["epoch", "execution", "savepoint", "operation"]
 
 @dataclass(frozen=True)
 class ControlEvent:
-    """Something has changed. ``data`` is JSON and repeats ``application``, ``None`` where none is concerned (yet)."""
+    """A change. ``data`` is JSON and repeats ``application``; ``None`` if no application is concerned (yet)."""
 
     kind: EventKind
     application: str | None
@@ -21,7 +21,7 @@ class ControlEvent:
 
 
 class TakenCall(NamedTuple):
-    """A call in the inbox. ``new``: it came just now."""
+    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
 
     number: int
     entry: str
@@ -36,13 +36,13 @@ EXECUTION = "execution"
 SAVEPOINT = "savepoint"
 OPERATION = "operation"
 CALL = "call"
-"""A call of an application's entries has come: no event, as there may be thousands in a second."""
+"""Calls of entries arrived. Not an event, as there may be thousands in a second."""
 EVERYTHING: Topics = frozenset(
     {"epoch.started", "epoch.prepared", COMMITTED, ABORTED, EXECUTION, SAVEPOINT, OPERATION, CALL}
 )
-"""When hints may have been missed."""
+"""All topics, for use after hints may have been missed."""
 
 
 def topics_of(events: Iterable[ControlEvent]) -> Topics:
-    """Kinds of events; of epochs with their state."""
+    """Topics of events: their kinds, and for epochs also the state."""
     return frozenset(f"epoch.{event.data['state']}" if event.kind == "epoch" else event.kind for event in events)

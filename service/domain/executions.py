@@ -1,4 +1,4 @@
-"""Executions as their supervisor sees them: the port that the catalog implements, and its values."""
+"""Executions as supervision sees them: the port that the catalog implements, and its values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
 
 @dataclass(frozen=True)
 class SupervisedAttempt:
-    """``process`` is what ``launched`` stored. ``begun``: the driver has called ``begin_attempt``."""
+    """``process``: the value stored by ``launched``. ``begun``: the driver has called ``begin_attempt``."""
 
     number: int
     state: AttemptState
@@ -29,9 +29,8 @@ class SupervisedAttempt:
 
 @dataclass(frozen=True)
 class SupervisedExecution:
-    """An execution that is not over. ``attempts`` oldest first, as many of the latest as its restart strategy counts;
-    ``stop_requested_at`` is set in state ``stopping``.
-    """
+    """An active execution. ``attempts``: the latest ones that its restart strategy counts, oldest first.
+    ``stop_requested_at`` is set in state ``stopping``."""
 
     id: str
     application: str
@@ -41,12 +40,12 @@ class SupervisedExecution:
     stop_requested_at: datetime | None
     attempts: tuple[SupervisedAttempt, ...]
     detail: str | None = None
-    """What was said last of the execution, for people."""
+    """The latest status, for people."""
 
 
 @dataclass(frozen=True)
 class Supervised:
-    """What there was to supervise ``at`` a moment of the database's clock, which all times in it are by."""
+    """Active executions ``at`` a time of the database clock, which applies to all times in it."""
 
     at: datetime
     executions: tuple[SupervisedExecution, ...]
@@ -54,7 +53,7 @@ class Supervised:
 
 @dataclass(frozen=True)
 class DriverName:
-    """The driver of one attempt, whichever control plane has launched it, and however often it tried."""
+    """The driver of one attempt, independent of the control plane that launched it and of the number of launches."""
 
     execution: str
     attempt: int
@@ -65,7 +64,7 @@ class DriverName:
 
 @dataclass(frozen=True)
 class AttemptOver:
-    """An attempt that is over since so many seconds, by the database's clock. ``process``: what ``launched`` stored."""
+    """An attempt that ended ``seconds`` ago by the database clock. ``process``: the value stored by ``launched``."""
 
     state: AttemptState
     seconds: float
@@ -74,7 +73,7 @@ class AttemptOver:
 
 @dataclass(frozen=True)
 class GoingOn:
-    """An execution that is not over, and the latest attempt of it; 0: none yet."""
+    """An active execution and its latest attempt (0 before the first)."""
 
     execution: str
     application: str
@@ -83,33 +82,32 @@ class GoingOn:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a driver's document needs but the token, the URLs and the work directory: nothing of it is a place on
-    this machine."""
+    """Contents of a driver's orders, except the token, the URLs and the work directory. Contains no local paths."""
 
     execution: str
     application: str
     version: int
     branch: str
     artifact: str
-    """sha256"""
+    """Its sha256."""
     filename: str
-    """Of the artifact, as its author called it."""
+    """The artifact's file name."""
     parameters: Parameters
     configuration: ApplicationConfiguration
     shadow: bool
     available_now: bool = False
     drain: bool = True
     by: str | None = None
-    """Who made the version."""
+    """Creator of the version."""
     message: str | None = None
     acceptance: Acceptance = NOTHING_ACCEPTED
     nodes: tuple[Node, ...] = ()
-    """Those that are there."""
+    """Living nodes."""
 
 
 @dataclass(frozen=True)
 class AttemptTicket:
-    """A new attempt: its number (rising along the branch, also across executions) and its driver's token."""
+    """A new attempt: its number, which increases along the branch, also across executions, and its driver's token."""
 
     execution: str
     attempt: int
@@ -117,38 +115,41 @@ class AttemptTicket:
 
 
 class Executions(Protocol):
-    """The supervisor's side of the catalog. Raises ``NotFound``; ``CatalogUnavailable`` (try again)."""
+    """The catalog as supervision uses it. Raises ``NotFound``; ``CatalogUnavailable`` (retry)."""
 
     def supervised(self) -> Supervised:
         """Every execution that is ``starting``, ``running`` or ``stopping``."""
 
     def going_on(self) -> Sequence[GoingOn]:
-        """As :meth:`supervised`, only the names."""
+        """The same executions, without details."""
 
     def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
-        """Those of these whose attempts are over. What the catalog does not know is left out: it is another one's."""
+        """Those of these drivers whose attempts are over. Drivers unknown to the catalog are left out; they belong to
+        another one."""
 
     def plan(self, execution: str) -> LaunchPlan:
-        """What to launch."""
+        """The values for launching a driver."""
 
     def new_attempt(self, execution: str) -> AttemptTicket:
-        """Row ``running``; the execution is ``starting`` again. ``Conflict`` unless it is starting or running."""
+        """Add a running attempt; the execution is ``starting`` again. Raises ``Conflict`` unless it is starting or
+        running."""
 
     def launched(self, execution: str, attempt: int, process: str) -> None:
-        """The driver's process exists: how to find it again after a control plane restart (at most 200 characters)."""
+        """Store a reference to the launched process, by which it is found after a restart (at most 200 characters)."""
 
     def waits(self, execution: str, attempt: int, cause: str) -> None:
-        """Why the driver of the attempt has not begun: people are shown it until it has. Nothing, when it has begun."""
+        """Store why the driver has not begun, for people. Without effect once it has begun."""
 
     def attempt_ended(
         self, execution: str, attempt: int, state: Literal["ended", "lost", "failed"], failure: Failure | None
     ) -> None:
-        """The process is gone. What the driver said by itself (``finish``) stays; then this does nothing."""
+        """Record that the process has terminated. Without effect if the driver has already called ``finish``."""
 
     def attempt_not_heard(
         self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
     ) -> None:
-        """Lost, since it was not heard after ``heard_at``. ``Conflict`` when it was heard in the meantime."""
+        """Record the loss of a driver without heartbeats since ``heard_at``. Raises ``Conflict`` if a heartbeat has
+        arrived since."""
 
     def execution_ended(self, execution: str, state: Literal["stopped", "failed"], failure: Failure | None) -> None:
-        """No further attempt. Ends the execution's operations; a waiting restart begins its successor. Idempotent."""
+        """End the execution and its operations; a pending restart begins its successor. Idempotent."""

@@ -1,4 +1,7 @@
-"""Why an attempt ended, for people, when its driver could not say so itself."""
+"""Failures of attempts that a driver could not report, and the causes of aborted epochs.
+
+The causes form a closed set, so that they can be counted over years and label a metric.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +36,34 @@ _PERMANENT = (FileCorrupt, FileMissing, NewerFormat, EnvironmentProblem, Catalog
 
 
 class DriverLost(EpochalError):
-    """The driver ended without a word, or was not heard any more."""
+    """The driver terminated without a report, or its heartbeat timed out."""
 
     slug = "driver-lost"
 
 
 def process_gone(exit_code: int | None, last_words: str, cause: str | None = None) -> Failure:
-    """The driver's process is gone; ``exit_code`` as :class:`subprocess.Popen` has it, ``None`` when not known.
-    ``last_words``: the end of its log. ``cause``: what its launcher knows, here and below."""
+    """The driver's process terminated. ``exit_code`` as in :class:`subprocess.Popen`, ``None`` if unknown.
+    ``last_words``: the end of its log. ``cause``: an explanation by its launcher, here and below."""
     return Failure(type=DriverLost.slug, message=f"{cause or _how(exit_code)}{_end_of_log(last_words)}")
 
 
 def not_heard(seconds: float, last_words: str, host: str | None = None, cause: str | None = None) -> Failure:
-    """``host``: the other machine that it runs on, where its log is."""
+    """``host``: the other machine on which the driver, and its log, is."""
     end = _end_of_log(last_words) if host is None else _on(host)
-    message = f"The driver was not heard for {seconds:.0f} s.{_because(cause)}{end}"
+    message = f"No heartbeat from the driver for {seconds:.0f} s.{_because(cause)}{end}"
     return Failure(type=DriverLost.slug, message=message)
 
 
 def never_heard(seconds: float, last_words: str, host: str | None = None, cause: str | None = None) -> Failure:
     end = _end_of_log(last_words) if host is None else _on(host)
-    message = f"The driver was started and not heard within {seconds:.0f} s.{_because(cause)}{end}"
+    message = f"The driver was started and sent no heartbeat within {seconds:.0f} s.{_because(cause)}{end}"
     return Failure(type=DriverLost.slug, message=message)
 
 
 def not_stopped(seconds: float) -> Failure:
-    message = f"The driver did not stop within {seconds:.0f} s and was killed; a start goes on from the last snapshot."
+    message = (
+        f"The driver did not stop within {seconds:.0f} s and was killed; a start continues from the last snapshot."
+    )
     return Failure(type=DriverLost.slug, message=message)
 
 
@@ -67,7 +72,7 @@ def of_error(error: EpochalError) -> Failure:
 
 
 def permanent(failure: Failure | None) -> bool:
-    """Whether a further attempt would fail in the same way: the author or the caller has to change something first."""
+    """Whether a further attempt would fail in the same way, until the author or the caller changes something."""
     if failure is None:
         return False
     kind = error_class(failure.type)
@@ -76,16 +81,16 @@ def permanent(failure: Failure | None) -> bool:
 
 def _how(exit_code: int | None) -> str:
     if exit_code is None:
-        return "The driver's process is gone."
+        return "The driver's process has terminated."
     if exit_code == ExitCode.FENCED:
-        return "The driver was fenced: a later attempt, or nobody, owns its execution."
+        return "The driver was fenced: it does not own its execution any more."
     if exit_code < 0:
         try:
             name = signal.Signals(-exit_code).name
         except ValueError:
             name = f"signal {-exit_code}"
         hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"The driver was ended by {name}{hint}."
+        return f"The driver was terminated by {name}{hint}."
     return f"The driver ended with exit code {exit_code}."
 
 

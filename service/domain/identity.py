@@ -1,4 +1,4 @@
-"""People whom an identity provider knows (OpenID Connect): how it is configured, and who somebody is by its claims."""
+"""People known to an identity provider (OpenID Connect): its configuration, and the evaluation of claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.service.domain.permissions import Principal
 from epochal.wire.tokens import Role
 
 _LONGEST_NAME = 100
-"""Of who has made something, in the catalog."""
+"""Maximum length of the creator's name in the catalog."""
 _LONGEST_SUBJECT = 255
 _LONGEST_PROVIDER = 40
 _MOST_GROUPS = 10_000
@@ -25,13 +25,12 @@ Short = Annotated[str, StringConstraints(min_length=1, max_length=_LONGEST_PROVI
 
 
 class OidcSettings(BaseModel):
-    """What an operator says of an identity provider, in the file that ``epochal up --oidc`` names.
+    """Settings of an identity provider, in the file given by ``epochal up --oidc``.
 
-    ``audience``: whom its tokens have to be made for. ``roles``: by value of the claim ``roles_claim``, the role in
-    each project. ``name``: the provider's, beside people's names in the audit log; its host, where there is none.
-    ``name_claim``: what people are called there, by default what the provider never gives to anybody else.
-    ``keys``: the URL of its public keys, where its discovery document is not to say it. ``authority``: a file with the
-    certificates to trust there.
+    ``audience``: required audience of tokens. ``roles``: roles by project, for each value of the claim ``roles_claim``.
+    ``name``: name of the provider, shown beside people's names in the audit log; by default its host. ``name_claim``:
+    claim with the person's displayed name; by default the provider's unique identifier. ``keys``: URL of its public
+    keys, if not from its discovery document. ``authority``: file with the certificates to trust.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,15 +75,15 @@ def read_oidc_settings(path: Path) -> OidcSettings:
 
 
 def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal:
-    """Who it is, by the claims of a token that is good; somebody without a group that has a role has none.
+    """The person described by the claims of a valid token, with the roles of its groups.
 
-    Raises ``Unauthenticated`` for claims of another shape than people's.
+    Raises ``Unauthenticated`` for claims of another form.
     """
     subject, called = claims.get("sub"), claims.get(settings.name_claim)
     for name, value in (("sub", subject), (settings.name_claim, called)):
         if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_SUBJECT or not value.isprintable():
-            raise Unauthenticated(f"The token does not say who it was made for: its claim {name!r} is no name.")
-    # Of anybody's own, since what people are called may be given to somebody else.
+            raise Unauthenticated(f"Invalid token: its claim {name!r} is not a name.")
+    # Of the unique identifier, since displayed names may be reassigned.
     digest = hashlib.sha256(f"{settings.issuer}\n{subject}".encode()).hexdigest()
     return Principal(
         id=f"oidc_{digest[:26]}",
@@ -104,14 +103,14 @@ def _bounded(name: str, provider: str, digest: str) -> str:
 def _groups(value: object, claim: str) -> list[str]:
     groups = [value] if isinstance(value, str) else value
     if not isinstance(groups, (list, tuple)) or len(groups) > _MOST_GROUPS:
-        raise Unauthenticated(f"The token's claim {claim!r} is no list of names.")
+        raise Unauthenticated(f"Invalid token: its claim {claim!r} is not a list of names.")
     if not all(isinstance(group, str) for group in groups):
-        raise Unauthenticated(f"The token's claim {claim!r} is no list of names.")
+        raise Unauthenticated(f"Invalid token: its claim {claim!r} is not a list of names.")
     return list(groups)
 
 
 def _roles(groups: list[str], settings: OidcSettings) -> dict[str, Role]:
-    """Of each project the role that includes most."""
+    """The highest role of each project."""
     roles: dict[str, Role] = {}
     for group in groups:
         for project, role in settings.roles.get(group, {}).items():

@@ -1,9 +1,8 @@
-"""How long a lease is good for, and who may take it: pure.
+"""Leases: their times, and who may take or renew one. Pure.
 
-A lease in the catalog is held by one process for a while, by the database's clock, and is renewed. It prevents that two
-do the same at once, no more: whoever writes data is fenced by the attempt. The holder counts from before it has sent
-the renewal, on a clock of its own that nobody sets, and stops a margin earlier: so it needs no clock that agrees with
-another.
+A lease in the catalog is held by one process for a limited time (database clock) and is renewed. It avoids duplicate
+work only: writers of data are fenced by their attempt. The holder measures its lease from before it sent the renewal,
+on its own monotonic clock, and stops a margin before the end. No clocks have to agree.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 LEADER = "leader"
-"""The lease of the control plane that supervises, schedules collections and lets rows expire."""
+"""The lease of the control plane that supervises, schedules collections and deletes expired rows."""
 
 
 class LeaseSettings(BaseModel):
     """Times in seconds.
 
-    ``lease``: one that was not renewed for so long may be taken. ``renew``: how often its holder renews it. ``margin``:
-    so long before the lease is over its holder has stopped. ``look``: how often others ask for it.
+    ``lease``: time after which a lease that was not renewed can be taken. ``renew``: interval of renewals. ``margin``:
+    time before the end of the lease at which its holder stops. ``look``: interval at which others request it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,8 +34,8 @@ class LeaseSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Holder:
-    """``id`` is of one object in one process, and never used again; the rest is for people, and to find out whether the
-    process is gone: only its own machine can."""
+    """``id`` identifies one object in one process and is never reused. The other values are for people, and tell on the
+    same machine whether the process still runs."""
 
     id: str
     host: str
@@ -49,7 +48,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease as the catalog has it. ``term`` rises with each holder."""
+    """A lease in the catalog. ``term`` increases with each holder."""
 
     holder: Holder
     term: int
@@ -58,21 +57,22 @@ class Lease:
 
 @dataclass(frozen=True)
 class Grant:
-    """A lease that was acquired or renewed ``at`` a moment of the database's clock."""
+    """A lease that was acquired or renewed ``at`` a time of the database clock."""
 
     term: int
     at: datetime
 
 
 IsGone = Callable[[Holder], bool]
-"""Whether a holder's process does certainly not run any more."""
+"""Whether a holder's process has certainly terminated."""
 
 
 def may_take(lease: Lease | None, moment: datetime, claimant: Holder, is_gone: IsGone) -> bool:
-    """May ``claimant`` take it at ``moment``? Its own is one whose answer was lost."""
+    """Whether ``claimant`` may take the lease at ``moment``. It may take its own, whose answer was lost."""
     return lease is None or lease.holder.id == claimant.id or lease.expires_at <= moment or is_gone(lease.holder)
 
 
 def may_renew(lease: Lease | None, term: int, moment: datetime, claimant: Holder) -> bool:
-    """One that is over is not renewed, even if nobody has taken it: its holder has to begin a new term."""
+    """Whether the lease may be renewed. An expired lease is not renewed, even if it was not taken: its holder has to
+    begin a new term."""
     return lease is not None and lease.holder.id == claimant.id and lease.term == term and moment < lease.expires_at

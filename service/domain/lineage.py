@@ -1,7 +1,7 @@
-"""Folding on the side of the catalog: what is worth a line, and the runs of plain epochs between.
+"""Condensed listing of a lineage: noted snapshots, and runs of the epochs between them.
 
-Between two noted snapshots of a branch lies at most one run, which is known by its ends alone: however many epochs
-there are, only those that are noted are looked at one by one.
+At most one run lies between two noted snapshots of a branch. It is identified by its ends, so that the cost depends on
+the noted snapshots only, not on the number of epochs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SHORTEST_RUN = 3
 
 @dataclass(frozen=True, order=True)
 class Noted:
-    """A snapshot that gets a line of its own. In this order a parent comes before its children: numbers rise along a
-    lineage, and times do not fall."""
+    """A snapshot that is listed individually. In this order parents precede children: numbers increase along a lineage,
+    and times do not decrease."""
 
     prepared_at: datetime
     epoch: int
@@ -32,7 +32,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Run:
-    """The plain epochs of a branch after epoch ``after`` and before the noted one."""
+    """The epochs of a branch after epoch ``after`` and before a noted snapshot."""
 
     before: Noted
     after: int
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How many epochs are in a run, the oldest and the newest, and the sums of their counts."""
+    """Number of epochs of a run, its oldest and newest, and the sums of their counts."""
 
     epochs: int
     first: int
@@ -56,13 +56,13 @@ Place = tuple[datetime, int, int, str]
 
 
 def place_of(item: Item) -> Place:
-    """Where an item stands, and the cursor after it: a run comes right after the snapshot that was built on it."""
+    """Position of an item, also used as a cursor. A run directly follows the snapshot that was built on it."""
     noted = item.before if isinstance(item, Run) else item
     return noted.prepared_at, noted.epoch, 0 if isinstance(item, Run) else 1, noted.branch
 
 
 def items_of(noted: Sequence[Noted]) -> list[Item]:
-    """All noted snapshots and what may lie between them, newest first."""
+    """All noted snapshots and the possible runs between them, newest first."""
     return sorted([*noted, *_runs(noted)], key=place_of, reverse=True)
 
 

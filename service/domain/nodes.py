@@ -1,4 +1,4 @@
-"""Nodes: the control planes and query nodes of one catalog, and which of them a driver may call."""
+"""Nodes of a catalog (control planes and query nodes), and the URLs at which drivers reach them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Role = Literal["control", "query"]
 
 HEARTBEAT_SECONDS = 2.0
 GONE_SECONDS = 10.0
-"""A node that was not heard for so long is taken for gone: drivers are not sent to it any more."""
+"""Heartbeat timeout of nodes; drivers are no longer referred to a node after it."""
 FORGOTTEN_SECONDS = 3600.0
-"""So long people see that a node was there which did not say that it stops."""
+"""Time for which a node that did not report its stop is listed."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One process that ``epochal up`` is. ``host`` and ``boot``: the machine that runs it, since which start of it.
+    """A control plane or query node. ``host`` and ``boot``: its machine and the machine's boot id.
 
-    ``internal_url``: where it answers drivers; ``None`` for a query node, which does not.
+    ``internal_url``: where it serves drivers; ``None`` for a query node.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Node:
 
 
 def out_of_reach(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Control planes that drivers on other machines, of which these know, cannot call."""
+    """Control planes that drivers on the machines of other nodes cannot reach."""
     control = [node for node in nodes if node.role == "control"]
     return [
         node
@@ -47,7 +47,7 @@ def out_of_reach(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 class Place(Protocol):
-    """A machine, as a :class:`Node` names it."""
+    """A machine, as identified by a :class:`Node`."""
 
     @property
     def host(self) -> str: ...
@@ -57,9 +57,8 @@ class Place(Protocol):
 
 
 def driver_urls(nodes: Sequence[Node], own: str, here: Place) -> tuple[str, ...]:
-    """Where drivers may call, as the control plane on the machine ``here`` that answers them at ``own`` says; ``own``
-    comes first. A loopback address of another machine would mean the driver's.
-    """
+    """URLs for a driver, as reported by the control plane on machine ``here`` that serves it at ``own``, which comes
+    first. Loopback addresses of other machines are left out: they would denote the driver's own."""
     others = {
         node.internal_url
         for node in nodes

@@ -1,15 +1,15 @@
-"""Operations as one pure table: what may happen to them in which state, and whose claim may be taken over.
+"""State transitions of operations, and the rule for taking over a claim. Pure.
 
 ==========  ==========================================================================================
-kinds       who carries them out
+kinds       carried out by
 ==========  ==========================================================================================
-background  the control plane that holds the claim: begun again from the beginning by the next one, and
-            cancellable until the transaction that decides them
-by driver   the drivers' answers end them
+background  the control plane that holds the claim; the next one restarts them from the beginning. They can
+            be cancelled until the transaction that decides them.
+by driver   the driver, whose answers end them
 ==========  ==========================================================================================
 
-A claim is for a while, by the database's clock, and is renewed. It only prevents that two do the same at once: what an
-operation decides is decided in a transaction that looks whether the claim is still held.
+A claim is valid for a limited time (database clock) and is renewed. It avoids duplicate work only: an operation takes
+effect in a transaction that checks whether the claim is still held.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from epochal.errors import Conflict, EpochalError
 from epochal.wire.operations import OperationKind
 
 LEASE_SECONDS = 30.0
-"""A claim that was not renewed for so long may be taken over."""
+"""Time after which a claim that was not renewed can be taken over."""
 RENEW_SECONDS = 3.0
 MARGIN_SECONDS = 1.0
-"""So long before its claim may be taken over, a holder that could not renew it has stopped."""
+"""Time before the end of its claim at which a holder that could not renew it stops."""
 
 
 class State(StrEnum):
-    """In the catalog, and to clients, an operation that is being cancelled is ``running`` until all is swept."""
+    """In the catalog and in answers, an operation that is being cancelled is ``running`` until it is cleaned up."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -44,13 +44,13 @@ class Event(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     CANCEL = "cancel"
-    """Somebody asks for it."""
+    """Cancellation was requested."""
     SWEEP = "sweep"
-    """Nothing is left of what was cancelled."""
+    """The cancelled operation is cleaned up."""
 
 
 class IllegalTransition(EpochalError):
-    """This cannot happen to an operation in this state."""
+    """The operation cannot make this transition in its current state."""
 
     slug = "illegal-transition"
 
@@ -61,8 +61,8 @@ TRANSITIONS: Mapping[tuple[State | None, Event], State] = {
     (State.RUNNING, Event.FAIL): State.FAILED,
     (State.RUNNING, Event.CANCEL): State.CANCELLING,
     (State.CANCELLING, Event.SWEEP): State.CANCELLED,
-    (State.CANCELLING, Event.FAIL): State.FAILED,  # sweeping did
-    # A cancel that is repeated after a lost answer lands where it had landed.
+    (State.CANCELLING, Event.FAIL): State.FAILED,  # the clean-up recorded it
+    # A repeated cancellation, after a lost answer, has no effect.
     (State.CANCELLING, Event.CANCEL): State.CANCELLING,
     (State.CANCELLED, Event.CANCEL): State.CANCELLED,
 }
@@ -74,14 +74,14 @@ BACKGROUND: frozenset[OperationKind] = frozenset(
 )
 BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKGROUND
 OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup", "prune"})
-"""Kinds that concern no application."""
+"""Kinds without application."""
 ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
-"""Kinds of which all control planes together carry out one at a time: what one has found in the store, and leaves as it
-is, another one may be about to take back."""
+"""Kinds of which all control planes together carry out one at a time: a concurrent operation might undo what one found
+in the store and relies on."""
 
 
 class Interrupted(Exception):
-    """The work ends here and is begun again: the control plane closes, or does not hold the claim any more."""
+    """The work stops here and is restarted by another process: the control plane is closing, or lost its claim."""
 
 
 def advance(state: State | None, event: Event) -> State:
@@ -93,22 +93,22 @@ def advance(state: State | None, event: Event) -> State:
 
 
 def cancelled(kind: OperationKind, id: str, state: State) -> State:
-    """The state after somebody has asked for a cancel. Raises ``Conflict``, saying what can be done instead."""
+    """The state after a cancellation was requested. Raises ``Conflict`` with an alternative."""
     if kind in BY_DRIVER and state not in FINAL:
         raise Conflict(
-            f"Operation {kind} {id} is ended by the application's driver, and cannot be cancelled; to end what the "
-            "driver does, stop the application."
+            f"Operation {kind} {id} is ended by the application's driver and cannot be cancelled; stop the "
+            "application instead."
         )
     try:
         return advance(state, Event.CANCEL)
     except IllegalTransition:
-        raise Conflict(f"Operation {kind} {id} has {state.value} already; there is nothing to cancel.") from None
+        raise Conflict(f"Operation {kind} {id} has already {state.value}.") from None
 
 
 def is_free(
     holder: str | None, until: datetime | None, moment: datetime, claimant: str, is_gone: Callable[[str], bool]
 ) -> bool:
-    """May ``claimant`` claim it at ``moment``? Its own claim is one of a try that has ended without a word."""
+    """Whether ``claimant`` may claim the operation at ``moment``. It may claim its own, from an interrupted try."""
     if holder is None or until is None or holder == claimant:
         return True
     return until <= moment or is_gone(holder)

@@ -1,4 +1,4 @@
-"""Cursor pagination: a page goes on after the last item that was seen, whatever was added or removed meanwhile."""
+"""Cursor pagination: a page continues after the last item seen, regardless of items added or removed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CursorSeal:
 
 @dataclass(frozen=True)
 class PageRequest:
-    """At most ``limit`` items, after ``position``: the content of a cursor that ``seal`` has opened."""
+    """At most ``limit`` items after ``position``, the content of an opened cursor."""
 
     limit: int
     position: bytes | None
@@ -70,7 +70,8 @@ class PageRequest:
         return cls(limit, None if cursor is None else seal.open(cursor), seal)
 
     def after(self, *kinds: type) -> tuple[Any, ...] | None:
-        """The values in the cursor, ``None`` for the first page. ``InvalidCursor`` unless they are of ``kinds``."""
+        """The values in the cursor, ``None`` for the first page. Raises ``InvalidCursor`` unless they have the types
+        ``kinds``."""
         return None if self.position is None else _decode(self.position, kinds)
 
     def following(self, *values: CursorValue) -> str:
@@ -81,14 +82,14 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows, and the cursor to go on with; ``None`` at the end."""
+    """Rows, and the cursor of the next page; ``None`` at the end."""
 
     rows: Sequence[Any]
     next_cursor: str | None
 
 
 def cut(rows: Sequence[Any], page: PageRequest, position: Callable[[Any], Sequence[CursorValue]]) -> Part:
-    """Of up to ``limit + 1`` rows, a page of ``limit``; ``position`` gives a row's cursor values."""
+    """A page of ``limit`` from up to ``limit + 1`` rows; ``position`` returns the cursor values of a row."""
     if len(rows) <= page.limit:
         return Part(rows, None)
     kept = rows[: page.limit]

@@ -1,4 +1,4 @@
-"""Who is calling, and what an endpoint needs of a caller."""
+"""Callers, and the permissions that endpoints require."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from epochal.wire.tokens import Role
 
 
 class Access(StrEnum):
-    """What an endpoint needs: a role, nothing, the token of the driver that its path names, or what a cluster has made
-    for the pod of that driver."""
+    """The requirement of an endpoint: a role, none, the token of the driver named by its path, or a cluster's token for
+    the pod of that driver."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -34,8 +34,9 @@ _WITHOUT_A_ROLE = frozenset({Access.MEMBER, Access.PUBLIC, Access.DRIVER, Access
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling. ``id`` is the token's, or made of what a person is at their identity provider; ``name`` stands in
-    ``created_by`` and in the audit log; ``roles`` are by name of project. ``person``: it is one, and not a token."""
+    """A caller. ``id``: of the token, or derived from a person's claims at the identity provider; ``name`` appears in
+    ``created_by`` and in the audit log; ``roles``: by project name. ``person``: whether the caller is a person, not a
+    token."""
 
     id: str
     name: str
@@ -43,7 +44,8 @@ class Principal:
     person: bool = False
 
     def role_in(self, project: str) -> Role | None:
-        """An administrator of ``default`` is one of the installation, and so of every project."""
+        """The role in a project. An administrator of ``default`` administers the installation and thereby every
+        project."""
         if self.roles.get(DEFAULT_PROJECT) is Role.ADMIN:
             return Role.ADMIN
         return self.roles.get(project)
@@ -53,7 +55,7 @@ class Principal:
         return own is not None and own.includes(role)
 
     def described(self, project: str = DEFAULT_PROJECT) -> str:
-        """As it stands in a sentence: who it is, and what it may there."""
+        """A part of a sentence with the caller and its role."""
         own = self.role_in(project)
         has = "no role" if own is None else f"the role {own}"
         who = self.name if self.person else f"The token {self.name!r}"
@@ -61,4 +63,4 @@ class Principal:
 
 
 ANONYMOUS = Principal(id="anonymous", name="anonymous", roles={DEFAULT_PROJECT: Role.ADMIN})
-"""Everybody, where authentication is off (loopback only)."""
+"""The caller when authentication is off (loopback only)."""

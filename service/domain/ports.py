@@ -1,19 +1,19 @@
-"""The borders between the control plane's resources and its components.
+"""Ports between the control plane's resources and its components.
 
-Resources (applications, operations, ..) write the intended state to the catalog; the components bring it about:
+Resources (applications, operations, ..) write the intended state to the catalog; components realise it:
 
 =====================  ======================================  ===================================================
-border                 implemented by                          called by
+port                   implemented by                          called by
 =====================  ======================================  ===================================================
-:class:`Supervisor`    ``runtime/supervision``                 commands: "look at the catalog now"
-:class:`Builder`       ``runtime/builder``                     commands: what does this artifact contain?
-:class:`Leadership`    ``runtime/leadership.py``               whatever only one control plane may do
-:class:`Component`     what ``runtime`` has running            the app factory: open and close
+:class:`Supervisor`    ``runtime/supervision``                 commands, to begin a round immediately
+:class:`Builder`       ``runtime/builder``                     commands, to build and analyse pipelines
+:class:`Leadership`    ``runtime/leadership.py``               work that only one control plane may do
+:class:`Component`     background services of ``runtime``      the app factory
 ``Executions``         ``catalog/ledger.py``                   the supervisor (``domain/executions.py``)
 ``Snapshots``          ``queries/snapshots.py``                look-ups and replicas (``domain/snapshots.py``)
 =====================  ======================================  ===================================================
 
-``composition.py`` puts them together. All methods may be called from any thread.
+``composition.py`` connects them. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.configuration import Parameters
 from epochal.wire.configuration import ApplicationConfiguration
 
-if TYPE_CHECKING:  # what answers drivers loads no engine
+if TYPE_CHECKING:  # the internal process does not load the engine
     from epochal.engine.trial_report import TrialReport
     from epochal.pipeline.description import GraphDescription
     from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
@@ -41,7 +41,7 @@ class Component(Protocol):
         """Start threads and subprocesses. Called once, before the first request."""
 
     def close(self) -> None:
-        """Stop them, within seconds. Drivers are left running: the next control plane adopts them."""
+        """Stop them within seconds. Drivers continue to run, and the next control plane adopts them."""
 
 
 # Builder.
@@ -49,10 +49,10 @@ class Component(Protocol):
 
 @dataclass(frozen=True)
 class SpareFigures:
-    """Processes with Spark started: how many there are, and may be; the memory that they have now, in bytes.
+    """Processes with a started Spark session: their maximum, current number, and memory in bytes.
 
-    ``warmed_seconds``: the last one's, from its start until it was ready. ``taken``, ``cold``: drivers that were one
-    before, and those for which there was none.
+    ``warmed_seconds``: start-up time of the last one. ``taken``, ``cold``: number of drivers that used a spare, and
+    that found none.
     """
 
     limit: int = 0
@@ -65,22 +65,23 @@ class SpareFigures:
 
 
 Meanwhile = Callable[[], None]
-"""Called every second or so while somebody waits for long work: what it raises ends the work."""
+"""Called about every second during long work; an exception ends the work."""
 
 
 class Builder(Component, Protocol):
-    """Builds pipelines in other processes: no author's code ever runs in the control plane. It has what is its
-    ``project``'s, and nothing of another one: secrets, and the namespace of its pods.
+    """Builds pipelines in other processes, so that no author's code runs in the control plane. A build has access to
+    the secrets of its ``project`` and to the namespace of its pods, and to those of no other project.
 
-    ``GraphDescription.sinks`` has the targets; ``tables`` is ``None`` where finding the state tables needs Spark.
+    ``GraphDescription.sinks`` contains the targets; ``tables`` is ``None`` if determining the state tables requires
+    Spark.
 
-    Where the builds that run at the same time are bounded, both raise ``TooManyRequests`` when there is no place.
-    Both raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError``, .. naming operator and fix.
+    If the number of concurrent builds is limited, methods raise ``TooManyRequests`` when the limit is reached. They
+    raise ``PipelineError``, ``ParameterError``, ``ArtifactError``, ``SchemaError`` and others, naming operator and fix.
     """
 
     @property
     def spares(self) -> SpareFigures:
-        """The processes that have Spark started for what needs it."""
+        """Processes with a started Spark session."""
 
     def describe(
         self, project: str, artifact: Path, parameters: Parameters, configuration: ApplicationConfiguration
@@ -101,7 +102,8 @@ class Builder(Component, Protocol):
         trial: TrialOf,
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        """Run epochs again in shadow, in a fresh subprocess (as long as it takes). Also raises what aborts an epoch."""
+        """Run epochs again in shadow, in a new subprocess; unbounded duration. Also raises the errors that abort
+        epochs."""
 
     def rekey(
         self,
@@ -112,7 +114,8 @@ class Builder(Component, Protocol):
         target: RekeyOf,
         meanwhile: Meanwhile,
     ) -> ManifestReference:
-        """Write a snapshot with other key groups by an offline Spark job (as long as it takes). ``SnapshotError``."""
+        """Write a snapshot with other key groups by an offline Spark job; unbounded duration. Raises
+        ``SnapshotError``."""
 
     def shown(
         self,
@@ -122,11 +125,8 @@ class Builder(Component, Protocol):
         branch: ShownOf,
         configuration: ApplicationConfiguration,
     ) -> Mapping[str, int | None]:
-        """For each sink the latest epoch of a branch that it shows, 0 for none; ``None``: it does not say so. Asks the
-        sinks' servers (seconds), and changes nothing. Also raises ``SinkError``."""
-
-
-# Events.
+        """The latest epoch of a branch that each sink shows, 0 for none; ``None`` if the sink does not report it.
+        Queries the sinks' servers (seconds) and changes nothing. Also raises ``SinkError``."""
 
 
 # Leadership.
@@ -134,10 +134,10 @@ class Builder(Component, Protocol):
 
 @dataclass(frozen=True)
 class Leading:
-    """This control plane leads, and may act until it is asked again. ``term`` rises with each time that one begins to.
+    """The lead of this control plane, valid until the next query. ``term`` increases with each change of the leader.
 
-    ``since``, by the database's clock: from then on this one's writes to the catalog have landed without a break, so
-    what was not heard before proves nothing.
+    ``since`` (database clock): start of the uninterrupted period in which this control plane could write to the
+    catalog. Missing heartbeats before it prove nothing.
     """
 
     term: int
@@ -145,47 +145,47 @@ class Leading:
 
 
 class Leadership(Component, Protocol):
-    """Of all control planes of a catalog at most one leads. It alone supervises, schedules collections and lets rows
-    expire.
+    """At most one control plane of a catalog leads. Only the leader supervises, schedules collections and deletes
+    expired rows.
 
-    Data does not depend on it, since writers are fenced by their attempt: it keeps two from doing the same.
+    Correctness of data does not depend on it, since writers are fenced by their attempt. It avoids duplicate work.
     """
 
     def leading(self) -> Leading | None:
-        """``None``: another one leads, or none. Quick; to be asked before each act. Never raises."""
+        """``None`` if this control plane does not lead. Fast; called before each action. Never raises."""
 
 
 # Supervision.
 
 
 class Supervisor(Component, Protocol):
-    """Makes what runs equal to what the catalog wants (``Executions.supervised``), as long as it leads.
+    """Brings running drivers into line with the catalog (``Executions.supervised``) while this control plane leads.
     Level-triggered.
 
-    - state ``starting`` and no attempt that is ``running``: ``new_attempt``, launch its driver, ``launched``;
-      right away for the first attempt, by the restart strategy after a failed one.
-    - state ``stopping``: a ``stop`` directive is already on its way with the heartbeats. Start no further attempt. If
-      nothing runs, or the driver has not ended in the time allowed (then kill it): ``attempt_ended``, and
-      ``execution_ended``.
-    - a process that is gone, or a heartbeat that is too old: ``attempt_ended(.., "lost" | "failed", ..)``, then the
-      next attempt or, when the restart strategy is exhausted, ``execution_ended(.., "failed", ..)``.
-    - a driver that said ``finish`` without failure has ended its attempt *and* execution in the catalog already.
-    The drivers of an earlier control plane are adopted by ``SupervisedAttempt.process``, or by their names.
+    State ``starting`` without a running attempt: call ``new_attempt``, launch the driver, call ``launched``;
+    immediately for the first attempt, by the restart strategy after a failure.
 
-    Leading or not, it ends the processes on its own machine whose attempts are over.
+    State ``stopping``: heartbeats already deliver a ``stop`` directive, and no further attempt is started. If no driver
+    runs, or it has not ended within the stop timeout (it is then killed), call ``attempt_ended`` and
+    ``execution_ended``.
+
+    A terminated process or an expired heartbeat: call ``attempt_ended(.., "lost" | "failed", ..)``; then start the next
+    attempt or, if the restart strategy is exhausted, call ``execution_ended(.., "failed", ..)``.
+
+    A driver that called ``finish`` without failure has already ended its attempt and execution in the catalog. Drivers
+    of an earlier control plane are adopted by ``SupervisedAttempt.process`` or by their names.
+
+    Every control plane, leading or not, terminates processes on its own machine whose attempts are over.
     """
 
     @property
     def spares(self) -> SpareFigures:
-        """The spare drivers that this control plane keeps."""
+        """The spare drivers of this control plane."""
 
     def bring_log(self, process: str) -> None:
-        """Have the log of a driver in this control plane's folder, as far as it can be had. ``process``: as it was
-        stored by ``launched``. Never raises."""
+        """Copy the available log of a driver to this control plane's folder. ``process``: the value stored by
+        ``launched``. Never raises."""
 
     def wake(self, execution: str | None = None) -> None:
-        """This execution's wishes changed, or those of some: look now instead of at the next round. Returns at once,
-        never raises."""
-
-
-# Snapshots.
+        """Notify of changes to this execution, or to any, so that the next round begins immediately. Returns
+        immediately, never raises."""

@@ -1,4 +1,4 @@
-"""Which proxies are believed about the address of a caller (``X-Forwarded-For``)."""
+"""Proxies whose ``X-Forwarded-For`` is trusted."""
 
 from __future__ import annotations
 

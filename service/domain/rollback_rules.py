@@ -1,4 +1,5 @@
-"""What each kind of sink does with the epochs that a rollback leaves behind. The backends' ``succeed`` does it."""
+"""Effect of a rollback on the epochs that it leaves behind, by kind of sink. The backends' ``succeed`` implements
+it."""
 
 from __future__ import annotations
 
@@ -8,13 +9,11 @@ FOLDERS = ("files", "hdfs")
 MARKERS = ("kafka", "dbms", "postgresql-two-phase")
 
 _EXPLANATIONS: dict[SinkRule, str] = {
-    "stays": "Its folders of these epochs stay, and readers go on seeing them beside the new ones; ask for move_aside "
-    "to hide them.",
-    "moved-aside": "Its folders of these epochs are moved to _aside, where readers do not look, before the first new "
-    "epoch.",
-    "new-marker": "Its rows of these epochs stay: they cannot be taken back. The new branch gets a marker of its own, "
-    "and writes once more what it makes of the same input.",
-    "unknown": "What becomes of its rows is up to this kind of sink; see its documentation.",
+    "stays": "Its folders of these epochs stay visible to readers, beside the new ones; use move_aside to hide them.",
+    "moved-aside": "Its folders of these epochs are moved to _aside, which readers ignore, before the first new epoch.",
+    "new-marker": "Its rows of these epochs stay: they cannot be removed. The new branch has its own marker, and "
+    "writes the results for the same input again.",
+    "unknown": "The effect on its rows depends on this kind of sink; see its documentation.",
 }
 
 
@@ -27,7 +26,8 @@ def rule_of(kind: str, move_aside: bool) -> SinkRule:
 def explanation(kind: str, rule: SinkRule) -> str:
     if kind == "dbms" and rule == "new-marker":
         return (
-            "Its rows of these epochs stay: they cannot be taken back. With keys, the new branch writes over a row "
-            "when its key comes again; without, rows come once more. It gets a row of its own in _epochal_fence."
+            "Its rows of these epochs stay: they cannot be removed. With keys, the new branch overwrites a row "
+            "when its key occurs again; without keys, rows are repeated. It has a row of its own in "
+            "_epochal_fence."
         )
     return _EXPLANATIONS[rule]

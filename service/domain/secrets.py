@@ -16,7 +16,7 @@ _DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")
 
 @dataclass(frozen=True)
 class UserToken:
-    """A token as its bearer has it: the id of the catalog's row, and the secret."""
+    """A token as its bearer holds it: the id of the catalog's row, and the secret."""
 
     id: str
     text: str = field(repr=False)
@@ -37,7 +37,7 @@ class UserToken:
 
 @dataclass(frozen=True)
 class DriverToken:
-    """Good for one execution and attempt, and for ``/internal`` only."""
+    """A token for one execution and attempt, accepted by ``/internal`` only."""
 
     execution: str
     attempt: int
@@ -58,11 +58,12 @@ class DriverToken:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two digests are equal, in a time that does not tell where they differ."""
+    """Whether two digests are equal, in constant time."""
     return hmac.compare_digest(left.encode(), right.encode())
 
 
 def signature(secret: str, seconds: int, body: bytes) -> str:
-    """The value of ``Epochal-Signature``. ``seconds``: Unix time of the delivery."""
+    """The value of the header ``Epochal-Signature``, in the form used by other webhooks. ``seconds``: Unix time of the
+    delivery."""
     digest = hmac.new(secret.encode(), b"%d." % seconds + body, hashlib.sha256).hexdigest()
     return f"t={seconds},v1={digest}"

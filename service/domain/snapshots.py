@@ -1,4 +1,4 @@
-"""Snapshots as readers name them: the port that finds them, and which of them a read means."""
+"""Snapshots as readers name them: the port that resolves names, and the options of a read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
 @dataclass(frozen=True)
 class Making:
-    """When and by what a snapshot was made. ``application`` is the name, also of one that was deleted since."""
+    """When and by what a snapshot was created. ``application`` is the name, also of a deleted application."""
 
     application: str
     state: EpochState
@@ -31,7 +31,7 @@ class Making:
 
 @dataclass(frozen=True)
 class ApplicationHead:
-    """Where an application stands. ``committed`` and ``prepared`` (not committed, oldest first) are of the lineage."""
+    """The head of an application's lineage. ``prepared``: epochs that are not committed, oldest first."""
 
     application: str
     branch: str
@@ -40,10 +40,10 @@ class ApplicationHead:
 
 
 class Snapshots(Protocol):
-    """Which snapshot does a reader mean? SQL only, no file is read. ``NotFound`` for an unknown application."""
+    """Resolves names of snapshots, with SQL only. Raises ``NotFound`` for an unknown application."""
 
     def heads(self) -> Sequence[ApplicationHead]:
-        """All applications, also stopped ones: what replicas follow."""
+        """Heads of all applications, including stopped ones. Replicas follow them."""
 
     def head(self, application: str) -> ApplicationHead:
         """One application."""
@@ -57,26 +57,26 @@ class Snapshots(Protocol):
         tag: str | None = None,
         at: datetime | None = None,
     ) -> ManifestReference:
-        """The committed snapshot that is meant. ``NotFound``; ``SnapshotExpired`` past ``retained_epochs`` unless a
-        savepoint, a pin or a fork holds it; ``InvalidInput`` unless exactly one is given."""
+        """The committed snapshot with this name. Raises ``NotFound``; ``SnapshotExpired`` beyond ``retained_epochs``
+        unless a savepoint, a pin or a fork holds it; ``InvalidInput`` unless exactly one name is given."""
 
     def expired(self, key: EpochKey) -> datetime | None:
-        """When garbage collection took the snapshot's files; ``None``: it did not."""
+        """Time at which garbage collection deleted the snapshot's files; ``None`` if they exist."""
 
     def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
-        """What the catalog knows of the making of snapshots, by key; unknown ones are left out."""
+        """Origins of snapshots by key; unknown ones are left out."""
 
     def reference(self, application: str, key: EpochKey) -> ManifestReference:
         """The manifest of a prepared or committed epoch of the application's lineage, or of a branch that a rollback
-        left. ``NotFound`` for any other key, and for an unknown application."""
+        left. Raises ``NotFound`` for any other key, and for an unknown application."""
 
     def record(self, application: str, epoch: int) -> EpochRecord:
-        """One epoch of the application's lineage, in any state. ``NotFound``."""
+        """An epoch of the application's lineage, in any state. Raises ``NotFound``."""
 
 
 @contextmanager
 def expiring(snapshots: Snapshots, *keys: EpochKey) -> Iterator[None]:
-    """Around the reading of snapshots: ``FileMissing`` of one that was collected becomes ``SnapshotExpired``."""
+    """While reading snapshots: replace ``FileMissing`` by ``SnapshotExpired`` if one of them was collected."""
     try:
         yield
     except FileMissing as error:
@@ -84,19 +84,19 @@ def expiring(snapshots: Snapshots, *keys: EpochKey) -> Iterator[None]:
             when = snapshots.expired(key)
             if when is not None:
                 raise SnapshotExpired(
-                    f"Snapshot {key} was collected at {when:%Y-%m-%d %H:%M} UTC: its files are gone. "
-                    "Read a later epoch, or a savepoint."
+                    f"Snapshot {key} was collected at {when:%Y-%m-%d %H:%M} UTC: its files are deleted. Read a "
+                    "later epoch, or a savepoint."
                 ) from error
         raise
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """Which state is read.
+    """The state to read.
 
-    Without ``epoch``, ``savepoint``, ``tag`` and ``at``: the latest committed epoch, or (``read_uncommitted``) the
-    latest prepared one; ``min_epoch`` waits at most ``wait_seconds`` until it is not older. With one of them: that
-    committed snapshot; ``at`` is the newest that was committed at that time.
+    Without ``epoch``, ``savepoint``, ``tag`` and ``at``: the latest committed epoch, or with ``read_uncommitted`` the
+    latest prepared one; ``min_epoch`` waits up to ``wait_seconds`` for that epoch. Otherwise the named committed
+    snapshot; ``at``: the newest that was committed at that time.
     """
 
     isolation: Isolation = "read_committed"
@@ -121,7 +121,7 @@ class ReadFrom:
         return bool(self._moments)
 
     def resolve(self, snapshots: Snapshots, application: str) -> ManifestReference:
-        """The snapshot of the past that is meant. ``NotFound``, ``SnapshotExpired``, ``InvalidInput``."""
+        """The past snapshot to read. Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``."""
         return snapshots.resolve(application, epoch=self.epoch, savepoint=self.savepoint, tag=self.tag, at=self.at)
 
     @property
@@ -132,7 +132,7 @@ class ReadFrom:
 
 @dataclass(frozen=True)
 class ReplicaLag:
-    """By how many epochs, and for how many seconds, replicas are behind an application's latest committed epoch."""
+    """Number of epochs and seconds by which replicas lag behind an application's latest committed epoch."""
 
     epochs: int
     seconds: float

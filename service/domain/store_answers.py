@@ -1,4 +1,4 @@
-"""What a collection and a verification found, as answers."""
+"""Results of collections and verifications, as answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What to do next about one execution: a pure function of what the catalog says, what the process does, and time."""
+"""Supervision decisions for one execution: a pure function of the catalog, the state of the process, and time; and the
+restart strategy."""
 
 from __future__ import annotations
 
@@ -16,29 +17,29 @@ from epochal.wire.configuration import RestartStrategy
 
 
 class Process(Enum):
-    """What is known of an attempt's process."""
+    """Knowledge about an attempt's process."""
 
     ALIVE = "alive"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """It was never recorded: the control plane ended between launching it and writing that down."""
+    """Not recorded: the control plane ended between launching it and recording it."""
     ELSEWHERE = "elsewhere"
-    """On another machine, from which nothing but its heartbeats is known here."""
+    """On another machine; only its heartbeats are known here."""
 
 
 class Loss(Enum):
-    """Why an attempt has to be given up."""
+    """Why an attempt is given up."""
 
-    GONE = "its process is gone"
-    NOT_HEARD = "its heartbeats ended"
+    GONE = "its process has terminated"
+    NOT_HEARD = "its heartbeat timed out"
     NEVER_HEARD = "it never sent a heartbeat"
     NOT_STOPPED = "it did not stop in time"
-    NOT_BEGUN = "it is to stop, and its driver has not begun"
+    NOT_BEGUN = "a stop was requested before its driver had begun"
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now. ``seconds``: until there will be, where that is known already."""
+    """No action. ``seconds``: time until the next one, if known."""
 
     seconds: float | None = None
 
@@ -50,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class GiveUpAttempt:
-    """The running attempt is over; kill what may be left of it."""
+    """End the running attempt; kill the rest of its process."""
 
     attempt: SupervisedAttempt
     loss: Loss
@@ -59,7 +60,7 @@ class GiveUpAttempt:
 
 @dataclass(frozen=True)
 class EndExecution:
-    """No further attempt."""
+    """Start no further attempt."""
 
     failed: bool
     failure: Failure | None
@@ -75,11 +76,11 @@ def decide(
     listening_since: datetime,
     settings: SupervisionSettings,
 ) -> Decision:
-    """The next step for ``execution``. ``process`` is that of its last attempt.
+    """The next action for ``execution``. ``process`` is that of its last attempt.
 
-    All times are by the database's clock, ``now`` too: it is when the catalog was read. ``listening_since``: since when
-    heartbeats could arrive without a break. Silence before it proves nothing, since this control plane did not lead, or
-    was itself stopped, or the catalog could not be written.
+    All times, including ``now``, are by the database clock; ``now`` is the time at which the catalog was read.
+    ``listening_since``: start of the period in which heartbeats could arrive without interruption. Missing heartbeats
+    before it prove nothing: this control plane did not lead, was suspended, or the catalog was not writable.
     """
     current = execution.attempts[-1] if execution.attempts else None
     if current is not None and current.state == "running":
@@ -110,7 +111,8 @@ def _while_running(
         if now - max(heard_at, listening_since) > timedelta(seconds=settings.lease_seconds):
             return GiveUpAttempt(attempt, Loss.NOT_HEARD, kill=settings.kill_lost_drivers)
     else:
-        # A process that was never recorded is not known to exist: it gets a lease to be heard, not a JVM's start.
+        # A process that was never recorded may not exist: it has the time of a lease to send a heartbeat, not that of a
+        # start.
         allowed = settings.lease_seconds if process is Process.UNKNOWN else settings.start_seconds
         if now - max(attempt.started_at, listening_since) > timedelta(seconds=allowed):
             return GiveUpAttempt(attempt, Loss.NEVER_HEARD, kill=True)
@@ -118,14 +120,14 @@ def _while_running(
 
 
 def _allowed_to_begin(execution: SupervisedExecution, settings: SupervisionSettings) -> timedelta:
-    """Once a stop was asked for. A driver that takes over from another may have epochs to commit that this one has
-    prepared, so it gets a lease to begin in; the first one has nothing to finish."""
+    """Time to begin after a stop was requested. A driver that succeeds another may have to commit epochs prepared by
+    it, and gets the time of a lease; the first driver has nothing to complete."""
     takes_over = any(attempt.begun for attempt in execution.attempts)
     return timedelta(seconds=settings.lease_seconds if takes_over else 0)
 
 
 def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now: datetime) -> Decision:
-    """What would fail again is not tried again; for the rest there is the restart strategy."""
+    """Permanent failures end the execution; others are handled by the restart strategy."""
     if permanent(last.failure):
         return EndExecution(failed=True, failure=last.failure)
     ended = [attempt.ended_at or attempt.started_at for attempt in execution.attempts]
@@ -136,12 +138,12 @@ def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now:
 
 
 def recent_failures(ended: Sequence[datetime], strategy: RestartStrategy, now: datetime) -> int:
-    """How many attempts have ended within the window; ``ended``: when each of them did."""
+    """Number of attempts that ended within the window. ``ended``: the times at which they ended."""
     return sum(moment > now - timedelta(seconds=strategy.window_seconds) for moment in ended)
 
 
 def next_attempt_at(ended: Sequence[datetime], strategy: RestartStrategy, now: datetime) -> datetime | None:
-    """When the next attempt begins after the last one ended; ``None``: there will be none."""
+    """Time of the next attempt after the last one ended; ``None`` if the restarts are exhausted."""
     recent = recent_failures(ended, strategy, now)
     if recent > strategy.max_restarts:
         return None
@@ -152,11 +154,10 @@ def next_attempt_at(ended: Sequence[datetime], strategy: RestartStrategy, now: d
 class SupervisionSettings(BaseModel):
     """Times in seconds.
 
-    ``lease``: a driver that was not heard for so long is lost. ``start``: so long a new driver may take to be heard
-    first. ``stop``: so long a driver may take to stop before it is killed. ``round``: pause between two looks at
-    everything; ``sweep``: between two looks at what is left on this machine of attempts that are over; ``grace``: so
-    long the process of an attempt that has ended by itself may take to end, too. ``kill_lost_drivers``: switched off
-    only by tests that want a lost driver to come back as a zombie.
+    ``lease``: heartbeat timeout of a driver. ``start``: timeout for the first heartbeat. ``stop``: time after which a
+    stopping driver is killed. ``round``: interval between two rounds over all executions. ``sweep``: interval between
+    two searches for local processes whose attempts are over. ``grace``: time that the process of such an attempt has to
+    terminate. ``kill_lost_drivers``: false only in tests that resume a lost driver as a zombie.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -90,7 +90,7 @@ def test_a_token_of_somebody_else(installation: Installation, client: Client, pr
     spark = prepared("foreign", f"echo {foreign} > /tmp/token; export {{variable}}=/tmp/token")
     installation.submit(client, "foreign", spark=spark, restart=ONCE)
     told = shown(installation, client, "foreign")
-    assert "there are no orders: The token is not one that a cluster has made for a pod" in told, told
+    assert "there are no orders: The token was not issued by a cluster for a pod" in told, told
     assert foreign not in told + installation.plane.run("logs", "foreign").stdout
 
 

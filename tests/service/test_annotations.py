@@ -37,7 +37,7 @@ def test_what_has_expired_can_neither_be_pinned_nor_tagged(plane: Plane) -> None
     for path, body in (("pin", {}), ("tags", {"name": "late"})):
         refused = plane.client.post(f"{SNAPSHOTS}/1/{path}", json=body)
         assert (refused.status_code, refused.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
-        assert "the latest 2 committed epochs are kept" in refused.json()["detail"]
+        assert "the latest 2 committed epochs are retained" in refused.json()["detail"]
     assert plane.post(f"{SNAPSHOTS}/1/message", 201, message="gone, but not forgotten")["epoch"] == 1
 
 
@@ -46,7 +46,7 @@ def test_snapshots_older_than_the_retained_seconds_expire_but_never_the_latest(p
     assert plane.get(f"{SNAPSHOTS}/3")["epoch"] == 3
     expired = plane.client.get(f"{SNAPSHOTS}/2")
     assert expired.status_code == 410
-    assert "none from before" in expired.json()["detail"]
+    assert "none committed before" in expired.json()["detail"]
 
 
 def test_a_tag_names_a_snapshot_and_moves_only_when_it_may(plane: Plane) -> None:

@@ -132,7 +132,7 @@ def test_an_application_stops_when_its_driver_has_taken_it(plane: Plane) -> None
     driver.catalog.finish(None)
 
     ended = plane.get("/v1/applications/flights")
-    assert (ended["state"], ended["detail"]) == ("stopped", "all that was available is taken")
+    assert (ended["state"], ended["detail"]) == ("stopped", "finished: all available input is processed")
     assert plane.get(execution)["stop_requested_at"] is None
     again = plane.post("/v1/applications/flights/start", available_now=True)
     assert plane.get("/v1/applications/flights")["detail"] is None
@@ -175,7 +175,7 @@ class Started:
 @pytest.mark.parametrize(
     ("ends", "code", "said"),
     [
-        ("taken", 0, "flights is at epoch 1: all that was available is taken.\n"),
+        ("taken", 0, "flights is at epoch 1: finished: all available input is processed.\n"),
         ("failed", 1, "error: Application flights failed: the disk is gone\n"),
         ("stopped", 4, "epochal start flights --available-now"),
     ],

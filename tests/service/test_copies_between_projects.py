@@ -180,12 +180,12 @@ def test_the_same_bundle_again_and_increments_onto_a_copy(plane: Plane, ads: Pro
     third = bundle_of(pricing, "flights", since=4)
 
     refused = asked_for(ads, second, "early", 409)
-    assert "is an increment" in refused["detail"]
+    assert "is incremental" in refused["detail"]
     was = brought_into(ads, first, "copy")["result"]
     brought = files_of(plane, "ads")
     again = brought_into(ads, first, "again")["result"]
     assert (again["parent"], again["files"], files_of(plane, "ads")) == (was["parent"], 0, brought)
-    assert "is an increment" in asked_for(ads, third, "early", 409)["detail"], "its beginning has not come yet"
+    assert "is incremental" in asked_for(ads, third, "early", 409)["detail"], "its beginning has not come yet"
     for number, bundle in ((4, second), (5, third)):
         done = brought_into(ads, bundle, f"at-{number}")["result"]
         assert done["parent"] == {"branch": was["parent"]["branch"], "epoch": number}
@@ -207,9 +207,9 @@ def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, a
     victim = with_state(plane, "pricing.flights")
     before, kept = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
     increment = members(bundle_of(pricing, "flights", since=2))
-    assert "is an increment" in asked_for(ads, packed(increment), "stolen", 409)["detail"]
+    assert "is incremental" in asked_for(ads, packed(increment), "stolen", 409)["detail"]
     forged = json.loads(increment[0][1])["since"] | {"sha256": "0" * 64}
-    assert "is an increment" in asked_for(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
+    assert "is incremental" in asked_for(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
     whole = members(bundle_of(pricing, "flights"))
     header = json.loads(whole[0][1])
     claimed = packed(signed(whole, branches=[{**branch, "created_by": "mallory"} for branch in header["branches"]]))

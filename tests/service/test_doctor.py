@@ -154,7 +154,7 @@ def test_a_catalog_file_that_cannot_be_written(file_mode: int, folder_mode: int)
 
 def test_a_catalog_in_a_folder_that_cannot_be_made(settings: Settings) -> None:
     place = settings.model_copy(update={"database": "sqlite:////proc/nowhere/catalog.sqlite"})
-    with pytest.raises(EnvironmentProblem, match=r"cannot be made: /proc/nowhere: .* --database"):
+    with pytest.raises(EnvironmentProblem, match=r"Cannot create the catalog .*: /proc/nowhere: .* --database"):
         create_app(place, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
 
 
@@ -206,14 +206,14 @@ def test_a_role_that_may_write_but_not_make_tables_is_enough_for_a_catalog_that_
     with as_role(postgresql_catalog_url, grants) as url, serving(settings.model_copy(update={"database": url})):
         pass
     with as_role(postgresql_url, "SELECT 1") as url:
-        check_refused(settings.model_copy(update={"database": url}), EnvironmentProblem, "may make no tables")
+        check_refused(settings.model_copy(update={"database": url}), EnvironmentProblem, "may not create tables")
 
 
 def test_a_database_that_is_read_only(settings: Settings, postgresql_catalog_url: str) -> None:
     url = make_url(postgresql_catalog_url)
     shut = url.update_query_dict({"options": "-c default_transaction_read_only=on"})
     closed = settings.model_copy(update={"database": shut.render_as_string(hide_password=False)})
-    check_refused(closed, EnvironmentProblem, "can only be read")
+    check_refused(closed, EnvironmentProblem, "is read-only")
 
 
 def test_without_synchronous_replication_the_start_says_what_can_be_lost(

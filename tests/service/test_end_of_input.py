@@ -43,7 +43,7 @@ def test_it_is_stopped_and_says_that_its_input_has_ended(plane: Plane) -> None:
     drained(plane)
     application = plane.get(FLIGHTS)
     assert (application["state"], application["failure"]) == ("stopped", None)
-    assert "its sources have ended" in application["detail"] and "drained" in application["detail"]
+    assert "all sources have ended" in application["detail"] and "drained" in application["detail"]
     assert (application["head"]["epoch"], application["head"]["drained"]) == (4, True)
     last, *before = plane.get(f"{FLIGHTS}/epochs")["items"]
     assert last["opened_for"] == ["drain"]
@@ -113,7 +113,7 @@ def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: 
     done = imported(other, bundle)
     assert done["state"] == "succeeded", done["error"]
     assert other.get(FLIGHTS)["head"]["drained"] is True
-    assert "it is drained" in other.get(FLIGHTS)["detail"]
+    assert "the state is drained" in other.get(FLIGHTS)["detail"]
     assert "Roll back to epoch 3" in refusal(other, "start")
     other.post(f"{FLIGHTS}/fork", 201, name="copy", epoch=3, parameters={"out": "/data/copy"})
     confirm = other.post(f"{FLIGHTS}/rollback", 200, epoch=3, dry_run=True)["confirm"]

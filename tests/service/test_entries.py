@@ -116,7 +116,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"arguments": {"key": "x", "count": 1.0}}, "invalid-arguments", "'count' (bigint) takes an integer"),
     ({"arguments": {"key": "x", "count": True}}, "invalid-arguments", "'count' (bigint) takes an integer"),
     ({"arguments": {"key": "x", "at": "noon"}}, "invalid-arguments", "'at' (timestamp) takes a time with its zone"),
-    ({"arguments": {"key": "x" * 70_000}}, "invalid-arguments", "bytes of JSON; 65536 are taken"),
+    ({"arguments": {"key": "x" * 70_000}}, "invalid-arguments", "bytes of JSON; the maximum is 65536"),
     ({"calls": [{"arguments": {"key": "x"}}, {"arguments": {"key": 1}}]}, "invalid-arguments", "Call 1, entry"),
     (
         {"calls": [{"request_id": "a", "arguments": {"key": "x"}}] * 2},

@@ -95,10 +95,10 @@ def test_a_given_token_that_cannot_be_used_is_refused(database: Database, secret
     seed_given_token(database, secret)
     id = secret.read_text().split("_")[1]
     secret.chmod(0o644)
-    with pytest.raises(EnvironmentProblem, match=r"can be read by every user; .*defaultMode: 0440"):
+    with pytest.raises(EnvironmentProblem, match=r"is readable by every user; .*defaultMode: 0440"):
         seed_given_token(database, secret)
     secret.chmod(0o600)
-    for content, said in (("admin", "does not hold a token: ept_"), (UserToken.make(id).text, "another secret")):
+    for content, said in (("admin", "does not contain a token: ept_"), (UserToken.make(id).text, "another secret")):
         secret.write_text(content)
         with pytest.raises(EnvironmentProblem, match=said):
             seed_given_token(database, secret)

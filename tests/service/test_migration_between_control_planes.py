@@ -80,7 +80,7 @@ def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None
     assert len(members(increment)) < len(members(first))
 
     status, slug, detail = refused(other, increment)
-    assert (status, slug) == (409, "conflict") and "is an increment" in detail
+    assert (status, slug) == (409, "conflict") and "is incremental" in detail
     assert imported(other, first)["state"] == "succeeded"
     assert imported(other, increment, name="later")["state"] == "succeeded"
     assert value(other, "later", "JFK", "LAX") == {"flights": 50, "worst": 5.0}
@@ -151,7 +151,7 @@ def test_nobody_adds_epochs_to_a_branch_that_was_written_here(plane: Plane, othe
         branch.head_epoch = 3
     done = imported(plane, bundle, name="copy")
     assert done["state"] == "failed"
-    assert "was written here, and has no snapshot" in done["error"]["detail"]
+    assert "was written by this control plane, and has no snapshot" in done["error"]["detail"]
 
 
 def test_a_download_is_gone_on_with(plane: Plane) -> None:

@@ -64,7 +64,7 @@ def test_who_is_out_of_reach_is_said_at_the_start_and_by_the_doctor(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(settings):
-        assert "only its own machine reaches" not in caplog.text
+        assert "reachable from its own machine only" not in caplog.text
         assert not any(finding.check == "drivers" for finding in examine(settings))
     database = Database(settings.database_url)
     with database.writing() as session:

@@ -50,7 +50,7 @@ def test_what_a_node_has_no_space_for_another_one_does(database: Database, secon
         first.work_off("store")  # the second time it is not for this one
         waiting = operation(database, id)
         assert (waiting.state, waiting.claim_holder) == ("running", None)
-        assert waiting.progress == f"waits for another control plane: {full.format('first')}"
+        assert waiting.progress == f"waiting for another control plane: {full.format('first')}"
     second.work_off("store")
     ended = operation(database, id)
     if second_has_room:

@@ -185,7 +185,7 @@ def changed(*pairs: tuple[str, str]) -> str:
     return code
 
 
-GONE = "Entry 'moved' is not there any more: it cannot be called, and calls that wait are not answered."
+GONE = "Entry 'moved' is removed: it cannot be called, and waiting calls are not answered."
 NO_MOVED = CODE[: CODE.index("    @entry\n    def moved")]
 REFUSED: dict[str, tuple[str, list[str]]] = {
     "another type of a state element": (

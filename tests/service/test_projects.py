@@ -272,7 +272,7 @@ def test_quotas_bound_what_a_project_has(plane: Plane) -> None:
         assert shown["quotas"] == {"applications": 2, "running": 1, "subtasks": 4}
         refused = small.application("second", 409)
         assert refused["type"] == "urn:epochal:problem:quota-exceeded"
-        assert refused["detail"].startswith("The project 'small' may have 1 executions at once, and would have 2.")
+        assert refused["detail"].startswith("The project 'small' may have 1 concurrent executions, and would have 2.")
         assert small.get("applications")["items"][-1]["name"] == "first"
         small.application("second", start=False)
         for call in (

@@ -216,7 +216,7 @@ def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_
 
     file.chmod(0o600)
     file.write_text("something else")
-    with pytest.raises(EnvironmentProblem, match="does not hold a token"):
+    with pytest.raises(EnvironmentProblem, match="does not contain a token"):
         ensure_admin_token(database, file)
 
 

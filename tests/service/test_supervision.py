@@ -200,7 +200,7 @@ def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
         os.kill(zombie.pid, signal.SIGSTOP)
         eventually(lambda: len(plane.attempts) >= 2)
         plane.moves_on()
-        assert plane.attempts[0]["state"] == "lost" and "not heard" in plane.attempts[0]["failure"]["message"]
+        assert plane.attempts[0]["state"] == "lost" and "No heartbeat" in plane.attempts[0]["failure"]["message"]
         taken_over = plane.committed()
         os.kill(zombie.pid, signal.SIGCONT)
         # Asked by two threads at once, one of them is told that nothing is known yet.

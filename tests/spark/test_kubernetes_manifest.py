@@ -196,7 +196,7 @@ def test_a_pod_has_room_for_the_jvm_and_for_what_is_beside_it(spark: dict[str, s
 
 @pytest.mark.parametrize("text", ["", "lots", "-1g", "1.5g"])
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="no amount of memory"):
+    with pytest.raises(OptionError, match="not an amount of memory"):
         mebibytes(text)
 
 

@@ -84,7 +84,7 @@ def test_an_application_that_says_something_of_its_pods_has_its_own() -> None:
     assert {"name": "EPOCHAL_SECRET_DB", "valueFrom": secret} in container["env"]
     with pytest.raises(EnvironmentProblem, match="evil"):
         manifest({"spark.kubernetes.container.image": "evil:1"})
-    with pytest.raises(OptionError, match="decided by the control plane"):
+    with pytest.raises(OptionError, match="set by the control plane"):
         manifest({"spark.kubernetes.namespace": "kube-system"})
 
 

@@ -34,7 +34,10 @@ def test_declarations_of_event_time_are_compared_by_name() -> None:
     found = compared(version(kept="1 second", gone="1 second"), version(kept="2 seconds", new="1 second"), None)
     assert found.operators == ()
     assert [text for text in found.warnings if text.startswith("Watermark")] == [
-        "Watermark 'gone' is not declared any more: nothing that went by it fires by its time.",
-        "Watermark 'kept' changes: delay 1 second → 2 seconds. It goes on from where it is, and never falls.",
+        "Watermark 'gone' is removed: timers that depended on it no longer fire by its time.",
+        (
+            "Watermark 'kept' changes: delay 1 second → 2 seconds. It continues from its current value and never "
+            "decreases."
+        ),
     ]
     assert compared(version(kept="1 second"), version(kept="1 second"), None).warnings == ()

@@ -1,8 +1,8 @@
-"""The catalog's tables. Migrations make exactly these (a test compares).
+"""Tables of the catalog. A test checks that the migrations create exactly this schema.
 
-The row of a branch is the lock of its line: every write of the epoch protocol updates it first, naming the attempt, so
-that writes of one branch are in one order and a fenced attempt finds zero rows. Attempt numbers rise along a branch,
-also across executions, because sinks fence by them.
+The row of a branch is the lock of its line: every write of the epoch protocol first updates this row and names its
+attempt. Writes to one branch are therefore serialised, and a fenced attempt matches no row. Attempt numbers increase
+along a branch, also across executions, because sinks fence by them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an application is, and what it runs: its code, versions, branches, executions and attempts."""
+"""Applications and their artifacts, versions, branches, executions, attempts and inboxes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from epochal.service.catalog.models.base import Base, Json
 
 
 class Artifact(Base):
-    """``path`` of its bytes in the store; null in the catalog of ``epochal run``, which reads the code where it lies.
-    ``uploaded_at``: time of the last upload."""
+    """An uploaded pipeline. ``path``: location of its bytes in the store; null in a catalog of ``epochal run``, which
+    reads the code from its original location. ``uploaded_at``: time of the last upload."""
 
     __tablename__ = "artifacts"
 
@@ -37,7 +37,7 @@ class Artifact(Base):
 
 
 class ProjectArtifact(Base):
-    """A project that may use an artifact: it was uploaded there, or imported with a bundle."""
+    """A project that may use an artifact, because it uploaded the artifact or imported it with a bundle."""
 
     __tablename__ = "project_artifacts"
 
@@ -48,11 +48,12 @@ class ProjectArtifact(Base):
 
 
 class Application(Base):
-    """``name`` is the full one, with the project's before a dot unless that is ``default`` (``wire/projects.py``).
+    """``name`` is the full name: prefixed by the project and a dot, except in project ``default``
+    (``wire/projects.py``).
 
-    ``execution`` is the latest execution, whose state is the application's; none: ``created``.
+    ``execution`` is the latest execution; its state is the application's state. Null means ``created``.
 
-    ``branch`` and ``execution`` are not foreign keys: they would make a cycle, which SQLite cannot create or drop.
+    ``branch`` and ``execution`` are not foreign keys: they would form a cycle, which SQLite cannot create or drop.
     """
 
     __tablename__ = "applications"
@@ -80,10 +81,11 @@ class Application(Base):
 
 
 class Version(Base):
-    """``graph`` is a ``GraphDescription``; without sinks' targets it could not be checked when forked.
+    """One version of code and configuration. ``graph`` is a ``GraphDescription``; the targets of its sinks are checked
+    by forks.
 
-    ``failure``: the upgrade to it failed; no start will use it. ``acceptance``: an ``Acceptance``, with which its first
-    epoch goes on from the head of that time; null: nothing is accepted.
+    ``failure``: the upgrade to this version failed, and no start uses it. ``acceptance``: the differences of state that
+    were accepted for its first epoch (``Acceptance``); null if none.
     """
 
     __tablename__ = "versions"
@@ -102,16 +104,19 @@ class Version(Base):
 
 
 class Branch(Base):
-    """A line of snapshots. ``head``: latest prepared or committed epoch, of the parent's line right after a fork.
+    """A line of snapshots. ``head``: the latest prepared or committed epoch; right after a fork, an epoch of the
+    parent.
 
-    ``origin``: of an import, where it came from.
+    ``origin``: source of an imported branch.
 
-    ``attempt`` is the latest that has begun, or was given up; it fences all before it. While ``owned``, its driver may
-    write; afterwards nobody may, until a later attempt begins. ``last_attempt`` is the last number given out.
+    ``attempt`` is the latest attempt that has begun or was given up; it fences all earlier attempts. While ``owned`` is
+    true, the driver of this attempt may write. When it is false, no driver may write until the next attempt begins.
+    ``last_attempt`` is the highest number that was assigned.
 
-    ``committed_epochs`` and ``aborted_epochs`` count this branch's own; who changes an epoch's state counts it. So are
-    ``rows_in``, ``rows_out``, ``state_rows`` and ``state_bytes`` the sums of its committed epochs that ran here.
-    ``attempts`` counts all of its executions, ``restarts`` those that followed another one of their execution.
+    ``committed_epochs`` and ``aborted_epochs`` count the epochs of this branch only; each change of an epoch's state
+    updates them. ``rows_in``, ``rows_out``, ``state_rows`` and ``state_bytes`` are sums over the committed epochs that
+    ran here. ``attempts`` counts the attempts of all executions, ``restarts`` the attempts after the first of each
+    execution.
     """
 
     __tablename__ = "branches"
@@ -148,10 +153,10 @@ class Branch(Base):
 
 
 class LeftOut(Base):
-    """How many rows or timers a branch's own epochs left out in all, so that nobody has to add up its history.
+    """Totals of skipped rows and timers of a branch's own epochs, so that its history need not be read.
 
-    ``kind``: ``late`` and ``dropped`` by operator, ``rejected`` by declaration of event time. Who commits an epoch adds
-    what it left out; imported epochs ran elsewhere, and are not added.
+    ``kind``: ``late`` and ``dropped`` by operator, ``rejected`` by declaration of event time. Committing an epoch adds
+    its counts. Imported epochs are not counted.
     """
 
     __tablename__ = "left_out"
@@ -163,7 +168,7 @@ class LeftOut(Base):
 
 
 class Aborted(Base):
-    """How many epochs of a branch were aborted for a cause (``domain/failures.py``). Who aborts an epoch counts it."""
+    """Number of aborted epochs of a branch by cause (``domain/failures.py``). Aborting an epoch increments it."""
 
     __tablename__ = "aborted"
 
@@ -173,8 +178,8 @@ class Aborted(Base):
 
 
 class Report(Base):
-    """What the drivers of an application have measured: the ``latest`` report, of one attempt, and the totals of those
-    ``before``. No foreign key: it may be lost, and holds up nobody."""
+    """Measurements of an application's drivers: ``latest``, the last report of the current attempt, and ``before``, the
+    totals of earlier attempts. Without a foreign key: reports may be lost and must not block other writes."""
 
     __tablename__ = "driver_reports"
 
@@ -187,7 +192,11 @@ class Report(Base):
 
 
 class Execution(Base):
-    """One run of an application version. ``attempt`` is the last attempt that was given out, 0 before the first."""
+    """One run of an application version. ``attempt`` is the latest attempt; 0 before the first one.
+
+    ``available_now``: process the input available at the start, then end. ``drain``: commit a last epoch when all input
+    has ended.
+    """
 
     __tablename__ = "executions"
 
@@ -199,7 +208,6 @@ class Execution(Base):
     attempt: Mapped[int]
     available_now: Mapped[bool]
     drain: Mapped[bool]
-    """It takes what its sources have when it starts, and ends."""
     status: Mapped[Json | None]
     failure: Mapped[Json | None]
     heartbeat_at: Mapped[datetime | None]
@@ -211,7 +219,7 @@ class Execution(Base):
         ForeignKeyConstraint(["application", "version"], ["versions.application", "versions.number"]),
         CheckConstraint("state IN ('starting', 'running', 'stopping', 'stopped', 'failed')", name="state"),
         Index("ix_executions_application_started_at", "application", "started_at"),
-        # At most one execution of an application is not over.
+        # An application has at most one active execution.
         Index(
             "uq_executions_active",
             "application",
@@ -223,7 +231,7 @@ class Execution(Base):
 
 
 class Attempt(Base):
-    """``token_sha256`` belongs to the driver of this attempt; the token is never stored."""
+    """One driver of an execution. ``token_sha256``: hash of the driver's token; the token itself is not stored."""
 
     __tablename__ = "attempts"
 
@@ -241,9 +249,9 @@ class Attempt(Base):
 
 
 class Inbox(Base):
-    """The inbox of an application; its row is the lock of what comes in, so that numbers are seen in their order.
+    """Inbox of an application. Its row is locked while calls are added, so that numbers become visible in order.
 
-    ``last``: the highest number that was given to a call. ``accepted``: how many calls there have been in all.
+    ``last``: the highest number assigned to a call. ``accepted``: total number of calls.
     """
 
     __tablename__ = "inboxes"
@@ -254,10 +262,10 @@ class Inbox(Base):
 
 
 class InboxBatch(Base):
-    """Calls of one entry that came together: the numbers ``first`` to ``last``, without a gap.
+    """Calls of one entry that were added together: numbers ``first`` to ``last``, without gaps.
 
-    ``accepted``: as of the inbox, with these. ``content``: ``{"request_ids": [..], "arguments": [..]}``, the arguments
-    of each call as the JSON text of an object.
+    ``accepted``: total number of calls of the inbox, including these. ``content``: ``{"request_ids": [..], "arguments":
+    [..]}``, where the arguments of each call are the JSON text of an object.
     """
 
     __tablename__ = "inbox_batches"
@@ -275,7 +283,7 @@ class InboxBatch(Base):
 
 
 class InboxCall(Base):
-    """The call with a request id, of which an application has one. ``digest``: of its entry and arguments."""
+    """A call with a request id, which is unique within an application. ``digest``: hash of its entry and arguments."""
 
     __tablename__ = "inbox_calls"
 

@@ -1,3 +1,5 @@
+"""Declarative base of the catalog's tables: naming of constraints, and types of columns."""
+
 from __future__ import annotations
 
 from datetime import datetime

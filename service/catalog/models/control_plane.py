@@ -1,4 +1,4 @@
-"""What the control plane keeps for itself: work that was asked for, who supervises, who may call, who has called."""
+"""Tables of the control plane itself: projects, operations, leases, nodes, tokens, audit log, events, webhooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from epochal.service.catalog.models.base import Base, Json, JsonList
 
 
 class Project(Base):
-    """Quotas: null is none. ``default`` has no row until somebody gives it quotas. One that was deleted stays, so that
-    nobody is given its name, and with it its history."""
+    """A project and its quotas; a null quota means unlimited. ``default`` has no row until it is given quotas. Rows of
+    deleted projects are kept, so that their names, and thereby their histories, are not reused."""
 
     __tablename__ = "projects"
 
@@ -26,12 +26,12 @@ class Project(Base):
 
 
 class Operation(Base):
-    """Long work that somebody asked for. ``arguments`` is the request, as far as it is needed to finish it.
+    """A long-running request. ``arguments``: the part of the request that is needed to complete it.
 
-    ``application`` is null for what concerns the whole store, and for an import that has not succeeded.
-    ``claim_holder`` carries it out until ``claim_until`` (by the database's clock) at least. Between
-    ``cancel_requested_at`` and the end its state is ``running``: what it uses is kept until all is swept.
-    ``without_room``: the nodes, by id, that have tried it and found no space for it, each with what people call it.
+    ``application`` is null for operations on the whole store, and for an import that has not succeeded. The process
+    ``claim_holder`` carries the operation out, at least until ``claim_until`` (database clock). Between
+    ``cancel_requested_at`` and the end the state is ``running``, so that its resources are retained until they are
+    cleaned up. ``without_room``: nodes, by id, that had no disk space for the operation, with their display names.
     """
 
     __tablename__ = "operations"
@@ -72,7 +72,7 @@ class Operation(Base):
 
 
 class Directive(Base):
-    """What the control plane wants of a running driver; delivered with every heartbeat until it is completed."""
+    """A request to a running driver, delivered with every heartbeat until it is completed."""
 
     __tablename__ = "directives"
 
@@ -91,8 +91,8 @@ class Directive(Base):
 
 
 class QueryCommandRow(Base):
-    """A command on the standing queries of an application. ``number`` ascends, and is never used again; ``query``: the
-    number of the command that added it."""
+    """A command on the standing queries of an application. ``number`` increases and is never reused. ``query``: the
+    number of the command that added the query."""
 
     __tablename__ = "query_commands"
 
@@ -107,10 +107,10 @@ class QueryCommandRow(Base):
 
 
 class Lease(Base):
-    """What at most one process holds at a time, until ``expires_at``. All times are by the database's clock.
+    """A right that at most one process holds, until ``expires_at``. All times are by the database clock.
 
-    ``term`` rises with each holder, and never falls: a row stays when its lease was released. ``holder`` is one object
-    in one process; host, boot and process are for people, and say whether it is gone.
+    ``term`` increases with each holder; the row is kept when the lease is released. ``holder`` identifies one object in
+    one process. ``host``, ``boot`` and ``process`` are shown to people, and tell whether the holder still runs.
     """
 
     __tablename__ = "leases"
@@ -127,7 +127,7 @@ class Lease(Base):
 
 
 class NodeRow(Base):
-    """A control plane or query node that is there, or was until ``heartbeat_at`` (by the database's clock)."""
+    """A control plane or query node that was alive at ``heartbeat_at`` (database clock)."""
 
     __tablename__ = "nodes"
 
@@ -146,12 +146,12 @@ class NodeRow(Base):
 
 
 class Installation(Base):
-    """What this catalog is: one row, made by the first start.
+    """Identity of this catalog: one row, created by the first start.
 
-    ``id`` stays for ever; each restore makes another ``incarnation``, so that what was before it is recognised. Both
-    stand in the store, too (``snapshots/ownership.py``). ``store``: where that was at the last start.
-    ``oldest_reader``: the oldest version of Epochal that can work on these tables. ``cursor_key``: the secret with
-    which all control planes and query nodes sign cursors; null until a start makes it.
+    ``id`` never changes. Each restore assigns a new ``incarnation``, which identifies data from before the restore.
+    Both are also in the store (``snapshots/ownership.py``). ``store``: location of the store at the last start.
+    ``oldest_reader``: the oldest version of Epochal that can use these tables. ``cursor_key``: secret with which all
+    control planes and query nodes sign cursors; null until the first start creates it.
     """
 
     __tablename__ = "installation"
@@ -185,7 +185,7 @@ class Token(Base):
 
 
 class RevokedToken(Base):
-    """The id of a token that was deleted or replaced. It is never accepted again, wherever its token turns up."""
+    """Id of a token that was deleted or replaced. Tokens with this id are never accepted again."""
 
     __tablename__ = "revoked_tokens"
 
@@ -196,9 +196,9 @@ class RevokedToken(Base):
 
 
 class AuditEntry(Base):
-    """One mutating call, also a refused one. ``token`` is the token's name, never its secret; ``address`` the other end
-    of the connection, or whom a proxy that is believed names.
-    ``changes``: what the call has changed, as ``audited_changes.py`` has it."""
+    """One mutating call, including refused calls. ``token`` is the token's name, never its secret; ``address`` is the
+    peer of the connection, or the caller named by a trusted proxy. ``changes``: what the call changed
+    (``catalog/audit.py``)."""
 
     __tablename__ = "audit"
 
@@ -218,10 +218,12 @@ class AuditEntry(Base):
 
 
 class EventStream(Base):
-    """The numbers of one application's events, and the lock under which they are given: see ``catalog/events.py``.
+    """Sequence of one application's event numbers; its row is locked while numbers are assigned
+    (``catalog/events.py``).
 
-    ``application`` is a name, so that an application made anew goes on with its predecessor's numbers; empty for what
-    concerns none. The row ``*`` has the positions in the stream of all. Events up to ``expired`` are gone.
+    ``application`` is a name, so that a new application with the same name continues the numbers; it is empty for
+    events without an application. The row ``*`` holds the positions in the stream of all events. Events up to
+    ``expired`` are deleted.
     """
 
     __tablename__ = "event_streams"
@@ -232,9 +234,9 @@ class EventStream(Base):
 
 
 class LoggedEvent(Base):
-    """One event. ``data`` is JSON in one line, as listeners get it.
+    """One event. ``data`` is JSON in one line, as it is sent to listeners.
 
-    ``position`` is its place in the stream of all applications; null until it has one.
+    ``position`` is its place in the stream of all applications; null until it is assigned.
     """
 
     __tablename__ = "events"
@@ -259,11 +261,11 @@ class LoggedEvent(Base):
 
 
 class StoreFile(Base):
-    """A file of the store that belongs to no branch. Its row is there before the file is, and until after.
+    """A file of the store that belongs to no branch. The row is created before the file and deleted after it.
 
-    ``owner`` is what it is of: an artifact's sha256, an upload's or operation's id, a log's execution and attempt.
-    ``position``: where its bytes begin in that. ``bytes``: null while it may not be whole. From ``expires_at`` on, by
-    the database's clock, it is deleted, and nobody can make it an owner's any more.
+    ``owner`` is an artifact's sha256, the id of an upload or operation, or a log's execution and attempt. ``position``:
+    offset of the file's bytes in the owner's content. ``bytes``: null while the file may be incomplete. A file is
+    deleted after ``expires_at`` (database clock), and can then no longer be assigned to an owner.
     """
 
     __tablename__ = "store_files"
@@ -279,7 +281,7 @@ class StoreFile(Base):
 
 
 class Upload(Base):
-    """A bundle that arrives in parts, which are files of the store: ``received`` bytes of it are there."""
+    """A bundle that is uploaded in parts, each a file of the store. ``received``: number of bytes stored so far."""
 
     __tablename__ = "uploads"
 
@@ -294,10 +296,12 @@ class Upload(Base):
 
 
 class Webhook(Base):
-    """Where what happens is posted to. ``kinds``, ``applications``: what of it; null: of all of its project.
+    """A subscription that posts events to a URL. ``kinds``, ``applications``: the selected events; null selects all of
+    the project.
 
-    ``next_at``: no delivery before; a control plane that delivers puts it ahead, so that no other one does.
-    ``failing_since``: the first of the ``failures`` in a row. ``secret`` is kept as it is: it signs.
+    ``next_at``: time of the next delivery; a control plane that delivers moves it ahead to exclude other control
+    planes. ``failing_since``: time of the first of ``failures`` consecutive failures. ``secret`` is stored in plain
+    text, because it signs deliveries.
     """
 
     __tablename__ = "webhooks"
@@ -320,8 +324,8 @@ class Webhook(Base):
 
 
 class WebhookDelivery(Base):
-    """What a webhook has not taken yet. No foreign key: who commits an epoch never waits for, or fails by, a webhook
-    that is being deleted."""
+    """An event that is not yet delivered to a webhook. Without a foreign key, so that committing an epoch neither waits
+    for nor fails with the deletion of a webhook."""
 
     __tablename__ = "webhook_deliveries"
 
@@ -335,10 +339,12 @@ class WebhookDelivery(Base):
 
 
 class IdempotencyKey(Base):
-    """The stored answer to a mutating call. ``status`` is null while there is none.
+    """The stored answer to a mutating call. ``status`` is null until the call is answered.
 
-    Until then ``holder`` makes the call; ``created_at`` is when it last said so. ``acted_at``: when a transaction of
-    the call landed. ``holder`` null, and no answer: nobody makes it, and it may have had an effect."""
+    Until then ``holder`` makes the call and ``created_at`` is the last renewal of its claim. ``acted_at``: time at
+    which a transaction of the call was committed. A row without holder and answer was abandoned and may have had an
+    effect.
+    """
 
     __tablename__ = "idempotency_keys"
 

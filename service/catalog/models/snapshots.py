@@ -1,4 +1,4 @@
-"""Epochs, and what people said of the snapshots that they made."""
+"""Epochs, and the annotations of their snapshots."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from epochal.service.catalog.models.base import Base, Json, JsonList
 
 
 class Epoch(Base):
-    """One epoch of a branch; the transitions of its ``state`` are those of ``epochal.engine.epoch``.
+    """One epoch of a branch; ``epochal.engine.epoch`` defines the transitions of ``state``.
 
-    ``version`` ran it, ``changes`` took effect with it, and ``opened_for`` says why: known once it is prepared.
-    ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks`` are of event time, by operator or
-    declaration; ``next_due`` says what opens the next epoch without input.
-    ``calls_through``: the number of the last call of the application's entries that was taken, by it or before it.
-    ``collected_at``: since when its snapshot cannot be read any more.
+    ``version`` ran the epoch, ``changes`` took effect with it, and ``opened_for`` gives the reasons why it was opened;
+    all three are set when it is prepared. ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks``
+    concern event time, by operator or declaration. ``next_due``: what opens the next epoch if there is no input.
+    ``calls_through``: number of the last call of an entry that was taken by this epoch or an earlier one.
+    ``collected_at``: time at which its snapshot was collected.
     """
 
     __tablename__ = "epochs"
@@ -71,12 +71,12 @@ class Epoch(Base):
 
 
 class FoldedEpochs(Base):
-    """Epochs ``first`` to ``last`` of a branch, without a gap: ``aborted`` of them were aborted, the others committed
-    by ``execution`` with ``version``, and collected since. Their rows were removed. Where some were committed, the rows
-    right before and after are of committed epochs, and stay. The counts are sums.
+    """A range of epochs of a branch, ``first`` to ``last`` without gaps, which replaces their rows. ``aborted`` of them
+    were aborted; the others were committed by ``execution`` with ``version``, and collected. If the range has committed
+    epochs, the adjacent rows belong to committed epochs and are kept. Counts are sums.
 
-    ``first_committed``: ``None`` where the first one was, or none. Where none was, the times are those at which the
-    first and the last began.
+    ``first_committed``: null if the first epoch was committed, or none was. If none was committed, the times are those
+    at which the first and the last epoch were opened.
     """
 
     __tablename__ = "folded_epochs"
@@ -98,12 +98,12 @@ class FoldedEpochs(Base):
 
     @property
     def committed(self) -> int:
-        """How many were."""
+        """Number of committed epochs."""
         return self.last - self.first + 1 - self.aborted
 
     @property
     def oldest(self) -> int:
-        """The first that was committed, if one was."""
+        """The first committed epoch, if there is one."""
         return self.first if self.first_committed is None else self.first_committed
 
 
@@ -125,7 +125,7 @@ class Savepoint(Base):
 
 
 class SnapshotPin(Base):
-    """A snapshot that is kept until it is unpinned."""
+    """A snapshot that is retained until it is unpinned."""
 
     __tablename__ = "snapshot_pins"
 
@@ -140,7 +140,7 @@ class SnapshotPin(Base):
 
 
 class SnapshotTag(Base):
-    """A further name of a snapshot; it does not keep the snapshot."""
+    """An additional name of a snapshot. A tag does not prevent expiry."""
 
     __tablename__ = "snapshot_tags"
 
@@ -159,7 +159,7 @@ class SnapshotTag(Base):
 
 
 class SnapshotMessage(Base):
-    """What somebody wrote about a snapshot."""
+    """A message about a snapshot."""
 
     __tablename__ = "snapshot_messages"
 

@@ -1,1 +1,1 @@
-"""Drivers as pods: what their manifests say, how Spark gets executors, and what a pod's status means. Pure."""
+"""Drivers as pods: their manifests, Spark's settings for executors, and the meaning of a pod's status. Pure."""

@@ -1,4 +1,4 @@
-"""The pod of a builder: which request can be carried out in which, and its manifest. Pure."""
+"""Pods of builders: which pod suits a request, and its manifest. Pure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _OF_SIZES: Final = ("spark.driver.memory", "spark.kubernetes.memoryOverheadFacto
 
 @dataclass(frozen=True)
 class BuilderPod:
-    """``spark``: what an application says of its driver's pod (image, nodes, variables), which holds for what builds
-    it, too. ``sized``: its memory as well. ``warm``: Spark is started before there is work. ``seconds``: no pod becomes
-    older."""
+    """``spark``: the application's settings for its driver's pod (image, nodes, variables), which apply to its builder
+    as well. ``sized``: including the memory. ``warm``: Spark is started before a request arrives. ``seconds``: maximum
+    age of the pod."""
 
     name: str
     namespace: str
@@ -48,13 +48,13 @@ class BuilderPod:
 
 
 def needs_own_pod(spark: Mapping[str, str], sized: bool) -> bool:
-    """Whether an application says something of its pods, so that one that was started for anybody is not for it."""
+    """Whether the application has settings for its pods, so that a pod started for any application is not suitable."""
     return any(option.startswith((*_OF_PODS, *_OF_SIZES) if sized else _OF_PODS) for option in spark)
 
 
 def builder_manifest(pod: BuilderPod, settings: KubernetesSettings) -> dict[str, Any]:
-    """It holds no secret, and its service account no right. Raises ``EnvironmentProblem`` for an image that is not
-    allowed, ``OptionError`` for options of Spark that are not the application's to say."""
+    """The manifest contains no secret, and its service account has no permissions. Raises ``EnvironmentProblem`` for an
+    image that is not allowed, ``OptionError`` for options of Spark that an application may not set."""
     check_spark_options(pod.spark)
     driver_image(pod.spark, settings)
     memory = driver_memory(pod.spark, settings.builder_memory) if pod.sized else settings.builder_memory

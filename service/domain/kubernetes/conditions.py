@@ -1,4 +1,4 @@
-"""What a pod's status means: where it stands, why, and what to do about it. A pure function of what the API says."""
+"""Interpretation of a pod's status: its phase, the cause, and the remedy. A pure function of the API's answers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _MESSAGE_CHARACTERS = 600
 
 
 class Phase(Enum):
-    """Where a pod stands."""
+    """Phase of a pod."""
 
     WAITING = "waiting"
-    """Its driver has not begun."""
+    """The driver has not begun."""
     RUNNING = "running"
     ENDED = "ended"
-    """Nothing of it runs any more, or ever will."""
+    """The pod has terminated."""
 
 
 @dataclass(frozen=True)
 class PodCondition:
-    """``cause``: sentences for people, with what to do; ``None``: nothing is wrong. ``exit_code``: of its driver,
-    negative for a signal; ``None``: it has not ended, or nobody knows."""
+    """``cause``: sentences for people, with a remedy; ``None`` if nothing is wrong. ``exit_code``: of its container,
+    negative for a signal; ``None`` if it has not ended or is unknown."""
 
     phase: Phase
     cause: str | None = None
@@ -41,8 +41,8 @@ class PodCondition:
 
 @dataclass(frozen=True)
 class Sort:
-    """What a pod is, as people call it, and its container is called; how its size and its memory are said, and in which
-    setting its service account."""
+    """Kinds of pods: their name in messages and of their container, the settings for their size and memory, and the
+    setting of their service account."""
 
     container: str
     size: str
@@ -56,7 +56,7 @@ class Sort:
 DRIVERS: Final = Sort(
     DRIVER,
     "spark.driver.memory, spark.kubernetes.driver.request.cores",
-    "spark.driver.memory is the heap, spark.driver.memoryOverhead what is beside it",
+    "spark.driver.memory is the heap, spark.driver.memoryOverhead the memory beside it",
     "service_account",
 )
 BUILDERS: Final = Sort(
@@ -68,13 +68,13 @@ BUILDERS: Final = Sort(
 
 
 class PodRefused(EpochalError):
-    """The cluster did not take the pod of a driver, and may take another one later."""
+    """The cluster refused the pod of a driver, and may accept another one later."""
 
     slug = "pod-refused"
 
 
 def condition_of(pod: Json, events: Sequence[Json] = (), sort: Sort = DRIVERS) -> PodCondition:
-    """``events``: of the pod, oldest first; without them it is not known why volumes are waited for."""
+    """``events``: of the pod, oldest first. Without them the cause of waiting for volumes is unknown."""
     status = pod.get("status") or {}
     phase = status.get("phase")
     state = _own_status(status, sort).get("state") or {}
@@ -90,67 +90,69 @@ def condition_of(pod: Json, events: Sequence[Json] = (), sort: Sort = DRIVERS) -
 
 
 def refusal(status: int, message: str, namespace: str, sort: Sort = DRIVERS) -> EpochalError:
-    """Why the cluster did not take a pod, by the answer of its API. What another pod would meet, too, is an
-    ``EnvironmentProblem``; what may be otherwise later is :class:`PodRefused`."""
+    """The error for a pod that the cluster's API refused. ``EnvironmentProblem`` if another pod would be refused as
+    well; :class:`PodRefused` if a later one may succeed."""
     said = _sentence(message)
     if "exceeded quota" in message:
         return PodRefused(
-            f"The quota of the namespace {namespace!r} has no room for the {sort}'s pod: {said} Stop something there, "
-            f"make the {sort} smaller ({sort.size}), or have the quota raised."
+            f"The quota of the namespace {namespace!r} is exhausted for the {sort}'s pod: {said} Stop applications"
+            f" there, make the {sort} smaller ({sort.size}), or have the quota raised."
         )
     if "violates PodSecurity" in message:
         return EnvironmentProblem(
-            f"The namespace {namespace!r} does not admit the {sort}'s pod: {said} Something in the pod template takes "
-            "away what Epochal asks for: remove that from the settings of the control plane."
+            f"The namespace {namespace!r} does not admit the {sort}'s pod: {said} The pod template overrides what "
+            "Epochal requires: remove that from the settings of the control plane."
         )
     if "is being terminated" in message:
-        return PodRefused(f"The namespace {namespace!r} is being deleted. Make it again, or choose another one.")
+        return PodRefused(f"The namespace {namespace!r} is being deleted. Create it again, or choose another one.")
     if status == HTTPStatus.NOT_FOUND:
-        return PodRefused(f"There is no namespace {namespace!r}. Make it, or correct `namespaces` in the settings.")
+        return PodRefused(f"There is no namespace {namespace!r}. Create it, or correct `namespaces` in the settings.")
     if status == HTTPStatus.FORBIDDEN and "serviceaccount" in message.lower() and "not found" in message:
         return PodRefused(
-            f"The service account of {sort}s is missing in the namespace {namespace!r}: {said} Make it, or correct "
-            f"`{sort.account}` in the settings."
+            f"The service account of {sort}s is missing in the namespace {namespace!r}: {said} Create it, or "
+            f"correct `{sort.account}` in the settings."
         )
     if status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
         return PodRefused(
-            f"The control plane may not start pods in the namespace {namespace!r}: {said} Bind the role of the control "
-            "plane there, as the chart does for the namespaces of projects."
+            f"The control plane may not start pods in the namespace {namespace!r}: {said} Bind the role of the "
+            "control plane there, as the chart does for the namespaces of projects."
         )
     if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return EnvironmentProblem(
-            f"The cluster does not take the {sort}'s pod for one: {said} Correct the pod template, or what the "
-            "application's configuration says of pods."
+            f"The cluster considers the {sort}'s pod invalid: {said} Correct the pod template, or the pod settings"
+            " in the application's configuration."
         )
-    return PodRefused(f"The cluster did not take the {sort}'s pod (HTTP status {status}): {said}")
+    return PodRefused(f"The cluster refused the {sort}'s pod (HTTP status {status}): {said}")
 
 
 def gone(namespace: str, name: str) -> str:
-    """Why there is no pod any more, when nobody here has ended it."""
+    """The cause if a pod is missing that the control plane did not delete."""
     return (
-        f"The pod {name} in {namespace!r} was deleted: by somebody, or since its node was drained or is lost. "
-        "`kubectl get events` may say more."
+        f"The pod {name} in {namespace!r} was deleted: by a user, or because its node was drained or lost. See "
+        "`kubectl get events`."
     )
 
 
-_NODE_SILENT: Final = "The node of the pod is not heard any more."
+_NODE_SILENT: Final = "The node of the pod does not respond."
 _PULLING: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"}
 )
 _FINAL_PULLING: Final = frozenset({"ImagePullBackOff", "ErrImageNeverPull"})
-"""It was tried more than once, or never will be."""
+"""Pulling was retried, or will not be."""
 _NOT_CREATED: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _DISRUPTIONS: Final = {
-    "PreemptionByScheduler": "The pod made room for one of higher priority.",
-    "DeletionByTaintManager": "The pod's node does not let it stay: the node is lost, drained, or has a new taint.",
-    "EvictionByEvictionAPI": "The pod was evicted: its node is drained, or somebody asked for it.",
-    "DeletionByPodGC": "The pod's node is gone.",
-    "TerminationByKubelet": "The pod's node has ended it: it is short of memory or disk, or shuts down.",
+    "PreemptionByScheduler": "The pod was preempted by one of higher priority.",
+    "DeletionByTaintManager": (
+        "The pod's node does not tolerate it any more: the node is lost, drained, or has a new taint."
+    ),
+    "EvictionByEvictionAPI": "The pod was evicted: its node is drained, or the eviction was requested.",
+    "DeletionByPodGC": "The pod's node does not exist any more.",
+    "TerminationByKubelet": ("The pod's node has terminated it: it lacks memory or disk space, or is shutting down."),
 }
 
 
 def _own_status(status: Json, sort: Sort) -> Json:
-    """Of Epochal's container; of the first one where none has its name."""
+    """Status of Epochal's container; of the first one if none has its name."""
     containers: Sequence[Json] = status.get("containerStatuses") or ()
     named = [container for container in containers if container.get("name") == sort.container]
     return next(iter(named or containers), {})
@@ -169,24 +171,24 @@ def _why_ended(pod: Json, status: Json, ended: Json, sort: Sort) -> str | None:
         limit = _memory_limit(pod, sort)
         size = f" of {limit}" if limit else ""
         return (
-            f"The {sort} was killed for its memory (OOMKilled): it and its JVM took more than the pod's limit{size}. "
+            f"The {sort} was killed for its memory (OOMKilled): it and its JVM exceeded the pod's limit{size}. "
             f"Give it more: {sort.memory}."
         )
     if disruption := _disruption(status) or _why_failed(status):
         return disruption
     if reason in ("StartError", "ContainerCannotRun"):
         return (
-            f"The {sort}'s program cannot be started: {_sentence(ended.get('message'))} Is the image one of Epochal, "
-            "with `python` on its PATH?"
+            f"The {sort}'s program cannot be started: {_sentence(ended.get('message'))} Is the image one of "
+            "Epochal, with `python` on its PATH?"
         )
     if code == _KILLED:
-        return f"The {sort} was killed (SIGKILL), and not for its memory."
-    # A driver says it in its log, which is kept.
+        return f"The {sort} was killed (SIGKILL), but not for its memory."
+    # A driver reports it in its log, which is stored.
     return (_sentence(ended.get("message")) or None) if sort is BUILDERS else None
 
 
 def _why_failed(status: Json) -> str | None:
-    """Of the pod as a whole."""
+    """Failure of the pod as a whole."""
     if (disruption := _disruption(status)) is not None:
         return disruption
     reason, message = status.get("reason"), _sentence(status.get("message"))
@@ -194,13 +196,15 @@ def _why_failed(status: Json) -> str | None:
         case None:
             return None
         case "Evicted":
-            return f"The pod was evicted by its node: {message} Give it what it needs, or free some there."
+            return (
+                f"The pod was evicted by its node: {message} Give it the resources that it needs, or free some there."
+            )
         case "NodeLost":
             return _NODE_SILENT
         case "Terminated" | "NodeShutdown" | "Shutdown":
             return f"The pod's node was shut down. {message}".rstrip()
         case "DeadlineExceeded":
-            return "The pod has an activeDeadlineSeconds, which is over. Remove it from the pod template."
+            return "The pod's activeDeadlineSeconds has expired. Remove it from the pod template."
     return f"The pod failed ({reason}): {message}".rstrip(" :")
 
 
@@ -208,7 +212,7 @@ def _disruption(status: Json) -> str | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             reason = str(condition.get("reason"))
-            known = _DISRUPTIONS.get(reason, f"The pod had to go ({reason}).")
+            known = _DISRUPTIONS.get(reason, f"The pod was terminated ({reason}).")
             return f"{known} {_sentence(condition.get('message'))}".rstrip()
     return None
 
@@ -219,32 +223,34 @@ def _while_waiting(pod: Json, status: Json, events: Sequence[Json], sort: Sort) 
         reason, message = waiting.get("reason"), _sentence(waiting.get("message"))
         image = container.get("image") or _image_of(pod, container.get("name"))
         if reason == "InvalidImageName":
-            cause = f"{image!r} is no name of an image. Correct it in the application's configuration or the settings."
+            cause = (
+                f"{image!r} is not the name of an image. Correct it in the application's configuration or the settings."
+            )
             return PodCondition(Phase.ENDED, cause)
         if reason in _PULLING:
             cause = (
-                f"The image {image!r} cannot be pulled ({reason}): {message} Is its name right, does its registry "
-                "answer, and has the service account or the pod template the pull secret for it?"
+                f"The image {image!r} cannot be pulled ({reason}): {message} Check its name, whether its registry "
+                "answers, and whether the service account or the pod template has its pull secret."
             )
             return PodCondition(Phase.ENDED if reason in _FINAL_PULLING else Phase.WAITING, cause)
         if reason in _NOT_CREATED:
             cause = (
-                f"The container {container.get('name')!r} cannot be made ({reason}): {message} Is there each secret "
-                "and config map that the pod refers to, and does its image name a user that is not root?"
+                f"The container {container.get('name')!r} cannot be created ({reason}): {message} Check that each "
+                "secret and config map exists that the pod refers to, and that its image names a non-root user."
             )
             return PodCondition(Phase.ENDED, cause)
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             cause = (
-                f"No node takes the pod ({condition.get('reason')}): {_sentence(condition.get('message'))} Make the "
-                f"{sort} smaller ({sort.size}), or add nodes."
+                f"No node has room for the pod ({condition.get('reason')}): {_sentence(condition.get('message'))} "
+                f"Make the {sort} smaller ({sort.size}), or add nodes."
             )
             return PodCondition(Phase.WAITING, cause)
     for event in reversed(events):
         if event.get("reason") in ("FailedMount", "FailedAttachVolume"):
             cause = (
-                f"A volume of the pod is not there: {_sentence(event.get('message'))} Make what it refers to, or "
-                "correct the pod template."
+                f"A volume of the pod is not available: {_sentence(event.get('message'))} Create what it refers "
+                "to, or correct the pod template."
             )
             return PodCondition(Phase.WAITING, cause)
     return PodCondition(Phase.WAITING)
@@ -272,7 +278,7 @@ def _memory_limit(pod: Json, sort: Sort) -> str | None:
 
 
 def _sentence(message: object) -> str:
-    """What a cluster said, as a part of a paragraph; at most some lines of it."""
+    """A cluster's message as part of a paragraph, limited to a few lines."""
     text = re.sub(r"\s+", " ", str(message or "")).strip()
     if len(text) > _MESSAGE_CHARACTERS:
         text = f"{text[:_MESSAGE_CHARACTERS].rstrip()} .."

@@ -1,5 +1,5 @@
-"""The manifest of a driver's pod, from its orders and the settings. It holds no secret: the driver fetches its orders
-with a token that the cluster makes for its pod and nobody else."""
+"""The manifest of a driver's pod, from its orders and the settings. It contains no secret: the driver fetches its
+orders with a token that the cluster issues for its pod."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _NODES: Final = ("spark.kubernetes.node.selector.", "spark.kubernetes.driver.nod
 
 @dataclass(frozen=True)
 class DriverPod:
-    """What a driver's pod depends on. ``control_planes``: where it fetches its orders. ``variables``: further ones of
-    its environment, none of them secret."""
+    """Inputs of a driver's manifest. ``control_planes``: where it fetches its orders. ``variables``: additional
+    environment variables without secrets."""
 
     name: DriverName
     application: str
@@ -65,7 +65,7 @@ class DriverPod:
 
 @dataclass(frozen=True)
 class SparePod:
-    """A driver's pod that has no application yet: what it would be for one that says this of Spark and of its pods."""
+    """A driver's pod without application: the pod of an application with these settings of Spark and of pods."""
 
     pod_name: str
     master: str
@@ -84,11 +84,11 @@ class SparePod:
 
 
 def driver_manifest(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[str, Any]:
-    """Raises ``EnvironmentProblem`` for an image that is not allowed, ``OptionError`` for options of Spark that are
-    not the application's to say."""
+    """Raises ``EnvironmentProblem`` for an image that is not allowed, ``OptionError`` for options of Spark that an
+    application may not set."""
     check_spark_options(pod.spark)
     if wants_executors(pod.master):
-        executor_image(pod.spark, settings)  # refused now, and not by a driver that has waited for a node
+        executor_image(pod.spark, settings)  # refused now instead of after the driver has waited for a node
     below = pod_defaults(DRIVER, _resources(pod.spark, settings), settings, settings.grace_seconds)
     return merged(merged(below, settings.template), _required(pod, settings))
 
@@ -96,7 +96,7 @@ def driver_manifest(pod: DriverPod | SparePod, settings: KubernetesSettings) -> 
 def pod_defaults(
     container: str, resources: Mapping[str, Any], settings: KubernetesSettings, grace_seconds: int
 ) -> dict[str, Any]:
-    """What a template may change, of each pod whose one container is this."""
+    """Values that a template may override, of each pod with this single container."""
     own = {
         "name": container,
         "imagePullPolicy": settings.pull_policy,
@@ -115,10 +115,10 @@ def pod_defaults(
 
 
 def pod_required(spark: Mapping[str, str], settings: KubernetesSettings) -> dict[str, Any]:
-    """What no template changes, of the ``spec`` of each pod, beside its service account and container."""
+    """Values of ``spec`` that no template overrides, of each pod, besides its service account and container."""
     selected = {name: value for nodes in _NODES for name, value in _options(spark, nodes).items()}
     return {
-        "restartPolicy": "Never",  # to start another one is the control plane's decision
+        "restartPolicy": "Never",  # the control plane decides on restarts
         "enableServiceLinks": False,
         "volumes": [_token_volume(settings), *trust_of(settings).volumes],
         **({"nodeSelector": selected} if selected else {}),
@@ -128,8 +128,9 @@ def pod_required(spark: Mapping[str, str], settings: KubernetesSettings) -> dict
 def own_container(
     name: str, spark: Mapping[str, str], further: Mapping[str, Any], settings: KubernetesSettings
 ) -> dict[str, Any]:
-    """The container of a pod that asks a control plane what it is to do. ``further``: variables over the application's
-    own, as a manifest has them. Raises ``EnvironmentProblem`` for an image that is not allowed."""
+    """The container of a pod that fetches its orders from a control plane. ``further``: environment variables that
+    override the application's, in the form of a manifest. Raises ``EnvironmentProblem`` for an image that is not
+    allowed."""
     variables: dict[str, dict[str, Any]] = {
         **{name: {"value": value} for name, value in _options(spark, _VARIABLE).items()},
         **{name: _secret(name, reference) for name, reference in _options(spark, _SECRET).items()},
@@ -162,7 +163,7 @@ def _required(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[s
     spec = {
         **pod_required(pod.spark, settings),
         "serviceAccountName": settings.service_account,
-        # Only who starts pods calls the cluster's API.
+        # Only pods that start other pods use the cluster's API.
         "automountServiceAccountToken": wants_executors(pod.master),
         "containers": [_driver(pod, settings)],
     }
@@ -192,7 +193,7 @@ def _token_volume(settings: KubernetesSettings) -> dict[str, Any]:
 
 
 def _options(spark: Mapping[str, str], beginning: str) -> dict[str, str]:
-    """Those that begin so, by what follows."""
+    """Options with this prefix, by the rest of their names."""
     return {option.removeprefix(beginning): value for option, value in spark.items() if option.startswith(beginning)}
 
 
@@ -200,21 +201,21 @@ def _secret(variable: str, reference: str) -> dict[str, Any]:
     name, _, key = reference.partition(":")
     if not name or not key:
         raise OptionError(
-            f"configuration.spark: {_SECRET}{variable} is {reference!r}; write the name of a secret of the project's "
-            "namespace, a colon, and the key in it."
+            f"configuration.spark: {_SECRET}{variable} is {reference!r}; give the name of a secret of the "
+            "project's namespace, a colon, and the key in it."
         )
     return {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
 AUTHORITY_KEY: Final = "ca.crt"
-"""In the config map; what distributes authorities in a cluster calls it so."""
+"""Key in the config map, as used by tools that distribute authorities in a cluster."""
 _VOLUME = "epochal-authority"
 _FOLDER = "/var/run/epochal-authority"
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What it adds to a pod; nothing, where the system's authorities are trusted."""
+    """Additions to a pod for the trusted authority; empty if the system's authorities are trusted."""
 
     volumes: tuple[dict[str, Any], ...] = ()
     mounts: tuple[dict[str, Any], ...] = ()

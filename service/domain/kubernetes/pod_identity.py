@@ -1,4 +1,5 @@
-"""How pods say whose they are."""
+"""Identification of pods: their labels, and the tokens of their service accounts. Pure; the signatures of tokens are
+verified before."""
 
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ EXECUTION = "epochal.dev/execution"
 ATTEMPT = "epochal.dev/attempt"
 DRIVER = "driver"
 BUILDER = "builder"
-"""The components, and the names of their containers."""
+"""Values of the label of the component, and names of the containers."""
 SPARE = "epochal.dev/spare"
-"""Of a driver's pod that was begun without an application: ``free``, or ``taken`` when it has one."""
+"""Label of a driver's pod that was started without an application: ``free``, or ``taken`` once it has one."""
 FREE, TAKEN = "free", "taken"
 SPARE_PREFIX, BUILDER_PREFIX = "epochal-spare-", "epochal-builder-"
-"""Of the names of pods that a control plane keeps."""
+"""Prefixes of the names of spare pods."""
 SELECTOR = f"{MANAGED_BY}=epochal,{COMPONENT}={DRIVER}"
-"""Which pods are drivers."""
+"""Selects the pods of drivers."""
 BUILDERS = f"{MANAGED_BY}=epochal,{COMPONENT}={BUILDER}"
 
 
 def labels_of(name: DriverName, application: str) -> dict[str, str]:
-    """Of an attempt's driver and its executors; the component is beside it."""
+    """Labels of an attempt's driver and its executors; the component label differs."""
     return {
         MANAGED_BY: "epochal",
         APPLICATION: application,
@@ -39,7 +40,7 @@ def labels_of(name: DriverName, application: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """A pod, and the service account that it runs as."""
+    """A pod and its service account."""
 
     namespace: str
     name: str
@@ -48,20 +49,20 @@ class PodIdentity:
 
     @property
     def reference(self) -> str:
-        """As its launcher writes it down."""
+        """The reference that its launcher records."""
         return f"{self.namespace}/{self.name}/{self.uid}"
 
 
 def pod_of(claims: Mapping[str, Any]) -> PodIdentity:
-    """Raises ``Unauthenticated`` for a token that is bound to no pod: it would outlive whoever has it."""
+    """Raises ``Unauthenticated`` for a token that is not bound to a pod: it would be valid beyond the pod's life."""
     try:
         own = claims["kubernetes.io"]
         pod, account = own["pod"], own["serviceaccount"]
         parts = (own["namespace"], pod["name"], pod["uid"], account["name"])
     except (KeyError, TypeError):
-        raise Unauthenticated("The token is not one that a cluster has made for a pod.") from None
+        raise Unauthenticated("The token was not issued by a cluster for a pod.") from None
     if not all(isinstance(part, str) and part for part in parts):
-        raise Unauthenticated("The token does not say which pod it was made for.")
+        raise Unauthenticated("The token does not name its pod.")
     if claims.get("sub") != f"system:serviceaccount:{parts[0]}:{parts[3]}":
-        raise Unauthenticated("The token says two things of whom it was made for.")
+        raise Unauthenticated("The claims of the token contradict each other.")
     return PodIdentity(*parts)

@@ -1,4 +1,4 @@
-"""What Spark is told in a driver's pod, so that it gets executors in pods: client mode, from the driver's pod."""
+"""Settings of Spark and orders of drivers in pods: client mode, with executors in pods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.kubernetes.templates import merged
 
 MASTER = "k8s://https://kubernetes.default.svc"
-"""The cluster that the driver's pod is in."""
+"""The cluster of the driver's pod."""
 DRIVER_PORT, BLOCK_MANAGER_PORT = 7078, 7079
-"""Where executors reach the driver: always the same, for network policies."""
+"""Fixed ports at which executors reach the driver, for network policies."""
 WORK_FOLDER = "/var/lib/epochal/work"
-"""Of drivers and executors, their own; it goes with the pod."""
+"""Scratch space of drivers and executors, deleted with the pod."""
 TEMPLATE_FILE = f"{WORK_FOLDER}/executor-template.json"
 EXECUTOR = "executor"
 
@@ -51,27 +51,27 @@ _OVERHEAD_SHARE = 0.4
 
 
 def wants_executors(master: str) -> bool:
-    """Whether the driver starts pods of its own; else Spark is in one process with it, or a cluster somewhere else."""
+    """Whether the driver starts pods of executors. Otherwise Spark runs in its process, or in another cluster."""
     return master.startswith("k8s://")
 
 
 def check_spark_options(spark: Mapping[str, str]) -> None:
-    """Raises ``OptionError`` for what the launcher decides."""
+    """Raises ``OptionError`` for options that the launcher sets."""
     for option in sorted(spark):
         if any(option == decided or option.startswith(decided) for decided in _DECIDED_BY_THE_LAUNCHER):
             raise OptionError(
-                f"configuration.spark: {option} is decided by the control plane, for drivers as pods. Leave it out; "
-                "what pods are like beside that is in its pod templates."
+                f"configuration.spark: {option} is set by the control plane for drivers in pods. Leave it out; use"
+                " pod templates for other properties of pods."
             )
 
 
 def executor_settings(
     driver: str, labels: Mapping[str, str], spark: Mapping[str, str], settings: KubernetesSettings, namespace: str
 ) -> dict[str, str]:
-    """What goes over the author's options, but for the driver's address, which its pod, ``driver``, knows.
+    """Options that override the author's, except the driver's address, which its pod, ``driver``, knows.
 
-    Executors belong to the driver's pod, and go with it. What the driver and they say to each other is encrypted, with
-    a secret that Spark makes for each driver.
+    Executors belong to the driver's pod and are deleted with it. Their communication is encrypted, with a secret that
+    Spark creates for each driver.
     """
     return {
         "spark.submit.deployMode": "client",
@@ -82,7 +82,7 @@ def executor_settings(
         "spark.kubernetes.container.image.pullPolicy": settings.pull_policy,
         "spark.kubernetes.executor.podTemplateFile": TEMPLATE_FILE,
         "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR,
-        # All that executors need of the configuration comes from the driver: no right on config maps is needed.
+        # The driver passes the configuration to executors, so no permission on config maps is needed.
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.authenticate.executor.serviceAccountName": settings.executor_service_account,
         **{_EXECUTOR_LABEL + label: value for label, value in labels.items()},
@@ -94,7 +94,7 @@ def executor_settings(
 
 
 def executor_template(settings: KubernetesSettings) -> dict[str, Any]:
-    """The pod template that Spark makes executors of: restricted, and without a token."""
+    """The pod template of executors: restricted, and without a token."""
     below = {"spec": {"securityContext": restricted_pod(), "containers": [_executor()], "volumes": scratch_volumes()}}
     above = {
         "apiVersion": "v1",
@@ -117,12 +117,12 @@ def _executor() -> dict[str, Any]:
 
 
 def restricted_pod() -> dict[str, Any]:
-    """What Pod Security asks of a pod at the level ``restricted``."""
+    """Requirements of Pod Security level ``restricted`` for a pod."""
     return {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def restricted_container() -> dict[str, Any]:
-    """What it asks of a container; and its image's files stay as they are."""
+    """Requirements of that level for a container, and a read-only image."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -139,22 +139,22 @@ def scratch_mounts() -> list[dict[str, Any]]:
 
 
 def scratch_variables() -> list[dict[str, Any]]:
-    """The image's files cannot be written to, and its user may have no home."""
+    """Writable folders, as the image is read-only and its user may have no home."""
     variables = {"HOME": WORK_FOLDER, "SPARK_LOCAL_DIRS": f"{WORK_FOLDER}/spark", "PYTHONUNBUFFERED": "1"}
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def mebibytes(text: str) -> int:
-    """An amount of memory as Spark's options have it: ``2g``, ``512m``, ``1024`` (MiB). Raises ``OptionError``."""
+    """An amount of memory in Spark's notation: ``2g``, ``512m``, ``1024`` (MiB). Raises ``OptionError``."""
     found = _MEMORY.fullmatch(text.strip())
     if found is None:
-        raise OptionError(f"configuration.spark: {text!r} is no amount of memory; write 2g or 512m.")
+        raise OptionError(f"configuration.spark: {text!r} is not an amount of memory; write 2g or 512m.")
     return int(int(found[1]) * _MEBIBYTES[found[2].lower()])
 
 
 def driver_memory(spark: Mapping[str, str], default: str) -> str:
-    """What a driver's pod has: the heap of the JVM and, for Python and what else is outside of it, as much again as
-    Spark leaves for programs in Python."""
+    """Memory of a driver's pod: the heap of the JVM and the overhead for Python and other memory, as Spark computes it
+    for Python programs."""
     heap = spark.get("spark.driver.memory")
     if heap is None:
         return default
@@ -169,7 +169,7 @@ def _share(text: str | None) -> float:
     try:
         return _OVERHEAD_SHARE if text is None else float(text)
     except ValueError:
-        raise OptionError(f"configuration.spark: {text!r} is no share of memory; write 0.4.") from None
+        raise OptionError(f"configuration.spark: {text!r} is not a share of memory; write 0.4.") from None
 
 
 IMAGE = "spark.kubernetes.container.image"
@@ -178,12 +178,12 @@ EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
 
 
 def driver_image(spark: Mapping[str, str], settings: KubernetesSettings) -> str:
-    """Raises ``EnvironmentProblem`` for one that is not allowed."""
+    """Raises ``EnvironmentProblem`` for an image that is not allowed."""
     return _allowed(spark.get(DRIVER_IMAGE) or spark.get(IMAGE) or settings.image, settings)
 
 
 def executor_image(spark: Mapping[str, str], settings: KubernetesSettings) -> str:
-    """Raises ``EnvironmentProblem`` for one that is not allowed."""
+    """Raises ``EnvironmentProblem`` for an image that is not allowed."""
     return _allowed(spark.get(EXECUTOR_IMAGE) or spark.get(IMAGE) or settings.image, settings)
 
 
@@ -198,20 +198,22 @@ def _allowed(image: str, settings: KubernetesSettings) -> str:
 
 
 def _pattern(allowed: str) -> re.Pattern[str]:
-    """``*`` stands for characters of one part of a name, so that no other registry or folder is meant by it."""
+    """``*`` matches characters within one path component of a name, so that it cannot match another registry or
+    folder."""
     return re.compile("[^/]*".join(map(re.escape, allowed.split("*"))))
 
 
 SPARE_LABELS: Final[Mapping[str, str]] = {MANAGED_BY: "epochal"}
-"""Of executors that were started before there was an application."""
+"""Labels of executors that were started without an application."""
 
 
 def orders_in_a_pod(
     orders: DriverOrders, settings: KubernetesSettings, namespace: str, pod: str | None = None
 ) -> DriverOrders:
-    """``pod``: the name of one that was a spare, and has begun with what :func:`spare_orders` says.
+    """The orders of a driver in a pod: those of any driver, with the pod's folders and executors. ``pod``: the name of
+    a former spare, which began with the values of :func:`spare_orders`.
 
-    Raises ``EnvironmentProblem`` for an image that is not allowed (any more).
+    Raises ``EnvironmentProblem`` for an image that is not allowed.
     """
     work = {"work_directory": Path(WORK_FOLDER)}
     configuration = orders.configuration
@@ -232,8 +234,8 @@ def orders_in_a_pod(
 def spare_orders(
     master: str, spark: Mapping[str, str], settings: KubernetesSettings, namespace: str, pod: str
 ) -> SpareOrders:
-    """What a spare begins with, so that an application with this master and these options goes on with it. Raises
-    ``EnvironmentProblem`` for an image that is not allowed."""
+    """Orders of a spare that suits an application with this master and these options. Raises ``EnvironmentProblem`` for
+    an image that is not allowed."""
     if not wants_executors(master):
         return SpareOrders(master=master, spark=dict(spark))
     begun = {**spark, **executor_settings(pod, SPARE_LABELS, spark, settings, namespace)}

@@ -1,15 +1,15 @@
-"""How a pod template and what Epochal says of a pod become one manifest.
+"""Merging of a pod template with Epochal's defaults and requirements.
 
-A template is that of a pod: ``metadata`` (labels, annotations) and ``spec``. Epochal has defaults below it, which a
-template changes, and requirements above it, which it does not. The rules, from the top:
+A pod template has ``metadata`` (labels, annotations) and ``spec``. It overrides Epochal's defaults, and Epochal's
+requirements override it. The rules, in this order:
 
 1. Maps are merged name by name.
 2. Lists whose elements have a name are merged by it: containers element by element; volumes, variables, mounts (by
    their path), pull secrets and host aliases as wholes, the later one in the place of the earlier.
-3. Tolerations, spread constraints and sources of variables are added to those before.
-4. Everything else, other lists too, is replaced.
+3. Tolerations, spread constraints and sources of variables are appended.
+4. Everything else, including other lists, is replaced.
 
-The container of Epochal is ``driver`` in a driver's pod and ``executor`` in an executor's; further ones run beside it.
+Epochal's container is ``driver`` in a driver's pod and ``executor`` in an executor's; a template can add others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def merged(below: Manifest, above: Manifest) -> dict[str, Any]:
 
 
 def for_container(template: Manifest, written_for: str, name: str) -> dict[str, Any]:
-    """The template of a pod whose container has another name, and a size of its own."""
+    """The template for a pod whose container has another name and its own size."""
     spec = template.get("spec")
     if not isinstance(spec, Mapping) or "containers" not in spec:
         return dict(template)
@@ -73,7 +73,7 @@ def _by_key(
     above: Sequence[Manifest],
     combined: Callable[[Manifest, Manifest], dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """In the order of ``below``, and what is new after it."""
+    """In the order of ``below``, followed by new elements."""
     later = {element.get(key): element for element in above}
     kept = [
         combined(element, later[element.get(key)]) if element.get(key) in later else dict(element) for element in below

@@ -109,7 +109,7 @@ def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlan
         until(application, lambda: input.rows - taken(application) < behind / 2)
         found = application.load()
         assert found.parallelism == 2 and found.busy_share > 0 and "slow" in found.operators
-        assert "greatest parallelism" in plane.run("show", "slow").stdout or found.busy_share < 0.7
+        assert "maximum parallelism" in plane.run("show", "slow").stdout or found.busy_share < 0.7
         client.operations.wait(client.applications.stop("slow"), timeout_seconds=60)
         assert len(application.executions.list()[0].attempts) == 1
 
