@@ -224,7 +224,8 @@ class SnapshotStore:
     def list(self, folder: str) -> list[str]:
         """The paths of all files below a folder, also of unfinished ones, sorted; none when there is no such folder.
 
-        The file that says whose the store is belongs to nothing in it, and is left out."""
+        The file that says whose the store is belongs to nothing in it, and is left out.
+        """
         if self._root is not None:
             found = [
                 os.path.relpath(os.path.join(at, name), self._root)

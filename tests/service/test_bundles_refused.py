@@ -102,7 +102,7 @@ def signed(whole: Members, **changes: Any) -> Members:
 def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, refusing: Plane) -> None:
     status, slug, detail = refused(refusing, packed(signed(whole, applications={})))
     assert (status, slug) == (422, "invalid-bundle")
-    assert "does not say what application" in detail
+    assert "does not have the name of application" in detail
 
 
 def test_names_in_a_bundle_are_names(whole: Members, refusing: Plane, tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Mem
     assert (failed["kind"], failed["state"], failed["application"]) == ("import", "failed", "flights")
 
     status, _, detail = refused(other, packed(signed(whole, applications={})))
-    assert status == 422 and "does not say what application" in detail
+    assert status == 422 and "does not have the name of application" in detail
     assert imported(other, bundle)["state"] == "succeeded"
     assert other.get("/v1/operations", application="flights")["items"][0]["state"] == "succeeded"
     path = f"/v1/imports/{uploaded(other, packed(signed(whole, applications={})))}/application"
     answer = other.client.post(path, json={"name": "copy", "parameters": {"out": "/copy"}})
-    assert (answer.status_code, "does not say what application" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "does not have the name of application" in answer.json()["detail"]) == (422, True)
 
 
 @pytest.mark.long  # altered ones are refused above, a newer manifest below
