@@ -20,7 +20,7 @@ from epochal.snapshots.lineage import Route, declares, is_continuous
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.merging import expired, folded, without_expired
 from epochal.snapshots.reader import RequestedKeys, SnapshotReader, TableSearch, check_durable, declared, first_of_each
-from epochal.snapshots.row_groups import at_once, read_rows
+from epochal.snapshots.row_groups import concurrently, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
 from epochal.state.key_codec import KeyCodec
@@ -162,7 +162,7 @@ def _by_deltas(
 
 def _deltas(store: SnapshotStore, table: StateTable, newest_first: Sequence[Manifest]) -> list[pa.Table]:
     files = [delta.file for manifest in reversed(newest_first) for delta in manifest.deltas if delta.table == table.id]
-    return list(at_once(lambda file: read_rows(store, table, file, None), files))
+    return list(concurrently(lambda file: read_rows(store, table, file, None), files))
 
 
 def _whole(reader: SnapshotReader, table: StateTable | None, known: StateTable) -> _Side:

@@ -25,7 +25,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.row_groups import at_once, column_names
+from epochal.snapshots.row_groups import column_names, concurrently
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json, variant_text
 from epochal.state.table import Column, Quotient, Shown, StateTable
@@ -202,7 +202,7 @@ def _by_absent_columns(
     found: dict[frozenset[str], list[FileReference]] = defaultdict(list)
     if not defaults:
         return {frozenset(): list(files)} if files else {}
-    present = at_once(lambda file: column_names(store, table, file), files)
+    present = concurrently(lambda file: column_names(store, table, file), files)
     for file, names in zip(files, present, strict=True):
         found[defaults - names].append(file)
     return found

@@ -159,7 +159,7 @@ def _handle(*files: FileReference) -> Handle:
         ((*COLUMNS, Column(name="added", type="date")), (), None),
         ((Column(name="n", type="bigint"), COLUMNS[1]), (), None),
         ((Column(name="n", type="string"), COLUMNS[1]), (), "whose column 'n' is int and would be string"),
-        (COLUMNS[:1], (), "with a column 'note' that is gone.*put 'again.note' into allow_dropped_state"),
+        (COLUMNS[:1], (), "with a column 'note' that is gone.*add 'again.note' to allow_dropped_state"),
         (COLUMNS[:1], ("again.note",), None),
     ],
 )
