@@ -55,7 +55,7 @@ def test_a_limit_that_is_reached_names_operator_and_column(spark: SparkSession) 
     with pytest.raises(EpochAborted) as raised:
         streamed(plan_of(frame, {"seen": F.collect_list("v", limit=3)}), frame)
     assert "Operator 'totals', column 'seen': collect_list has 4 values for one key" in raised.value.message
-    assert "Say limit=.." in raised.value.message
+    assert "Set a higher limit=.." in raised.value.message
 
 
 def test_what_they_cost_is_a_warning() -> None:
