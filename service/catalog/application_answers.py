@@ -93,7 +93,7 @@ def _detail(session: Session, execution: Execution | None, head: Head | None) ->
     if attempt is not None and attempt.state != "running" and execution.state in ("starting", "stopping"):
         failure = failure_of(attempt.failure)
         return None if failure is None else f"attempt {attempt.number} ended: {failure.message.splitlines()[0]}"
-    if _ended_by_itself(execution):
+    if _ended_unrequested(execution):
         if head is not None and head.drained:
             return _DRAINED
         return (
@@ -106,8 +106,8 @@ def _detail(session: Session, execution: Execution | None, head: Head | None) ->
     return execution.status.get("detail")
 
 
-def _ended_by_itself(execution: Execution) -> bool:
-    """Whether the execution ended without a stop request and without a failure."""
+def _ended_unrequested(execution: Execution) -> bool:
+    """Return whether the execution ended without a stop request and without a failure."""
     return execution.state == "stopped" and execution.stop_requested_at is None and execution.failure is None
 
 

@@ -18,7 +18,7 @@ from epochal.errors import CatalogVersion, Conflict
 from epochal.service.catalog.checks import check_usable
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
-from epochal.service.catalog.migration import is_current, knows_revision, upgrade
+from epochal.service.catalog.migration import is_current, is_known_revision, upgrade
 from epochal.service.catalog.models import (
     Application,
     Artifact,
@@ -222,7 +222,7 @@ def _decoded(kind: ColumnKind, value: Any) -> Any:
 def check_loadable(database: Database, index: Index) -> None:
     """Raises ``CatalogVersion`` for a backup of a later version, ``Conflict`` for a database that contains a catalog,
     ``EnvironmentProblem`` for one that cannot contain one."""
-    if not knows_revision(index.revision):
+    if not is_known_revision(index.revision):
         raise CatalogVersion(
             f"Backup {index.id} was made by Epochal {index.version}, whose catalog (revision {index.revision}) "
             "this version does not know. Restore it with that version, or a later one."

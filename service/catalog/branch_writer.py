@@ -160,7 +160,7 @@ class BranchWriter:
             )
 
     def _has_landed(self, epoch: int, parent: EpochKey | None, manifest: ManifestReference) -> bool:
-        """Whether this prepare is repeated because its answer was lost.
+        """Return whether this prepare is repeated because its answer was lost.
 
         Checked before the ownership of the branch: a driver that was fenced in between would otherwise conclude that
         the epoch is not decided, and delete its files.
@@ -210,9 +210,9 @@ class BranchWriter:
 
         enqueue(self._session, kind, self._branch, f"{self._branch}/{row.epoch}/{kind.partition('.')[2]}", record)
 
-    def hear(self, status: Mapping[str, Any]) -> Row[Any]:
-        """A heartbeat; see ``statements.HEAR``."""
-        return self._run(statements.HEAR, execution=self._execution, status=status).one()
+    def record_heartbeat(self, status: Mapping[str, Any]) -> Row[Any]:
+        """Record a heartbeat; see ``statements.HEARTBEAT``."""
+        return self._run(statements.HEARTBEAT, execution=self._execution, status=status).one()
 
     def in_state(self, state: State) -> Sequence[Epoch]:
         """This branch's epochs in ``state``, in epoch order."""

@@ -137,7 +137,8 @@ class ImportedRows:
                 )
 
     def _is_mine(self, branch: Branch) -> bool:
-        """Whether the branch belongs to the project. Otherwise a bundle could refer to the state of another project."""
+        """Return whether the branch belongs to the project. Otherwise a bundle could refer to the state of another
+        project."""
         return self._session.get_one(Application, branch.application).project == self._project
 
     def add_owners(self) -> None:
@@ -348,12 +349,12 @@ def imported_at(session: Session, name: str, epoch: int, project: str) -> Sequen
 
 
 def _is_imported(row: Branch) -> bool:
-    """Whether the branch was imported; another bundle may contain more of its epochs."""
+    """Return whether the branch was imported; another bundle may contain more of its epochs."""
     return (row.origin or {}).get(IMPORTED) is not None
 
 
 def _is_same(row: Branch, branch: BundleBranch) -> bool:
-    """Whether the branch was imported before, or returns to the control plane that created it."""
+    """Return whether the branch was imported before, or returns to the control plane that created it."""
     here = (row.kind, key_of(row.parent_branch, row.parent_epoch), row.created_at, row.created_by)
     return here == (branch.kind, branch.parent, branch.created_at, branch.created_by)
 

@@ -101,9 +101,9 @@ def _sqlite(database: Database, connection: Connection) -> Iterator[Finding]:
 
 
 def _unwritable(database: Database) -> Finding | None:
-    """Of SQLite: that its file cannot be written, or that nothing can be beside it, where SQLite writes, too.
+    """The finding that SQLite cannot write its file or create files beside it.
 
-    The file itself is not opened: to close it again would end the locks of this process's connections.
+    The file itself is not opened: closing it would release the locks of this process's connections.
     """
     file = Path(database.engine.url.database or "") if database.is_sqlite else None
     if file is None or not file.name or file.name == ":memory:":
@@ -243,7 +243,7 @@ _WAITING = ("on", "remote_apply", "remote_write")
 
 
 def is_replicated_synchronously(session: Session) -> bool | None:
-    """Whether a commit waits for a standby; ``None`` on SQLite."""
+    """Return whether a commit waits for a standby; ``None`` on SQLite."""
     if session.get_bind().dialect.name != "postgresql":
         return None
     commit, standbys = session.execute(
@@ -253,5 +253,5 @@ def is_replicated_synchronously(session: Session) -> bool | None:
 
 
 def waits_for_standbys(commit: str, standbys: str) -> bool:
-    """Whether commits wait for a standby with these settings of PostgreSQL."""
+    """Return whether commits wait for a standby with these settings of PostgreSQL."""
     return commit in _WAITING and bool(standbys.strip())

@@ -32,7 +32,7 @@ from epochal.service.catalog.audit import call_to_note, note_call, watch_changes
 from epochal.service.catalog.engines import BUSY_SECONDS, CONNECTIONS, make_engine
 from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.idempotency import current_claim, record_effect
-from epochal.service.catalog.sqlite_write_queue import turns_of
+from epochal.service.catalog.sqlite_write_queue import write_queue_of
 from epochal.service.catalog.writes import Write
 from epochal.service.domain.events import ControlEvent
 
@@ -68,7 +68,7 @@ class Database:
         self._engine = make_engine(url, connections, urgent)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         self._file = Path(file) if file else None
-        self._turns = None if self._file is None else turns_of(self._file)
+        self._turns = None if self._file is None else write_queue_of(self._file)
         self._urgent = urgent
         self._writing_engine = self._engine.execution_options(epochal_writing=True)
         self._read = sessionmaker(self._engine, expire_on_commit=False)

@@ -67,7 +67,8 @@ def _used() -> ColumnElement[int]:
 
 
 def _parent_is_committed() -> ColumnElement[bool]:
-    """Whether the parent is committed, if it is on the same branch. Parents on other branches were committed before."""
+    """Return whether the parent is committed, if it is on the same branch. Parents on other branches were committed
+    before."""
     parent = _tables["epochs"].alias("parent").c
     committed = exists().where(
         parent.branch == _branch, parent.epoch == _epochs.parent_epoch, parent.state == State.COMMITTED.value
@@ -159,7 +160,7 @@ ABORT = (
 
 COUNT_ABORTED = _of_branch.values(aborted_epochs=_branches.aborted_epochs + 1)
 
-HEAR = _of_execution.values(
+HEARTBEAT = _of_execution.values(
     heartbeat_at=DatabaseClock(), status=bindparam("the_status", type_=_executions.status.type)
 ).returning(
     _executions.state,

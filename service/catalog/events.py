@@ -252,7 +252,8 @@ class EventRepository:
             )
         raise EventsExpired(
             f"Event {number} is not among the events {of}, the last of which is {last}: the id belongs to another "
-            "catalog, or to this one before a restore. Read the current state, and listen without Last-Event-ID."
+            "catalog, or to an earlier incarnation of this one. Read the current state, and listen without "
+            "Last-Event-ID."
         )
 
     def _position(self, application: str, number: int) -> int | None:

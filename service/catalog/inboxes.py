@@ -312,7 +312,7 @@ def taken_by_committed(session: Session, application: Application) -> tuple[int,
 
 
 def applications_with_old_calls(session: Session, before: datetime) -> Sequence[str]:
-    """Ids of applications with calls from before ``before``."""
+    """Ids of applications with calls that were accepted before ``before``."""
     query = select(InboxBatch.application).where(InboxBatch.accepted_at < before).distinct()
     return session.scalars(query).all()
 

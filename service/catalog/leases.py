@@ -88,7 +88,7 @@ def _lease(row: models.Lease | None) -> Lease | None:
 _ASK_SECONDS = 0.1
 
 
-class Alone(IntEnum):
+class LockKey(IntEnum):
     """Keys of advisory locks. All versions of Epochal share them."""
 
     MIGRATION = 0x65706F63
@@ -98,7 +98,7 @@ class Alone(IntEnum):
     """Creation of admin tokens."""
 
 
-def alone(within: Session | Connection, what: Alone) -> None:
+def transaction_lock(within: Session | Connection, what: LockKey) -> None:
     """Hold an advisory lock until the transaction ends. No lock is needed on SQLite, which has one writer."""
     connection = within.connection() if isinstance(within, Session) else within
     if connection.dialect.name == "postgresql":
@@ -106,7 +106,7 @@ def alone(within: Session | Connection, what: Alone) -> None:
 
 
 @contextmanager
-def alone_meanwhile(database: Database, what: Alone) -> Iterator[None]:
+def advisory_lock(database: Database, what: LockKey) -> Iterator[None]:
     """Hold an advisory lock over several transactions. It is acquired by polling without an open transaction, because
     concurrent index builds wait for all open transactions. Raises ``CatalogUnavailable``."""
     if database.engine.dialect.name != "postgresql":

@@ -21,10 +21,10 @@ from epochal.service.catalog.records import failure_of
 from epochal.service.catalog.types import database_now
 from epochal.service.catalog.versions import acceptance_of
 from epochal.service.domain.executions import (
+    ActiveExecution,
     AttemptOver,
     AttemptTicket,
     DriverName,
-    GoingOn,
     LaunchPlan,
     Supervised,
     SupervisedAttempt,
@@ -60,9 +60,11 @@ class ExecutionLedger:
             executions = [_supervised(row, name, restart, attempts.get(row.id, ())) for row, name, restart in found]
         return Supervised(at, tuple(executions))
 
-    def going_on(self) -> Sequence[GoingOn]:
+    def active(self) -> Sequence[ActiveExecution]:
         with self._database.reading() as session:
-            return [GoingOn(row.id, name, row.attempt) for row, name, _ in ExecutionRepository(session).not_over()]
+            return [
+                ActiveExecution(row.id, name, row.attempt) for row, name, _ in ExecutionRepository(session).not_over()
+            ]
 
     def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
         if not drivers:
@@ -136,9 +138,7 @@ class ExecutionLedger:
             if end_attempt(session, row, attempt, state, failure):
                 announce_execution(session, repository.application(row).name, row)
 
-    def attempt_not_heard(
-        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
-    ) -> None:
+    def attempt_lost(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None) -> None:
         with self._database.writing() as session:
             repository = ExecutionRepository(session)
             row = repository.get(execution)

@@ -300,7 +300,7 @@ class LineageRepository:
 
 
 def _is_before(branch: str, prepared_at: datetime, of: str, epoch: int) -> ColumnElement[bool]:
-    """Whether rows of ``branch`` come after this place in descending order."""
+    """Return whether rows of ``branch`` come after this place in descending order."""
     if branch > of:
         return Epoch.prepared_at < prepared_at
     if branch < of:

@@ -46,7 +46,7 @@ class Running:
     epoch_interval_seconds: float
 
 
-class ApplicationFigures:
+class ApplicationMetrics:
     """Values by name, of applications that are not deleted."""
 
     def __init__(self, session: Session) -> None:
@@ -141,7 +141,7 @@ class ApplicationFigures:
 
 
 def _latest_commit() -> ColumnElement[datetime | None]:
-    """Of the branch itself; ``None`` until it has committed an epoch."""
+    """Commit time of the branch's own latest epoch; ``None`` until it has committed one."""
     committed = select(Epoch.committed_at).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
     return committed.order_by(Epoch.epoch.desc()).limit(1).correlate(Branch).scalar_subquery()
 

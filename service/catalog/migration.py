@@ -22,7 +22,7 @@ from sqlalchemy import Connection, column, inspect, select, table, text, update
 import epochal.migrations
 from epochal.errors import CatalogUnavailable, CatalogVersion
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.leases import Alone, alone_meanwhile
+from epochal.service.catalog.leases import LockKey, advisory_lock
 from epochal.service.catalog.models import Base
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def migrate_database(database: Database) -> str:
     with database.reading() as session:
         if _is_done(session.connection()):
             return newest_revision()
-    with alone_meanwhile(database, Alone.MIGRATION):
+    with advisory_lock(database, LockKey.MIGRATION):
         with database.reading() as session:
             found = refuse_newer(session.connection())
         pending = _pending(found)
@@ -112,19 +112,19 @@ def wait_until_current(database: Database, seconds: float, over: threading.Event
 
 
 def is_current(database: Database) -> bool:
-    """Whether this version can use the catalog's tables: its own, or those of a later version that supports it. Raises
-    ``CatalogVersion`` for those of any other later version."""
+    """Return whether this version can use the catalog's tables: its own, or those of a later version that supports it.
+    Raises ``CatalogVersion`` for those of any other later version."""
     with database.reading() as session:
         return not is_behind(refuse_newer(session.connection()))
 
 
 def is_behind(revision: str | None) -> bool:
-    """Whether tables of that revision (``None``: no tables) have to be migrated."""
+    """Return whether tables of that revision (``None``: no tables) have to be migrated."""
     return bool(_pending(revision))
 
 
-def knows_revision(revision: str) -> bool:
-    """Whether this version can migrate tables of that revision."""
+def is_known_revision(revision: str) -> bool:
+    """Return whether this version can migrate tables of that revision."""
     return revision in _revisions()
 
 
@@ -152,21 +152,21 @@ def oldest_reader(revision: str | None = None) -> str:
 def refuse_newer(connection: Connection) -> str | None:
     """The catalog's revision; ``None`` if it is empty. Raises ``CatalogVersion`` if this version cannot use it."""
     found = _revision(connection)
-    if found is None or knows_revision(found):
+    if found is None or is_known_revision(found):
         return found
     oldest = _says_oldest_reader(connection)
-    if oldest is None or not knows_revision(oldest):
+    if oldest is None or not is_known_revision(oldest):
         since = "" if oldest is None else f", and can be used by versions from revision {oldest} on"
         raise CatalogVersion(
             f"The catalog is at revision {found}, which is newer than {newest_revision()}, the newest that this "
             f"version of Epochal supports{since}. Install the version of Epochal that created it, or a later one; "
-            "to go back, restore a backup from before the upgrade."
+            "to go back, restore a backup made before the upgrade."
         )
     return found
 
 
 def _is_done(connection: Connection) -> bool:
-    """Whether the catalog has this version's tables and no deferred step is pending."""
+    """Return whether the catalog has this version's tables and no deferred step is pending."""
     if _revision(connection) != newest_revision():
         return False
     dialect = connection.dialect.name

@@ -20,7 +20,7 @@ class NodeRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def heard(self, node: Node) -> None:
+    def record_heartbeat(self, node: Node) -> None:
         """Record a heartbeat of the node, and delete the rows of nodes whose last heartbeat is long past."""
         moment = database_now(self._session)
         row = self._session.get(NodeRow, node.id)

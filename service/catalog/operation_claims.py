@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import Conflict, EpochalError, OperationCancelled
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import announce_operation
-from epochal.service.catalog.leases import Alone, alone
+from epochal.service.catalog.leases import LockKey, transaction_lock
 from epochal.service.catalog.models import Application, Operation
 from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operations import OperationRepository, end, operation_answer, state_of
@@ -40,7 +40,7 @@ Wish = Callable[[Session], tuple[Application | None, BaseModel]]
 """Run within the transaction that requests an operation; returns its application and its arguments. ``None``: the
 operation concerns the whole store, or creates the application named by the argument ``name``."""
 IsGone = Callable[[str], bool]
-"""Whether the process named by a claim has certainly ended."""
+"""Predicate: the process named by a claim has certainly ended."""
 
 
 class Claim:
@@ -70,7 +70,7 @@ class Claim:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether cancellation was requested."""
+        """Return whether cancellation was requested."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
@@ -248,7 +248,7 @@ class OperationClaims:
         return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
 
     def _is_for_others(self, session: Session, row: Operation) -> bool:
-        """Whether this node had no space for it and another node has not tried it."""
+        """Return whether this node had no space for it and another node has not tried it."""
         tried = self._node is not None and self._node.id in (row.without_room or {})
         return tried and _untried(session, row)
 
@@ -266,7 +266,7 @@ def check_store_free(session: Session, kind: OperationKind) -> None:
     }
     if kind not in disturbing:
         return
-    alone(session, Alone.STORE)  # another control plane may be about to begin an operation
+    transaction_lock(session, LockKey.STORE)  # another control plane may be about to begin an operation
     query = select(Operation).where(Operation.kind.in_(disturbing[kind]), Operation.state == "running")
     running = session.scalars(query.limit(1)).first()
     if running is not None:
@@ -288,7 +288,7 @@ def _announce(session: Session, row: Operation) -> OperationAnswer:
 
 
 def _untried(session: Session, row: Operation) -> bool:
-    """Whether a living control plane has not tried it for lack of space."""
+    """Return whether a living control plane has not tried it for lack of space."""
     living = {node.id for node in NodeRepository(session).living() if node.role == "control"}
     return not living <= (row.without_room or {}).keys()
 

@@ -198,7 +198,7 @@ def _operation_over(
     match operation.kind:
         case "stop" if execution.state == "stopped":
             _stopped(session, application, execution, operation)
-        case "restart" | "upgrade" | "rescale" if _wants_successor(operation):
+        case "restart" | "upgrade" | "rescale" if _needs_successor(operation):
             successor = begin_execution(
                 session, application, available_now=execution.available_now, drain=execution.drain
             )
@@ -211,7 +211,7 @@ def _operation_over(
         case "upgrade" | "rescale" if operation.arguments["version"] == execution.version:
             # The version was decided; the driver ended before it could report it.
             succeed(session, application, operation, dict(operation.arguments))
-        case "start" | "restart" | "rollback" if failure is None and _ended_by_itself(session, execution):
+        case "start" | "restart" | "rollback" if failure is None and _ended_before_heartbeat(session, execution):
             result = {"execution": execution.id, "attempt": execution.attempt}
             succeed(session, application, operation, _of_start(operation, result))
         case _ if failure is not None:
@@ -221,8 +221,8 @@ def _operation_over(
             fail(session, application, operation, problem_of(error))
 
 
-def _wants_successor(operation: Operation) -> bool:
-    """Whether the operation restarts the application and the previous execution is over."""
+def _needs_successor(operation: Operation) -> bool:
+    """Return whether the operation restarts the application and the previous execution is over."""
     begun = operation.arguments.get("successor")
     return not begun and (operation.kind == "restart" or begun is not None)
 
@@ -248,8 +248,8 @@ def _of_start(operation: Operation, result: dict[str, object]) -> dict[str, obje
     return {**operation.arguments.get("moved", {}), **result}
 
 
-def _ended_by_itself(session: Session, execution: Execution) -> bool:
-    """Whether the driver ended (its sources were exhausted) before its first heartbeat."""
+def _ended_before_heartbeat(session: Session, execution: Execution) -> bool:
+    """Return whether the driver ended (its sources were exhausted) before its first heartbeat."""
     attempt = session.get(Attempt, (execution.id, execution.attempt))
     return attempt is not None and attempt.state == "ended"
 

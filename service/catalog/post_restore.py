@@ -142,8 +142,8 @@ class IncarnationRepository:
             if application.name in names:
                 begin_execution(self._session, application)
 
-    def knows_artifact(self, sha256: str) -> bool:
-        """Whether a version uses the artifact."""
+    def uses_artifact(self, sha256: str) -> bool:
+        """Return whether a version uses the artifact."""
         return (
             self._session.scalars(select(Version.number).where(Version.artifact == sha256).limit(1)).first() is not None
         )

@@ -33,7 +33,7 @@ def head_of(branch: Branch | Row[Any]) -> EpochKey | None:
 
 
 def is_drained(row: Epoch) -> bool:
-    """Whether the epoch ended its lineage: all input had ended."""
+    """Return whether the epoch ended its lineage: all input had ended."""
     return "drain" in (row.opened_for or ())
 
 

@@ -230,7 +230,7 @@ class Horizon:
         return kept
 
     def retains(self, key: EpochKey, committed_at: datetime) -> bool:
-        """Whether a committed snapshot of the lineage, or of another branch of the application, is retained."""
+        """Return whether a committed snapshot of the lineage, or of another branch of the application, is retained."""
         if key == self.latest:
             return True
         if self.aged_before is not None and committed_at < self.aged_before:

@@ -69,8 +69,8 @@ class RollbackRepository:
         epochs = sum(count for count, _, _ in counts) + sum(count for count, _ in folded)
         return LeftBehind(epochs, min(numbers, default=None), max(numbers, default=None), stretches)
 
-    def is_from_before_a_restore(self, branch: Branch) -> bool:
-        """Whether sinks may show more epochs of the branch than the catalog knows."""
+    def predates_restore(self, branch: Branch) -> bool:
+        """Return whether sinks may show epochs of the branch that the catalog lacks."""
         installation = InstallationRepository(self._session).find()
         restored_at = None if installation is None else installation.restored_at
         return restored_at is not None and branch.created_at < restored_at

@@ -19,7 +19,7 @@ class SharedTargets(InvalidInput):
     slug = "shared-sink-targets"
 
 
-def check_places(
+def check_sink_targets(
     session: Session, sinks: Mapping[str, str], project: str, application: Application | None = None
 ) -> None:
     """Raises ``SharedTargets`` if one of ``sinks`` (name -> target) would write to the target of another application,

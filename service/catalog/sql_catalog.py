@@ -122,7 +122,7 @@ class SqlCatalog(Catalog):
         with self._writing(writes.HEARTBEAT) as session:
             writer = self._writer(session)
             writer.own()
-            heard = writer.hear(status.model_dump(mode="json"))
+            heard = writer.record_heartbeat(status.model_dump(mode="json"))
             if status.phase in ("running", "waiting") and (heard.state == "starting" or heard.has_operations):
                 self._runs(session)
             return [_directive(row) for row in self._pending(session)] if heard.has_directives else []

@@ -20,7 +20,7 @@ STAND_BACK_SECONDS = 0.1
 _LOOK_SECONDS = 0.001
 
 
-class WriteTurns:
+class WriteQueue:
     """Queue of this process's writers of one SQLite file: first come, first served, with urgent writers before others.
 
     SQLite's writers retry after growing pauses until the file happens to be free. Among forty writers a heartbeat can
@@ -45,7 +45,7 @@ class WriteTurns:
 
     @property
     def taken(self) -> bool:
-        """Whether a writer is active."""
+        """Return whether a writer is active."""
         with self._lock:
             return self._taken
 
@@ -141,11 +141,11 @@ class _Urgency:
             os.close(self._descriptor)
 
 
-_files: WeakValueDictionary[Path, WriteTurns] = WeakValueDictionary()
+_files: WeakValueDictionary[Path, WriteQueue] = WeakValueDictionary()
 _files_lock = threading.Lock()
 
 
-def turns_of(file: Path) -> WriteTurns:
+def write_queue_of(file: Path) -> WriteQueue:
     """The queue of a file, shared within this process."""
     with _files_lock:
-        return _files.setdefault(file.absolute(), WriteTurns(file.absolute()))
+        return _files.setdefault(file.absolute(), WriteQueue(file.absolute()))

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from epochal.errors import EnvironmentProblem, Fenced, LauncherUnavailable, NameTaken, NotFound, Unauthenticated
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.leases import Alone, alone
+from epochal.service.catalog.leases import LockKey, transaction_lock
 from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Token
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
@@ -51,7 +51,7 @@ class TokenRepository:
         if self._session.scalar(running.where(*mine, Attempt.state == "running", Execution.ended_at.is_(None))) is None:
             raise Fenced(f"Attempt {number} of execution {execution} is over. This process must stop.")
 
-    def give_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
+    def assign_to_driver(self, execution: str, number: int, process: str, token_sha256: str) -> None:
         """Assign a token to the driver of an attempt. ``process``: the authenticated identity of the caller.
 
         Raises ``NotFound``; ``Fenced`` if the attempt is over or its driver has begun with another token;
@@ -121,7 +121,7 @@ class AdminTokenFile:
     """The file (mode 0600) from which the command line on this machine reads its token.
 
     It is replaced in two steps around the catalog's transaction. After a crash, either the file or the draft beside it
-    contains a token that the catalog knows; :func:`ensure_admin_token` completes an interrupted replacement.
+    contains a token that is in the catalog; :func:`ensure_admin_token` completes an interrupted replacement.
     """
 
     def __init__(self, path: Path) -> None:
@@ -169,7 +169,7 @@ def ensure_admin_token(database: Database, path: Path) -> None:
     """
     file = AdminTokenFile(path)
     with database.writing() as session:
-        alone(session, Alone.ADMIN_TOKEN)
+        transaction_lock(session, LockKey.ADMIN_TOKEN)
         draft = file.read_draft()
         if draft is not None and _known(session, draft):
             file.replace()
@@ -192,7 +192,7 @@ def seed_given_token(database: Database, path: Path) -> None:
     """
     token = read_given_token(path)
     with database.writing() as session:
-        alone(session, Alone.ADMIN_TOKEN)
+        transaction_lock(session, LockKey.ADMIN_TOKEN)
         again = "put another one there and start again"
         _seed(session, token, path, again, (f"{path} contains another secret than before for the same token; {again}."))
 
@@ -220,7 +220,7 @@ def read_given_token(path: Path) -> UserToken:
 
 
 def _seed(session: Session, token: UserToken, path: Path, again: str, changed: str) -> bool:
-    """Whether the token was new. Raises ``EnvironmentProblem`` with the text ``changed``."""
+    """Return whether the token was new. Raises ``EnvironmentProblem`` with the text ``changed``."""
     if _known(session, token):
         return False
     if session.get(RevokedToken, token.id) is not None:

@@ -71,7 +71,7 @@ class Claimed:
 
 
 @dataclass(frozen=True)
-class WebhookFigures:
+class WebhookTotals:
     """Totals over all webhooks: by state, queued and dropped deliveries."""
 
     states: Mapping[str, int]
@@ -107,7 +107,7 @@ class WebhookRepository:
         query = select(WebhookDelivery.webhook, func.count()).where(WebhookDelivery.webhook.in_(ids))
         return {row[0]: row[1] for row in self._session.execute(query.group_by(WebhookDelivery.webhook))}
 
-    def figures(self) -> WebhookFigures:
+    def figures(self) -> WebhookTotals:
         """For metrics. :meth:`bound` limits the queue."""
         states = {"active": 0, "failing": 0, "disabled": 0}
         dropped = 0
@@ -117,7 +117,7 @@ class WebhookRepository:
             states["disabled" if disabled_at is not None else "failing" if failures else "active"] += 1
             dropped += given_up
         waiting = self._session.scalar(select(func.count()).select_from(WebhookDelivery)) or 0
-        return WebhookFigures(states, waiting, dropped)
+        return WebhookTotals(states, waiting, dropped)
 
     def delete(self, id: str, project: str) -> None:
         """Delete the webhook with its queue. Raises ``NotFound``."""

@@ -18,7 +18,7 @@ from epochal.service.catalog.operations import OperationRepository, operation_an
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, RUNNING, ProjectRepository
 from epochal.service.catalog.records import head_of
 from epochal.service.catalog.savepoints import SavepointRepository
-from epochal.service.catalog.sink_targets import check_places
+from epochal.service.catalog.sink_targets import check_sink_targets
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.domain.ports import Builder, Supervisor
@@ -53,7 +53,7 @@ class ApplicationService:
             artifact = VersionRepository(session).usable(request.artifact, project)
         graph = self._builder.analyse(project, self._code.file(artifact), request.parameters, request.configuration)
         with self._database.writing() as session:
-            check_places(session, graph.sinks, project)
+            check_sink_targets(session, graph.sinks, project)
             row = ApplicationRepository(session).add(name, BranchOrigin("start"), shadow=False, by=by)
             VersionRepository(session).add(
                 row, 1, artifact.sha256, request.parameters, request.configuration, graph, by

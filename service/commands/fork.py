@@ -15,7 +15,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import BranchOrigin
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.projects import APPLICATIONS, QUOTAS, ProjectRepository
-from epochal.service.catalog.sink_targets import SharedTargets, check_places
+from epochal.service.catalog.sink_targets import SharedTargets, check_sink_targets
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.applications import Lifecycle, announce_begun, start_operation
@@ -56,7 +56,7 @@ class ForkService:
         graph = self._checked(plan, graph)
         with self._database.writing() as session:
             if not request.shadow:
-                check_places(session, graph.sinks, project_of(name))
+                check_sink_targets(session, graph.sinks, project_of(name))
             row = self._write(session, name, plan, graph, request, by)
             ProjectRepository(session).check_room(row.project, QUOTAS if request.start else APPLICATIONS)
             answer = application_answer(session, row)

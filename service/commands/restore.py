@@ -222,7 +222,7 @@ class Restore:
                 repository.go_on_to(standing.branch, chain)
                 head = chain[-1][0] if chain else standing.head
                 code = sorted(
-                    {manifest.artifact for _, manifest in chain if not repository.knows_artifact(manifest.artifact)}
+                    {manifest.artifact for _, manifest in chain if not repository.uses_artifact(manifest.artifact)}
                 )
                 applications.append(
                     RestoredApplication(

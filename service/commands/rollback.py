@@ -118,7 +118,7 @@ class RollbackService:
             application = ApplicationRepository(session).named(name)
             branch, repository = ApplicationRepository(session).branch(application), RollbackRepository(session)
             execution = ApplicationRepository(session).execution(application)
-            if execution is None or _runs(execution) or not repository.is_from_before_a_restore(branch):
+            if execution is None or _runs(execution) or not repository.predates_restore(branch):
                 return []
             head, last = head_of(branch) or EpochKey(branch.id, 0), repository.last_number(branch)
             version = VersionRepository(session).latest(application)

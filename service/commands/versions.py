@@ -13,7 +13,7 @@ from epochal.service.catalog.executions import ENDED, check_not_drained
 from epochal.service.catalog.models import Application, Execution, Json, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
 from epochal.service.catalog.projects import RUNNING, ProjectRepository
-from epochal.service.catalog.sink_targets import check_places
+from epochal.service.catalog.sink_targets import check_sink_targets
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Candidate, Proposals, graph_of, head_and_maker
@@ -84,7 +84,7 @@ class VersionService:
             OperationRepository(session).check_none_running(row)
             check_not_drained(session, row)
             if graph is not None and not row.shadow:
-                check_places(session, graph.sinks, row.project, row)
+                check_sink_targets(session, graph.sinks, row.project, row)
             latest = versions.latest(row)
             if latest.number != candidate.before.number:
                 raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")

@@ -65,7 +65,8 @@ def check_host(host: str) -> None:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Whether this machine receives what is sent to the address now: an interface has it, or a local route leads to it.
+    """Return whether this machine receives what is sent to the address now: an interface has it, or a local route leads
+    to it.
 
     The kernel decides: a socket can be bound to such addresses only, unless the machine allows any
     (``net.ipv4.ip_nonlocal_bind``); the interfaces are then listed. Raises ``OSError`` when no socket can be opened.

@@ -119,7 +119,7 @@ _OF_SIZES: Final = ("spark.driver.memory", "spark.driver.cores")
 
 
 def suits_warm(request: BuildRequest) -> bool:
-    """Whether a process with a default Spark session can answer the request."""
+    """Return whether a process with a default Spark session can answer the request."""
     match request.work:
         case Analyse() | TrialOf() as work:  # these have a master of their own
             meaningless = _OF_OTHER_PROCESSES if isinstance(work, TrialOf) else (*_OF_OTHER_PROCESSES, *_OF_SIZES)

@@ -138,7 +138,7 @@ def schema_of(type: str) -> dict[str, Any]:
 
 
 def _is_plain(value: Any, type_name: str) -> bool:
-    """Whether the value has only one JSON form. Checked fast, since most values do and there are thousands in a
+    """Return whether the value has only one JSON form. Checked fast, since most values do and there are thousands in a
     second."""
     if type_name == "string":
         return type(value) is str and value.isascii()

@@ -72,7 +72,7 @@ class AttemptOver:
 
 
 @dataclass(frozen=True)
-class GoingOn:
+class ActiveExecution:
     """An active execution and its latest attempt (0 before the first)."""
 
     execution: str
@@ -120,7 +120,7 @@ class Executions(Protocol):
     def supervised(self) -> Supervised:
         """Every execution that is ``starting``, ``running`` or ``stopping``."""
 
-    def going_on(self) -> Sequence[GoingOn]:
+    def active(self) -> Sequence[ActiveExecution]:
         """The same executions, without details."""
 
     def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
@@ -145,9 +145,7 @@ class Executions(Protocol):
     ) -> None:
         """Record that the process has terminated. Without effect if the driver has already called ``finish``."""
 
-    def attempt_not_heard(
-        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
-    ) -> None:
+    def attempt_lost(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None) -> None:
         """Record the loss of a driver without heartbeats since ``heard_at``. Raises ``Conflict`` if a heartbeat has
         arrived since."""
 

@@ -72,7 +72,7 @@ def of_error(error: EpochalError) -> Failure:
 
 
 def permanent(failure: Failure | None) -> bool:
-    """Whether a further attempt would fail in the same way, until the author or the caller changes something."""
+    """Return whether a further attempt would fail in the same way, until the author or the caller changes something."""
     if failure is None:
         return False
     kind = error_class(failure.type)

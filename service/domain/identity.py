@@ -46,7 +46,7 @@ class OidcSettings(BaseModel):
 
     @field_validator("issuer", "keys")
     @classmethod
-    def _nobody_else_answers(cls, url: str | None) -> str | None:
+    def _check_encrypted_keys(cls, url: str | None) -> str | None:
         if url is not None:
             check_encrypted(url)
         return url

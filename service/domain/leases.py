@@ -1,8 +1,8 @@
-"""Leases: their times, and who may take or renew one. Pure.
+"""Leases: their times, and the rules for taking and renewing one. Pure.
 
 A lease in the catalog is held by one process for a limited time (database clock) and is renewed. It avoids duplicate
-work only: writers of data are fenced by their attempt. The holder measures its lease from before it sent the renewal,
-on its own monotonic clock, and stops a margin before the end. No clocks have to agree.
+work only: writers of data are fenced by their attempt. The holder measures its lease on its own monotonic clock,
+starting when it sends the renewal, and stops a margin before the end. No clocks have to agree.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Grant:
 
 
 IsGone = Callable[[Holder], bool]
-"""Whether a holder's process has certainly terminated."""
+"""Predicate: a holder's process has certainly terminated."""
 
 
 def may_take(lease: Lease | None, moment: datetime, claimant: Holder, is_gone: IsGone) -> bool:
-    """Whether ``claimant`` may take the lease at ``moment``. It may take its own, whose answer was lost."""
+    """Return whether ``claimant`` may take the lease at ``moment``. It may take its own, whose answer was lost."""
     return lease is None or lease.holder.id == claimant.id or lease.expires_at <= moment or is_gone(lease.holder)
 
 
 def may_renew(lease: Lease | None, term: int, moment: datetime, claimant: Holder) -> bool:
-    """Whether the lease may be renewed. An expired lease is not renewed, even if it was not taken: its holder has to
-    begin a new term."""
+    """Return whether the lease may be renewed. An expired lease is not renewed, even if it was not taken: its holder
+    has to begin a new term."""
     return lease is not None and lease.holder.id == claimant.id and lease.term == term and moment < lease.expires_at

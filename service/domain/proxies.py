@@ -42,7 +42,7 @@ class TrustedProxies:
         self._is_trusted = lru_cache(maxsize=4096)(self._contains)
 
     def trusts(self, peer: str) -> bool:
-        """Whether the header of a connection from this address is read."""
+        """Return whether the header of a connection from this address is read."""
         if not self._networks or len(peer) > _LONGEST:
             return False
         address = _address(peer)

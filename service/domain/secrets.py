@@ -58,7 +58,7 @@ class DriverToken:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two digests are equal, in constant time."""
+    """Return whether two digests are equal, in constant time."""
     return hmac.compare_digest(left.encode(), right.encode())
 
 

@@ -287,9 +287,9 @@ class Settings(Section):
         Setting(option=True, variable=f"{PREFIX}KUBERNETES_FILE", metavar="FILE", default="drivers are processes"),
     ] = Field(None, description="Run drivers as pods of a cluster, as this JSON file describes (docs/kubernetes.md).")
     tls: Tls | None = None
-    """Of the public port. ``None``: plain HTTP."""
+    """TLS of the public port. ``None``: plain HTTP."""
     internal_tls: Tls | None = None
-    """Of the internal port. Drivers trust the authorities in ``EPOCHAL_CA_FILE``."""
+    """TLS of the internal port. Drivers trust the authorities in ``EPOCHAL_CA_FILE``."""
     oidc: Annotated[
         OidcSettings | None,
         BeforeValidator(_oidc),
@@ -377,7 +377,7 @@ class Settings(Section):
 
     @property
     def pods_directory(self) -> Path:
-        """What the control plane's processes say to each other of pods that it keeps."""
+        """Messages between the control plane's processes about the pods that it maintains."""
         return self.data.absolute() / "pods"
 
     @property

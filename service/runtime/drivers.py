@@ -181,7 +181,7 @@ class DriverService:
         if (pod.namespace, pod.service_account) != (namespace, kubernetes.service_account):
             raise Unauthenticated(another)
         with self.database.writing() as session:
-            TokenRepository(session).give_to_driver(execution, attempt, pod.reference, token_sha256)
+            TokenRepository(session).assign_to_driver(execution, attempt, pod.reference, token_sha256)
         orders = orders_of(plan, attempt, "", self._settings, this_machine())
         return orders_in_a_pod(orders, kubernetes, namespace, pod.name)
 

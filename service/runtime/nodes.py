@@ -73,4 +73,4 @@ class NodeHeartbeat:
 
     def _say(self) -> None:
         with self._database.writing() as session:
-            NodeRepository(session).heard(self.node)
+            NodeRepository(session).record_heartbeat(self.node)

@@ -10,7 +10,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.errors import Conflict, EnvironmentProblem, EpochalError, FileMissing, SnapshotError, StorageFull
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
-from epochal.service.catalog.leases import Alone, alone
+from epochal.service.catalog.leases import LockKey, transaction_lock
 from epochal.service.catalog.migration import oldest_reader
 from epochal.service.catalog.models import Installation
 from epochal.service.catalog.types import now
@@ -65,7 +65,7 @@ def _make_installation(database: Database) -> None:
             return
     oldest = oldest_reader()  # it reads all migrations, which takes a while
     with database.writing() as session:
-        alone(session, Alone.STORE)
+        transaction_lock(session, LockKey.STORE)
         InstallationRepository(session).ensure(oldest)
 
 

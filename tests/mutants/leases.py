@@ -65,7 +65,7 @@ def _heartbeats_by_the_nodes_clock() -> None:
     from epochal.service.catalog import epoch_statements, types
 
     own = bindparam("own_clock", callable_=lambda: types.now(), type_=types.UtcDateTime())
-    change(epoch_statements, "HEAR", lambda hear: hear.values(heartbeat_at=own))
+    change(epoch_statements, "HEARTBEAT", lambda heartbeat: heartbeat.values(heartbeat_at=own))
 
 
 @mutant("supervision: processes of other machines are looked for and ended here", SIMULATION)
@@ -104,7 +104,7 @@ def _given_up_all_the_same() -> None:
 
         return wrong
 
-    change(ExecutionLedger, "attempt_not_heard", blind)
+    change(ExecutionLedger, "attempt_lost", blind)
 
 
 @mutant("supervision: every process that looks like a driver's is ended", ROUNDS)

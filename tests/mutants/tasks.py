@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-LAST = "tests/unit/tasks/test_last.py"
+LAST = "tests/unit/tasks/test_fused_sink_task.py"
 
 
 @mutant("last task: where the operator fails, the sink pre-commits what it has", LAST)

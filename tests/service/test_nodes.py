@@ -68,7 +68,7 @@ def test_who_is_out_of_reach_is_said_at_the_start_and_by_the_doctor(
         assert not any(finding.check == "drivers" for finding in examine(settings))
     database = Database(settings.database_url)
     with database.writing() as session:
-        NodeRepository(session).heard(node("1", "http://node-2:8766", "node-2"))
+        NodeRepository(session).record_heartbeat(node("1", "http://node-2:8766", "node-2"))
     with serving(settings):
         (finding,) = [finding for finding in examine(settings) if finding.check == "drivers"]
     assert finding.verdict is Verdict.WARNING and settings.internal_url in finding.said
@@ -124,8 +124,8 @@ def test_a_control_plane_is_listed_and_drivers_hear_of_others(plane: Plane) -> N
 
     other = plane.settings.model_copy(update={"advertised_internal_url": "http://node-9:8766"})
     with plane.control.database.writing() as session:
-        NodeRepository(session).heard(this_node(other, "control"))
-        NodeRepository(session).heard(this_node(other, "query"))
+        NodeRepository(session).record_heartbeat(this_node(other, "control"))
+        NodeRepository(session).record_heartbeat(this_node(other, "query"))
     eventually(lambda: driver.running() == [] and len(driver.catalog.control_planes) == 2, 20)
     assert driver.catalog.control_planes == (plane.settings.internal_url, "http://node-9:8766")
     known = {found.internal_url for found in plane.control.ledger.plan(driver.execution).nodes}

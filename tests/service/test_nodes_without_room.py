@@ -25,7 +25,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def node_of(database: Database, name: str) -> Node:
     node = Node(name, "control", name, "boot", 1, f"http://{name}:8765", None, "1")
     with database.writing() as session:
-        NodeRepository(session).heard(node)
+        NodeRepository(session).record_heartbeat(node)
     return node
 
 

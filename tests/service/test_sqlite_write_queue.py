@@ -12,7 +12,7 @@ from epochal.errors import CatalogUnavailable
 from epochal.service.catalog import sqlite_write_queue as turns_module
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import AuditEntry
-from epochal.service.catalog.sqlite_write_queue import WriteTurns, turns_of
+from epochal.service.catalog.sqlite_write_queue import WriteQueue, write_queue_of
 from epochal.service.catalog.types import now
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
@@ -21,7 +21,7 @@ from tests.kit.waiting import eventually
 def test_a_heartbeat_does_not_wait_behind_a_flood_of_other_writes(tmp_path: Path) -> None:
     url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
     common, drivers = Database(url), Database(url, urgent=True)
-    turns = turns_of(tmp_path / "catalog.sqlite")
+    turns = write_queue_of(tmp_path / "catalog.sqlite")
 
     def write(database: Database, name: str) -> None:
         with database.writing() as session:
@@ -40,7 +40,7 @@ def test_a_heartbeat_does_not_wait_behind_a_flood_of_other_writes(tmp_path: Path
 
 
 def test_a_turn_that_does_not_come_in_time_is_given_up_and_the_next_one_comes(tmp_path: Path) -> None:
-    turns = WriteTurns(tmp_path / "catalog.sqlite")
+    turns = WriteQueue(tmp_path / "catalog.sqlite")
     done = threading.Event()
 
     def next_one() -> None:
@@ -60,7 +60,7 @@ def test_a_turn_that_does_not_come_in_time_is_given_up_and_the_next_one_comes(tm
 
 
 def test_a_writer_that_fails_passes_its_turn_on(tmp_path: Path) -> None:
-    turns = WriteTurns(tmp_path / "catalog.sqlite")
+    turns = WriteQueue(tmp_path / "catalog.sqlite")
     with pytest.raises(ZeroDivisionError), turns.turn(urgent=False, seconds=1):
         raise ZeroDivisionError
     with turns.turn(urgent=False, seconds=0.01):
@@ -95,6 +95,6 @@ def test_a_process_that_was_paused_while_it_answered_a_driver_stops_nobody(tmp_p
             pass
 
 
-def _two_processes(folder: Path) -> tuple[WriteTurns, WriteTurns]:
+def _two_processes(folder: Path) -> tuple[WriteQueue, WriteQueue]:
     """What processes see of one another is a lock of the file's, which two objects in one process see alike."""
-    return WriteTurns(folder / "catalog.sqlite"), WriteTurns(folder / "catalog.sqlite")
+    return WriteQueue(folder / "catalog.sqlite"), WriteQueue(folder / "catalog.sqlite")

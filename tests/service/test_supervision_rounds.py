@@ -234,9 +234,9 @@ def test_what_was_heard_in_the_meantime_is_not_given_up(subject: Subject) -> Non
     subject.driver.heartbeat(DriverStatus(phase="running", epoch=None))
     subject.silent_since(LONG_AGO)
     with pytest.raises(Conflict, match="sent a heartbeat in the meantime"):
-        subject.ledger.attempt_not_heard(subject.execution, 1, decided_on, LOST)
+        subject.ledger.attempt_lost(subject.execution, 1, decided_on, LOST)
     assert [state for state, _ in subject.attempts] == ["running"]
-    subject.ledger.attempt_not_heard(subject.execution, 1, LONG_AGO, LOST)
+    subject.ledger.attempt_lost(subject.execution, 1, LONG_AGO, LOST)
     assert [state for state, _ in subject.attempts] == ["lost"]
 
 

@@ -337,11 +337,9 @@ class NodeLedger(ExecutionLedger):
         super().attempt_ended(execution, attempt, state, failure)
         self._world.given_up(DriverName(execution, attempt))
 
-    def attempt_not_heard(
-        self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None
-    ) -> None:
+    def attempt_lost(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None) -> None:
         self._say(f"{execution[-4:]}-{attempt} is not heard since {heard_at}: {failure.message}")
-        super().attempt_not_heard(execution, attempt, heard_at, failure)
+        super().attempt_lost(execution, attempt, heard_at, failure)
         self._world.given_up(DriverName(execution, attempt))
 
     def execution_ended(self, execution: str, state: Any, failure: Failure | None) -> None:

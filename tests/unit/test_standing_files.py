@@ -1,4 +1,4 @@
-"""The file of standing queries: snapshots need it, exports take it along, collection knows whose it is."""
+"""The file of standing queries: snapshots, exports and collection."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_a_manifest_names_the_file_of_its_queries() -> None:
     assert again.queries in list(named_files(again))
 
 
-def test_a_manifest_without_queries_is_written_as_before_there_were_any() -> None:
+def test_a_manifest_without_queries_has_no_file_of_queries() -> None:
     manifest = plain_manifest(7, conditions=EpochConditions(clock=Clock(epoch_time=0)))
     assert manifest.queries is None
     assert b"queries" not in manifest.encode()
 
 
-def test_collection_knows_the_branch_and_the_epoch_of_the_file() -> None:
+def test_collection_derives_branch_and_epoch_of_the_file() -> None:
     place = layout.place_of(PATH)
     assert place is not None
     assert (place.branch, place.kind, place.epoch) == ("flights-01234567", "queries", 7)
 
 
-def test_a_bundle_brings_the_file(tmp_path: Path) -> None:
+def test_a_bundle_contains_the_file(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "store"))
     file = store.write_file(layout.standing_queries(EpochKey(MAIN, 7)), b"queries", 1)
     queries = EpochQueries(**file.model_dump(), through=3)

@@ -1,4 +1,4 @@
-"""The language of standing queries: what a text means over the columns of a stream, by Spark's rules."""
+"""The language of standing queries: binding of texts to the columns of a stream, by Spark's rules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def aggregates(selected: str) -> tuple[Aggregate, ...]:
     return query(f"SELECT {selected} {WINDOW}").aggregates
 
 
-def test_a_query_is_its_groups_its_aggregates_its_conditions_and_its_windows() -> None:
+def test_a_query_has_groups_aggregates_conditions_and_windows() -> None:
     found = query(
         "SELECT device, count(*) AS n, avg(amount) AS mean WHERE country = 'SE' GROUP BY device "
         "WINDOW '1 hour' SLIDE '5 minutes'"
@@ -42,7 +42,7 @@ def test_a_query_is_its_groups_its_aggregates_its_conditions_and_its_windows() -
     assert found.columns == {"device", "amount", "country"}
 
 
-def test_a_query_travels_as_json() -> None:
+def test_a_query_is_serialised_as_json() -> None:
     found = query(
         "SELECT device, date(at) AS day, sum(price) AS total, count_if(items > 2) AS many, max(at) AS last "
         f"WHERE user IN (3, 1, 2) AND at >= '2024-01-01T10:00:00+02:00' GROUP BY device, day {WINDOW}"
@@ -66,7 +66,7 @@ def test_a_query_travels_as_json() -> None:
         ('country = "SE"', "country = 'SE'"),
     ],
 )
-def test_what_means_the_same_is_the_same(one: str, other: str) -> None:
+def test_equivalent_expressions_have_equal_keys(one: str, other: str) -> None:
     assert sorted(where(one)) == sorted(where(other))
 
 
@@ -83,9 +83,7 @@ def test_what_means_the_same_is_the_same(one: str, other: str) -> None:
         ("date(at) = at", "timestamp"),
     ],
 )
-def test_values_of_two_types_are_compared_in_the_type_that_spark_compares_them_in(
-    condition: str, compared_as: str
-) -> None:
+def test_two_types_are_compared_in_the_common_type_of_spark(condition: str, compared_as: str) -> None:
     (key,) = where(condition)
     assert {argument.type for argument in Expression.of(json.loads(key)).arguments} == {compared_as}
 
@@ -106,12 +104,12 @@ def test_values_of_two_types_are_compared_in_the_type_that_spark_compares_them_i
         ("sum(try_add(items, 1)) AS x", "bigint"),
     ],
 )
-def test_aggregates_have_the_types_of_spark(selected: str, type: str) -> None:
+def test_aggregates_have_sparks_types(selected: str, type: str) -> None:
     (aggregate,) = aggregates(selected)
     assert aggregate.type == type
 
 
-def test_a_filter_of_an_aggregate_leaves_out_its_rows_alone() -> None:
+def test_a_filter_applies_only_to_its_aggregate() -> None:
     filtered, counted, everything = aggregates(
         "sum(amount) FILTER (WHERE items > 2) AS a, count(*) FILTER (WHERE items > 2) AS b, count(1) AS c"
     )
@@ -120,6 +118,6 @@ def test_a_filter_of_an_aggregate_leaves_out_its_rows_alone() -> None:
     assert everything.argument is None
 
 
-def test_what_is_grouped_by_and_not_selected_still_tells_groups_apart() -> None:
+def test_group_columns_that_are_not_selected_identify_groups() -> None:
     found = query(f"SELECT count(*) AS n GROUP BY country, device {WINDOW}")
     assert [group.name for group in found.groups] == ["country", "device"]

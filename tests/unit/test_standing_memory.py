@@ -1,4 +1,4 @@
-"""What standing queries remember of a group's window before, through pauses, gaps and drops; and HAVING."""
+"""Remembered values of standing queries across pauses, gaps and drops; HAVING."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def told(life: Life, query: int | None = None) -> dict[float, Any]:
     return {(row["window_start"] - BEGIN).total_seconds() / 60: json.loads(row["values"]) for row in rows}
 
 
-def test_a_query_remembers_what_a_group_had_in_its_window_before() -> None:
+def test_a_query_remembers_the_previous_window_of_a_group() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.add(REMEMBERS.format(""))
         jumps = commands.add(REMEMBERS.format(" HAVING n > try_multiply(2, remember(n))"))
         commands.go(minute(1, 2, 11))
-        # Several windows that close in one epoch, and a gap: the last window that had rows is what is remembered.
+        # Several windows close in one epoch, with a gap: the last window with rows is remembered.
         commands.go(minute(12, 21, 51, 52, 53))
         commands.go(minute(70))
         assert told(alive, 1) == {
@@ -37,14 +37,14 @@ def test_a_query_remembers_what_a_group_had_in_its_window_before() -> None:
             20: {"n": 1, "before": 2},
             50: {"n": 3, "before": 1},
         }
-        # HAVING leaves results out, and what is remembered is as it would be without.
+        # HAVING removes results, without an effect on remembered values.
         assert told(alive, jumps) == {50: {"n": 3, "before": 1}}
         commands.order("drop", 1)
         commands.go(minute(71))
         assert {row["query"] for row in alive.state("queries.before")} == {jumps}
 
 
-def test_what_a_group_had_is_forgotten_after_thirty_windows() -> None:
+def test_remembered_values_are_deleted_after_thirty_windows() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.add(REMEMBERS.format(""))
@@ -57,7 +57,7 @@ def test_what_a_group_had_is_forgotten_after_thirty_windows() -> None:
         assert alive.state("queries.before") == []
 
 
-def test_a_query_that_is_resumed_remembers_nothing_of_what_was_before() -> None:
+def test_a_resumed_query_ignores_earlier_windows() -> None:
     with life() as alive:
         commands = Commands(alive)
         query = commands.add(REMEMBERS.format(""))
@@ -69,7 +69,7 @@ def test_a_query_that_is_resumed_remembers_nothing_of_what_was_before() -> None:
         assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 30: None, 40: 1}
 
 
-def test_a_branch_remembers_what_its_snapshot_did() -> None:
+def test_a_branch_keeps_remembered_values_of_its_snapshot() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.add(REMEMBERS.format(""))
@@ -79,12 +79,12 @@ def test_a_branch_remembers_what_its_snapshot_did() -> None:
         assert [row["values"] for row in alive.state("queries.before")] == ['{"n": 3}']
         alive.go_on_from(snapshot, "other")
         branch = Commands(alive)
-        # What came after the snapshot is read again, and one row more.
+        # The rows after the snapshot are read again, with one more row.
         branch.go(minute(14, 31))
         assert told(alive) == {10: {"n": 4, "before": 1}, 20: {"n": 1, "before": 4}}
 
 
-def test_a_result_with_an_error_is_shown_whatever_having_says() -> None:
+def test_a_result_with_an_error_is_shown_regardless_of_having() -> None:
     with life(groups=1) as alive:
         commands = Commands(alive)
         commands.add("SELECT sum(user) AS total, count(*) AS n HAVING n > 100 WINDOW '10 minutes'")

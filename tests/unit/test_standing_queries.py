@@ -1,5 +1,5 @@
-"""Standing queries in an application without Spark: what they answer, from when on, and through everything that happens
-to an application."""
+"""Standing queries in an application without Spark: answers, first windows, and all events in the life of an
+application."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.kit.standing_lives import (
 
 
 def last_row() -> dict[str, Any]:
-    """One that closes all windows of the others."""
+    """A row that closes all windows of the other rows."""
     return {**dict.fromkeys(COLUMNS), "at": END}
 
 
@@ -53,7 +53,7 @@ def closed(found: Sequence[Answer]) -> list[Answer]:
 @examples(5)
 @given(seed=st.integers(0, 2**32), steps=st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=3, max_size=6))
 @pytest.mark.by_turns(2)
-def test_answers_are_those_of_a_batch_whatever_happens(seed: int, steps: list[Step]) -> None:
+def test_answers_equal_those_of_a_batch_despite_failures(seed: int, steps: list[Step]) -> None:
     grammar, chance = Grammar(random.Random(seed)), random.Random(seed)
     texts = [grammar.query() for _ in range(6)]
     table = rows(chance, 120).sort_by("at")
@@ -72,7 +72,7 @@ def test_answers_are_those_of_a_batch_whatever_happens(seed: int, steps: list[St
         assert answers(alive) == sorted(expected, key=repr)
 
 
-def test_a_query_begins_with_the_first_window_of_which_it_sees_every_row() -> None:
+def test_a_query_starts_with_its_first_complete_window() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.go(minute(1, 12))
@@ -125,7 +125,7 @@ def test_a_query_expires_by_the_time_of_epochs() -> None:
         assert alive.manifests[-1].conditions.queries.rows == 0  # type: ignore[union-attr]
 
 
-def test_a_branch_goes_on_with_the_queries_of_its_snapshot() -> None:
+def test_a_branch_continues_the_queries_of_its_snapshot() -> None:
     with life() as alive:
         commands = Commands(alive)
         one = commands.add(COUNT)
@@ -159,7 +159,7 @@ def test_a_version_without_the_operator_pauses_its_queries(tmp_path: Path) -> No
     assert [change.detail for change in chosen.changes] == [{"paused": [1]}]
 
 
-def test_an_aborted_epoch_carries_out_no_command() -> None:
+def test_an_aborted_epoch_executes_no_command() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.go(minute(1))
@@ -170,14 +170,14 @@ def test_an_aborted_epoch_carries_out_no_command() -> None:
         assert [change.detail for change in alive.manifests[-1].changes] == [{"added": [1], "carried_out": [1]}]
 
 
-def test_what_became_of_a_command_is_told_by_the_driver_that_follows() -> None:
+def test_the_next_driver_reports_the_result_of_a_command() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.epoch(minute(1))
         commands.add(COUNT)
         commands.order("pause", 7)
         commands.deliver()
-        with failing_at("E4.prepared", Fenced("the driver is gone")) as fired, pytest.raises(Fenced):
+        with failing_at("E4.prepared", Fenced("the driver was fenced")) as fired, pytest.raises(Fenced):
             alive.epoch(Step(), rows=minute(2))
         assert fired
         alive.restart()
@@ -189,7 +189,7 @@ def test_what_became_of_a_command_is_told_by_the_driver_that_follows() -> None:
         assert told == [("query-1", 2, None), ("query-2", 2, "not-found")]
 
 
-def test_a_window_with_too_many_groups_says_so() -> None:
+def test_a_window_with_too_many_groups_has_an_error() -> None:
     with life(groups=3) as alive:
         commands = Commands(alive)
         commands.add("SELECT items, count(*) AS n GROUP BY items WINDOW '10 minutes'")
@@ -204,7 +204,7 @@ def test_a_window_with_too_many_groups_says_so() -> None:
         assert len(alive.state("queries.open")) == 1
 
 
-def test_rows_that_come_after_their_window_has_closed_are_counted() -> None:
+def test_rows_of_closed_windows_are_counted() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.add(COUNT)
@@ -216,7 +216,7 @@ def test_rows_that_come_after_their_window_has_closed_are_counted() -> None:
         assert alive.state("queries.late") == [{"query": 1, "rows": 3}]
 
 
-def test_results_are_kept_as_long_as_declared() -> None:
+def test_results_are_stored_for_the_declared_time() -> None:
     with life(keep="1 hour") as alive:
         commands = Commands(alive)
         commands.add(COUNT)
@@ -227,7 +227,7 @@ def test_results_are_kept_as_long_as_declared() -> None:
         assert [row["values"] for row in alive.state("queries")] == ['{"n":1}']
 
 
-def test_as_many_queries_as_the_author_allows() -> None:
+def test_the_author_limits_the_number_of_queries() -> None:
     with life(limit=1) as alive:
         commands = Commands(alive)
         commands.add(COUNT)
@@ -238,7 +238,7 @@ def test_as_many_queries_as_the_author_allows() -> None:
         assert "the maximum that the application allows" in (outcomes["query-2"] or "")
 
 
-def test_a_sum_that_leaves_bigint_is_an_error_of_its_window() -> None:
+def test_an_overflow_of_bigint_is_an_error_of_its_window() -> None:
     with life() as alive:
         commands = Commands(alive)
         commands.add("SELECT sum(user) AS total, max(user) AS most WINDOW '10 minutes'")
@@ -260,7 +260,7 @@ def test_a_sum_that_leaves_bigint_is_an_error_of_its_window() -> None:
         ({"keep": "soon"}, "keep is 'soon'"),
     ],
 )
-def test_what_an_author_may_not_declare(settings: dict[str, Any], message: str) -> None:
+def test_invalid_declarations_are_refused(settings: dict[str, Any], message: str) -> None:
     events = Pipeline("standing").read("rows", generator.source({"at": "id"})).with_watermark("at", "1 second")
     with pytest.raises(PipelineError, match=message):
         events.standing_queries("queries", **settings)

@@ -1,4 +1,4 @@
-"""What a standing query is refused for: each reason's example at its place, hostile texts, and the page that tells."""
+"""Refusals of standing queries: the example of each reason, hostile texts, and the page in the documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusal(text: str) -> QueryRefused:
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.slug)
-def test_each_example_is_refused_at_its_place_for_its_reason(reason: object) -> None:
+def test_each_example_is_refused_with_its_position_and_reason(reason: object) -> None:
     slug, example = reason.slug, reason.example  # type: ignore[attr-defined]
     text, start = split_example(example)
     refused = refusal(text)
@@ -92,19 +92,19 @@ def test_each_example_is_refused_at_its_place_for_its_reason(reason: object) -> 
     ],
     ids=lambda value: value[:60] if " " in value else value,
 )
-def test_hostile_and_mistaken_queries_are_refused(text: str, reason: str) -> None:
+def test_hostile_and_malformed_queries_are_refused(text: str, reason: str) -> None:
     refused = refusal(text)
     assert refused.reason == reason, refused.message
 
 
-def test_the_least_and_the_greatest_of_strings_are_refused_by_name() -> None:
+def test_min_and_max_of_strings_are_refused_by_name() -> None:
     for aggregate in ("min(country)", "max(device)", "max(IF(items > 2, country, device))"):
         refused = refusal(f"SELECT {aggregate} AS x {WINDOW}")
         assert refused.reason == "aggregate-arguments"
         assert f"{aggregate[:3]} does not take string. Aggregates take one argument: " in refused.message
 
 
-def test_the_author_bounds_windows() -> None:
+def test_the_author_limits_windows() -> None:
     from dataclasses import replace
 
     limits = replace(DEFAULT, least_window=60_000_000, greatest_window=120_000_000)
@@ -113,5 +113,5 @@ def test_the_author_bounds_windows() -> None:
         bound(f"SELECT count(*) AS n {WINDOW}", EXAMPLE_COLUMNS, limits)
 
 
-def test_the_page_tells_every_refusal() -> None:
+def test_the_page_lists_every_refusal() -> None:
     assert OF_STANDING_QUERIES.read() == page(), "python -m tests.kit.written"

@@ -16,7 +16,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.bundles import ImportedRows
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.operations import OperationRepository
-from epochal.service.catalog.sink_targets import check_places
+from epochal.service.catalog.sink_targets import check_sink_targets
 from epochal.service.commands.bundles.mapping import (
     BundleNames,
     MappingNeeded,
@@ -143,7 +143,7 @@ class ImportService:
             ApplicationRepository(session).check_free(name)
             if not request.shadow:
                 written = {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep}
-                check_places(session, written, project)
+                check_sink_targets(session, written, project)
             self._check_unused(OperationRepository(session), id)
             ImportedRows(session, header, project, by).check()
             return None, arguments

@@ -48,7 +48,8 @@ class BuilderPod:
 
 
 def needs_own_pod(spark: Mapping[str, str], sized: bool) -> bool:
-    """Whether the application has settings for its pods, so that a pod started for any application is not suitable."""
+    """Return whether the application has settings for its pods, so that a pod started for any application is not
+    suitable."""
     return any(option.startswith((*_OF_PODS, *_OF_SIZES) if sized else _OF_PODS) for option in spark)
 
 

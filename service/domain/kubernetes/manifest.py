@@ -22,7 +22,7 @@ from epochal.service.domain.kubernetes.spark import (
     scratch_mounts,
     scratch_variables,
     scratch_volumes,
-    wants_executors,
+    starts_executors,
 )
 from epochal.service.domain.kubernetes.templates import merged
 from epochal.wire.trust import CA_VARIABLE
@@ -87,8 +87,8 @@ def driver_manifest(pod: DriverPod | SparePod, settings: KubernetesSettings) -> 
     """Raises ``EnvironmentProblem`` for an image that is not allowed, ``OptionError`` for options of Spark that an
     application may not set."""
     check_spark_options(pod.spark)
-    if wants_executors(pod.master):
-        executor_image(pod.spark, settings)  # refused now instead of after the driver has waited for a node
+    if starts_executors(pod.master):
+        executor_image(pod.spark, settings)  # refused here, so that the driver does not wait for a node first
     below = pod_defaults(DRIVER, _resources(pod.spark, settings), settings, settings.grace_seconds)
     return merged(merged(below, settings.template), _required(pod, settings))
 
@@ -164,7 +164,7 @@ def _required(pod: DriverPod | SparePod, settings: KubernetesSettings) -> dict[s
         **pod_required(pod.spark, settings),
         "serviceAccountName": settings.service_account,
         # Only pods that start other pods use the cluster's API.
-        "automountServiceAccountToken": wants_executors(pod.master),
+        "automountServiceAccountToken": starts_executors(pod.master),
         "containers": [_driver(pod, settings)],
     }
     labels = {**_options(pod.spark, _LABEL), **pod.own_labels, COMPONENT: DRIVER}

@@ -1,4 +1,4 @@
-"""What an operator says of a cluster, in the file that ``epochal up --kubernetes`` names."""
+"""Settings of a cluster, in the file named by ``epochal up --kubernetes``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from epochal.service.domain.addresses import check_encrypted
 from epochal.wire.projects import DEFAULT_PROJECT
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-"""What Kubernetes calls a DNS label."""
+"""A DNS label, as Kubernetes defines it."""
 ConfigMapName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([munkMGTPE]|[KMGTPE]i)?$")]
 """A quantity of Kubernetes: ``500m``, ``2Gi``."""
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""What the cluster puts into pods whose service account may call its API."""
+"""Folder of the credentials that the cluster mounts into pods whose service account may call its API."""
 AUDIENCE = "epochal"
-"""Of the tokens that drivers show to a control plane; the cluster's own API takes none of them."""
+"""Audience of the tokens that drivers present to a control plane; the cluster's own API does not accept them."""
 
 
 class _Section(BaseModel):
@@ -27,11 +27,11 @@ class _Section(BaseModel):
 
 
 class TokenIssuer(_Section):
-    """Who signs the tokens of service accounts. ``keys``: the URL of its public keys (JWKS).
+    """Issuer of the tokens of service accounts. ``keys``: the URL of its public keys (JWKS).
 
-    ``issuer`` and ``keys`` are asked for from the cluster's API where they are not set. ``authority``: a file with the
-    certificates to trust there, which has to exist if it is set; by default that of the pod, or the system's
-    certificates outside a pod. ``token``: a file with the bearer token to show there.
+    Unset ``issuer`` and ``keys`` are read from the cluster's API. ``authority``: file with the certificates to trust
+    there; it has to exist if it is set. By default it is the pod's file, or the system's certificates outside a pod.
+    ``token``: file with the bearer token to present there.
     """
 
     issuer: str | None = None
@@ -41,58 +41,76 @@ class TokenIssuer(_Section):
 
     @field_validator("keys")
     @classmethod
-    def _nobody_else_answers(cls, keys: str | None) -> str | None:
+    def _check_encrypted_keys(cls, keys: str | None) -> str | None:
         if keys is not None:
             check_encrypted(keys)
         return keys
 
     @property
     def trust(self) -> Path | None:
-        """The file with the certificates to trust; ``None``: the system's."""
+        """The file with the certificates to trust; ``None`` for the system's."""
         is_set = "authority" in self.model_fields_set
         return self.authority if is_set or (self.authority is not None and self.authority.exists()) else None
 
 
 class KubernetesSettings(_Section):
-    """Where drivers run as pods, and as what."""
+    """Where drivers run as pods, and with which settings."""
 
     namespaces: dict[str, Label] = Field(
         {DEFAULT_PROJECT: "epochal-applications"}, description="The namespace of each project's pods."
     )
     own_namespace: str | None = Field(
-        None, description="The control plane's, where no driver may run; null: as its pod says."
+        None,
+        description=("The control plane's own namespace, where no driver may run; null: the namespace of its pod."),
     )
     kubeconfig: Path | None = Field(
-        None, description="How the cluster is reached; null: as a pod of it does, or as kubectl."
+        None, description="Configuration of the access to the cluster; null: that of the pod, or of kubectl."
     )
-    context: str | None = Field(None, description="Of the kubeconfig; null: the current one.")
+    context: str | None = Field(None, description="Context of the kubeconfig; null: the current one.")
     issuer: TokenIssuer = TokenIssuer()
-    image: str = Field(description="Of drivers and executors, where the application says none.")
+    image: str = Field(description="Image of drivers and executors, unless the application names one.")
     images: tuple[str, ...] = Field(
-        (), description="Images that applications may ask for, beside it; * stands for any characters but a slash."
+        (), description="Further images that applications may use; * matches any characters except a slash."
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    service_account: Label = Field("epochal-driver", description="Of drivers.")
-    executor_service_account: Label = Field("epochal-executor", description="Of executors, which mount no token of it.")
-    builder_service_account: Label = Field("epochal-builder", description="Of builders, which mount no token of it.")
-    cpu: Quantity = Field("1", description="What a driver requests, where the application says nothing.")
-    memory: Quantity = Field("2Gi", description="What a driver requests, and may have at most, likewise.")
-    builder_cpu: Quantity = Field("500m", description="What a builder requests.")
-    builder_memory: Quantity = Field("2Gi", description="What a builder requests, and may have at most.")
+    service_account: Label = Field("epochal-driver", description="Service account of drivers.")
+    executor_service_account: Label = Field(
+        "epochal-executor", description="Service account of executors, which mount no token of it."
+    )
+    builder_service_account: Label = Field(
+        "epochal-builder", description="Service account of builders, which mount no token of it."
+    )
+    cpu: Quantity = Field("1", description="CPU request of a driver, unless the application sets one.")
+    memory: Quantity = Field(
+        "2Gi", description=("Memory request and limit of a driver, unless the application sets them.")
+    )
+    builder_cpu: Quantity = Field("500m", description="CPU request of a builder.")
+    builder_memory: Quantity = Field("2Gi", description="Memory request and limit of a builder.")
     spare_builders: int = Field(
-        1, ge=0, le=16, description="Builders that each control plane keeps with Spark started, for what comes next."
+        1,
+        ge=0,
+        le=16,
+        description=("Number of builders with a started Spark session that each control plane maintains."),
     )
     spare_drivers: int = Field(
-        0, ge=0, le=16, description="Drivers that the leading control plane keeps with Spark started and trained."
+        0,
+        ge=0,
+        le=16,
+        description=(
+            "Number of drivers with a started and trained Spark session that the leading control plane maintains."
+        ),
     )
-    template: dict[str, Any] = Field({}, description="Pod template of drivers, and of builders.")
+    template: dict[str, Any] = Field({}, description="Pod template of drivers and builders.")
     executor_template: dict[str, Any] = Field({}, description="Pod template of executors.")
     authority: ConfigMapName | None = Field(
-        None, description="A config map in each project's namespace: whom pods trust to be the control plane (ca.crt)."
+        None,
+        description=(
+            "Config map in each project's namespace with the authority that pods trust for the control plane (ca.crt)."
+        ),
     )
-    token_seconds: int = Field(3600, ge=600, le=86_400, description="How long a driver's token is good; it is renewed.")
-    start_seconds: float = Field(300.0, gt=0, description="So long a pod may take until its driver is heard.")
-    grace_seconds: int = Field(60, ge=1, description="So long a driver may take to end when its pod is deleted.")
+    token_seconds: int = Field(3600, ge=600, le=86_400, description="Validity of a driver's token; it is renewed.")
+    start_seconds: float = Field(300.0, gt=0, description="Timeout for the first heartbeat of a pod's driver.")
+    grace_seconds: int = Field(60, ge=1, description="Time that a driver has to end when its pod is deleted.")
 
     @model_validator(mode="after")
     def _templates_are_pods(self) -> KubernetesSettings:
@@ -103,7 +121,7 @@ class KubernetesSettings(_Section):
         return self
 
     def namespace(self, project: str) -> str:
-        """Raises ``OptionError`` where the project has none."""
+        """Raises ``OptionError`` if the project has no namespace."""
         namespace = self.namespaces.get(project)
         if namespace is None:
             raise OptionError(
@@ -113,8 +131,8 @@ class KubernetesSettings(_Section):
         return namespace
 
     def check_apart(self, own_namespace: str | None) -> None:
-        """Raises ``OptionError`` where drivers would run beside the control plane or beside those of another project:
-        they may start pods, and a pod can mount each secret of its namespace."""
+        """Raises ``OptionError`` if drivers would share a namespace with the control plane or with another project:
+        they may start pods, and a pod can mount every secret of its namespace."""
         beside = [project for project, namespace in self.namespaces.items() if namespace == own_namespace]
         if beside:
             raise OptionError(
@@ -132,7 +150,7 @@ class KubernetesSettings(_Section):
 
 
 def read_kubernetes_settings(path: Path) -> KubernetesSettings:
-    """The settings in a file (JSON). Raises ``OptionError`` naming the field."""
+    """Read the settings from a file (JSON). Raises ``OptionError`` naming the field."""
     try:
         return KubernetesSettings.model_validate_json(path.read_bytes())
     except OSError as error:

@@ -50,8 +50,9 @@ _LEAST_OVERHEAD = 384
 _OVERHEAD_SHARE = 0.4
 
 
-def wants_executors(master: str) -> bool:
-    """Whether the driver starts pods of executors. Otherwise Spark runs in its process, or in another cluster."""
+def starts_executors(master: str) -> bool:
+    """Return whether the driver starts pods of executors. Otherwise Spark runs in its process, or in another
+    cluster."""
     return master.startswith("k8s://")
 
 
@@ -68,7 +69,7 @@ def check_spark_options(spark: Mapping[str, str]) -> None:
 def executor_settings(
     driver: str, labels: Mapping[str, str], spark: Mapping[str, str], settings: KubernetesSettings, namespace: str
 ) -> dict[str, str]:
-    """Options that override the author's, except the driver's address, which its pod, ``driver``, knows.
+    """Options that override the author's, except the driver's address, which its pod, ``driver``, adds.
 
     Executors belong to the driver's pod and are deleted with it. Their communication is encrypted, with a secret that
     Spark creates for each driver.
@@ -217,7 +218,7 @@ def orders_in_a_pod(
     """
     work = {"work_directory": Path(WORK_FOLDER)}
     configuration = orders.configuration
-    if not wants_executors(configuration.master):
+    if not starts_executors(configuration.master):
         return orders.model_copy(update=work)
     name = DriverName(orders.execution, orders.attempt)
     labels: Mapping[str, str] = labels_of(name, orders.application)
@@ -236,7 +237,7 @@ def spare_orders(
 ) -> SpareOrders:
     """Orders of a spare that suits an application with this master and these options. Raises ``EnvironmentProblem`` for
     an image that is not allowed."""
-    if not wants_executors(master):
+    if not starts_executors(master):
         return SpareOrders(master=master, spark=dict(spark))
     begun = {**spark, **executor_settings(pod, SPARE_LABELS, spark, settings, namespace)}
     return SpareOrders(master=master, spark=begun, executor_template=executor_template(settings))

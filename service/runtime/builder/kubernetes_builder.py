@@ -18,7 +18,7 @@ from epochal.service.domain.building import BuildRequest, RekeyOf, TrialOf
 from epochal.service.domain.kubernetes.builders import needs_own_pod
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
-from epochal.service.domain.kubernetes.spark import check_spark_options, wants_executors
+from epochal.service.domain.kubernetes.spark import check_spark_options, starts_executors
 from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.asking import REKEY_SECONDS, AskingBuilder
@@ -149,7 +149,7 @@ class KubernetesBuilder(AskingBuilder):
 
 def _without_executors(request: BuildRequest) -> BuildRequest:
     """What is built has one pod, without any right to start others."""
-    if not wants_executors(request.configuration.master):
+    if not starts_executors(request.configuration.master):
         return request
     configuration = request.configuration.model_copy(update={"master": _MASTER_IN_ONE_POD})
     return request.model_copy(update={"configuration": configuration})

@@ -16,7 +16,7 @@ from epochal.service.catalog.checks import is_replicated_synchronously
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.driver_reports import measured
 from epochal.service.catalog.metrics import (
-    ApplicationFigures,
+    ApplicationMetrics,
     CountRepository,
     EndedOperations,
     Running,
@@ -88,7 +88,7 @@ class CatalogCollector(Collector):
 
     def _all(self, session: Session) -> Iterator[Metric]:
         moment = now()
-        counts, figures = CountRepository(session), ApplicationFigures(session)
+        counts, figures = CountRepository(session), ApplicationMetrics(session)
         states = figures.states()
         self._applications = set(states)
         yield _by_state("epochal_applications", "Applications by state", counts.applications())
@@ -120,7 +120,7 @@ def _by_state(name: str, text: str, counts: Mapping[str, int]) -> Metric:
     return gauge(name, text, ["state"], (([state], count) for state, count in counts.items()))
 
 
-def _sums(figures: ApplicationFigures) -> Iterator[Metric]:
+def _sums(figures: ApplicationMetrics) -> Iterator[Metric]:
     sums = dict(figures.sums())
     for column, (name, text) in _SUMS.items():
         yield counter(name, text, _APPLICATION, (([one], found[column]) for one, found in sums.items()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.metrics import ApplicationFigures
+from epochal.service.catalog.metrics import ApplicationMetrics
 from epochal.service.catalog.types import now
 from epochal.service.domain.snapshots import ReplicaLag
 from epochal.service.runtime.replicas.serving import ServedReplicas
@@ -38,7 +38,7 @@ class ReplicaLags:
     def _look(self) -> Mapping[str, ReplicaLag]:
         found: dict[str, ReplicaLag] = {}
         with self._database.reading() as session:
-            figures, moment = ApplicationFigures(session), now()
+            figures, moment = ApplicationMetrics(session), now()
             behind: dict[str, tuple[EpochKey, EpochKey]] = {}
             # The catalog first: replicas that have moved on since are not behind it.
             for name, head in figures.committed_heads().items():

@@ -39,7 +39,7 @@ class Remains:
                 self._launcher.bring_log(reference)
             if not self._launcher.alive(reference) or self._overdue(driver, over):
                 self._launcher.terminate(reference, kill=True)
-        used = {each.execution for each in self._executions.going_on()} | {driver.execution for driver in drivers}
+        used = {each.execution for each in self._executions.active()} | {driver.execution for driver in drivers}
         for directory in directories:
             if directory.name not in used:
                 shutil.rmtree(directory, ignore_errors=True)

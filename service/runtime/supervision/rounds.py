@@ -215,7 +215,7 @@ class Rounds:
         why = {"decision": "give-up", "attempt": attempt.number, "reason": loss.value}
         log.warning("execution %s attempt %d is given up: %s", execution.id, attempt.number, loss.value, extra=why)
         if loss in (Loss.NOT_HEARD, Loss.NEVER_HEARD, Loss.NOT_BEGUN):
-            self._executions.attempt_not_heard(execution.id, attempt.number, execution.heartbeat_at, failure)
+            self._executions.attempt_lost(execution.id, attempt.number, execution.heartbeat_at, failure)
         else:
             ended_by_itself = exit_code is not None and exit_code >= 0
             self._executions.attempt_ended(

@@ -1,6 +1,6 @@
 """One pipeline for each kind of operator: ``rows`` in, into the sink ``out``.
 
-A new kind of operator is added here, and has the whole suite (test_every_operator.py) run over it.
+A new kind of operator is added here, and runs through the whole suite (test_every_operator.py).
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ PAST, FUTURE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC
 
 @dataclass(frozen=True)
 class Case:
-    """``build`` puts the operator on the stream of rows. ``upserts``: the columns that its output is new values of;
-    ``ended``: the one that is 0 in the newest value of a key that is there no more."""
+    """``build`` applies the operator to the stream of rows. ``upserts``: the key columns of its output, if it is an
+    upsert stream; ``ended``: the column that is 0 in the newest value of a deleted key."""
 
     name: str
     build: Callable[[Stream], Stream]
     upserts: tuple[str, ...] = ()
     closing: int = 0
-    """So many epochs without rows it takes until all is out that the rows have made due."""
+    """The number of epochs without rows after which all output is complete."""
     by_cuts: tuple[str, ...] = ()
-    """Its state tables that the cuts into epochs may leave otherwise, although what comes out is the same."""
+    """The state tables whose content may depend on the division into epochs, unlike the output."""
     ended: str | None = None
     queries: tuple[str, ...] = ()
-    """Standing queries that are asked of the operator ``queries`` before its first epoch."""
+    """Standing queries that are added to the operator ``queries`` before its first epoch."""
 
     @property
     def kind(self) -> str:
-        """The module of the operator, with which the name begins."""
+        """The kind of the operator, the first word of the name."""
         return self.name.partition(" ")[0]
 
     @property
@@ -105,7 +105,7 @@ class Streaks(KeyedProcess):
 
 
 class Remembered(KeyedProcess):
-    """State that lives on when it is read: all of a key is read whenever the key has rows."""
+    """State whose reads extend its time to live: all state of a key is read whenever the key has rows."""
 
     count = ValueState("rows int", ttl="10 microseconds", ttl_on="event_time", refresh="read_and_write")
     recent = ListState("number bigint", ttl="10 microseconds", ttl_on="event_time", refresh="read_and_write")
@@ -143,7 +143,7 @@ class Divided(KeyedProcess):
 
 
 class Reminding(KeyedProcess):
-    """Timers that fire in the epoch that sets them, that wait, and that are taken back in a later epoch."""
+    """Timers that fire in the epoch that sets them, timers that wait, and timers that are deleted in a later epoch."""
 
     waiting = MapState(key="digit int", value="number bigint")
     output = "key string, number bigint, at timestamp"
@@ -201,7 +201,7 @@ class Kept(UnkeyedProcess):
 
 
 class Ranked(PartialProcess):
-    """How many rows came before a row: each instance counts its own, all answers are added up."""
+    """The number of rows before a row: each instance counts its own rows, and the answers are added."""
 
     keys = MapState(key="number bigint", value="key string", scope="partial", reconcile="max")
     amounts = MapState(key="number bigint", value="amount decimal(12,2)", scope="partial", reconcile="sum")
@@ -274,7 +274,7 @@ class Tallies:
 
 
 def tallied(rows: Stream) -> Stream:
-    """A row whose key is null is no call: it is answered with an error."""
+    """A row with a null key is answered with an error."""
     tallies = Program(rows._builder, Tallies, None)
     tallies.feed("add", rows, order_by="number", keep=("key", "number"))
     tallies.feed("mark", rows, order_by="number")
@@ -318,7 +318,8 @@ def of_equal_windows(rows: Stream) -> Stream:
 
 
 def as_of_their_time(rows: Stream) -> Stream:
-    """Rows with the newest of some others of their key. The watermark is far behind: rows wait until the end."""
+    """Rows with the newest of some others of their key. The watermark is far behind, so that rows wait until the
+    end."""
     timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
     versions = rows.where("number % 4 = 0").select("key", "number AS version", "timestamp_seconds(number) AS since")
     latest = versions.with_watermark("since", "1 hour").latest("key", order_by="since", deleted="version % 3 = 0")
@@ -326,7 +327,7 @@ def as_of_their_time(rows: Stream) -> Stream:
 
 
 def beside_the_newest(rows: Stream) -> Stream:
-    """Of each key all versions say the same, as which is the newest depends on the cuts into epochs."""
+    """All versions of a key are equal, as the newest one depends on the division into epochs."""
     versions = rows.select("key", "1 AS since", "concat('of ', key) AS version")
     return rows.join(versions.latest("key", order_by="since"), on="key", how="left", name="newest")
 
@@ -347,7 +348,7 @@ def sums(windowed: WindowedStream) -> Stream:
 
 
 def within_the_hour(rows: Stream) -> Stream:
-    """With an event time, and a watermark that stays before all rows."""
+    """With an event time, and a watermark before all rows."""
     return rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
 
 
@@ -363,7 +364,7 @@ def first_within(rows: Stream) -> Stream:
 
 @dataclass(frozen=True)
 class Halves:
-    """Of two numbers that follow one another the first is a call, the other one its answer."""
+    """The first of two consecutive numbers is a call, the second its answer."""
 
     def __call__(self, frame: Any) -> Any:
         odd, half = "number % 2 = 1", "cast(number div 2 AS string)"
@@ -397,7 +398,7 @@ def answered(rows: Stream) -> Stream:
 
 
 CASES = (
-    Case("answers", answered, by_cuts=("ask_answers",)),  # it knows when it was written last
+    Case("answers", answered, by_cuts=("ask_answers",)),  # it stores the time of the last write
     Case(
         "aggregate",
         lambda rows: rows.key_by("key").aggregate(
@@ -424,7 +425,7 @@ CASES = (
     Case("temporal_join", as_of_their_time),
     Case("latest_join", beside_the_newest),
     Case("drop_duplicates", lambda rows: rows.drop_duplicates("key")),
-    # What has expired is gone once the watermark that was observed has become the operator's: an epoch later.
+    # Expired state is deleted once the observed watermark has become the operator's: an epoch later.
     Case("drop_duplicates within", first_within, closing=1),
     Case("top", lambda rows: rows.key_by("key").top(3, by="amount"), upserts=("key", "rank")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
@@ -438,7 +439,7 @@ CASES = (
         "standing_queries",
         lambda rows: timed_rows(rows).standing_queries("queries"),
         closing=2,
-        # They say when an answer came out.
+        # They contain the time of answers.
         by_cuts=("queries",),
         queries=(
             "SELECT key, count(*) AS n, sum(amount) AS total, remember(n) AS before GROUP BY key WINDOW '10 minutes'",

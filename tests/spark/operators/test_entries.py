@@ -1,4 +1,4 @@
-"""What calls bring is the same to Spark and to the engine without it, whatever the types of their arguments."""
+"""Calls have the same content with and without Spark, for all types of arguments."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ OTHERS_FIT: list[set[str]] = [
     {"map<string,double>", "struct<a:int,b:array<string>>"},
     set(),
 ]
-"""Of each of them the types that it has a value of."""
+"""Entries with the types of their arguments."""
 
 
 @pytest.mark.by_turns(2)
-def test_arguments_come_to_spark_as_they_were_sent(spark: SparkSession) -> None:
+def test_spark_reads_arguments_as_sent(spark: SparkSession) -> None:
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
     called = entry("all", names, list(names), None, "")
     node = {"type": "source", "description": {"kind": "entries", "entries": [called.details() | {"table": "t"}]}}
@@ -71,8 +71,8 @@ def test_arguments_come_to_spark_as_they_were_sent(spark: SparkSession) -> None:
             assert row[name] is not None and json.loads(text).keys() == {name}
 
 
-def test_an_argument_that_was_of_another_type_is_null_where_it_does_not_fit(spark: SparkSession) -> None:
-    """Calls that were taken for the version before. What fits is what would be taken now."""
+def test_an_argument_of_an_old_type_is_null_if_it_does_not_fit(spark: SparkSession) -> None:
+    """Calls that the previous version accepted. Values fit if the current version would accept them."""
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
     texts = [json.dumps(dict.fromkeys(names, value)) for value in OTHERS]
     rows = come(spark, entry("all", names, list(names), None, ""), texts)
@@ -114,8 +114,8 @@ ANSWERS: dict[str, list[Any]] = {
 }
 
 
-def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spark: SparkSession) -> None:
-    """Also what Python's ``json`` cannot write, or writes as what is none."""
+def test_answers_of_a_program_have_the_same_json_with_and_without_spark(spark: SparkSession) -> None:
+    """Also values that Python's ``json`` cannot write, or writes as invalid JSON."""
     ports = [
         Port(number, f"e{number}", None, None, ("value",), (f"_value_{number}",)) for number in range(len(ANSWERS))
     ]
@@ -146,8 +146,8 @@ def test_what_a_program_answers_is_json_in_one_form_in_spark_and_without_it(spar
             assert by_id[f"{number}.{place}"] == (f"e{number}", 3, ("JSON", to_json(value, type)), None)
 
 
-def test_the_calls_of_all_entries_are_one_stream_in_spark_and_without_it(spark: SparkSession) -> None:
-    """By a parameter that stands in another column than that of another entry, by a constant, or wherever."""
+def test_calls_of_all_entries_are_one_stream_with_and_without_spark(spark: SparkSession) -> None:
+    """Distribution by parameters in different columns, by a constant, or without a key."""
     names = {"put": {"key": "string", "value": "bigint"}, "swap": {"other": "string", "key": "string"}}
     names |= {"reset": {}, "add": {"amount": "bigint"}}
     keys: dict[str, Any] = {"put": "key", "swap": "key", "reset": ("it's", "string"), "add": ("all", "string")}

@@ -1,10 +1,9 @@
-"""What every operator promises: an epoch that is tried again, an attempt that begins again, another parallelism and
-other cuts into epochs all give the same state and the same output; and its definition notices other rows: the same
-pipeline continues its state, a pipeline with other rows in front of it does not.
+"""Guarantees of every operator: a retried epoch, a restarted attempt, another parallelism and another division into
+epochs give the same state and output. A changed input changes the definition of the state: the same pipeline continues
+the state, a pipeline with other input rows does not.
 
-On Spark, for some kinds of operator in every run, as the seed says: within a few commits each has had its turn. All
-kinds and their variants are long: without Spark they go through attempts, cuts and parallelisms in tests/property and
-tests/unit/tasks in every run.
+Each run tests some kinds of operator on Spark, selected by the seed. The tests of all kinds and their variants are
+marked long; tests/property and tests/unit/tasks test all of them without Spark in every run.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def check(case: Case, spark: SparkSession, run_seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_operator_notices_other_rows(case: Case, spark: SparkSession) -> None:
+def test_state_definitions_of_every_operator_detect_changed_input(case: Case, spark: SparkSession) -> None:
     before = tables(case, spark)
     again = compare(before, tables(case, spark))
     assert {change.verdict for change in again} == {"same"}

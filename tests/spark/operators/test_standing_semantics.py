@@ -1,4 +1,4 @@
-"""Standing queries mean what Spark means by them: random expressions and queries against Spark over the same rows."""
+"""Standing queries have Spark's semantics: random expressions and queries compared with Spark over the same rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kit.standing_lives import batch
 
 @pytest.mark.long
 @pytest.mark.claim("Thesis, 4.4.1")
-def test_expressions_and_aggregates_are_those_of_spark(spark: SparkSession) -> None:
+def test_expressions_and_aggregates_equal_those_of_spark(spark: SparkSession) -> None:
     chance = random.Random(7)
     grammar, table = Grammar(chance), rows(chance, 150)
     frame = spark.createDataFrame(table)
@@ -56,7 +56,7 @@ def _of_spark(spark: SparkSession, text: str, groups: list[str], size: int, slid
     if where:
         statement += f" WHERE {where}"
     statement += f" GROUP BY {by}"
-    # HAVING is over the results, what was before among them.
+    # HAVING is over the results, including previous values.
     for name, aggregate in _aggregates(selected):
         having = having.replace(aggregate, name)
         remembered = [each.replace(aggregate, name) for each in remembered]
@@ -79,13 +79,13 @@ def _of_spark(spark: SparkSession, text: str, groups: list[str], size: int, slid
 
 
 def _aggregates(selected: str) -> list[tuple[str, str]]:
-    """Names and texts, longer texts first: one may be within another."""
+    """Names and texts, longer texts first, as one may contain another."""
     found = re.findall(r"(?:^|, )((?:count|count_if|sum|avg|min|max)\(.*?) AS (a\d)(?=,|$)", selected)
     return sorted(((name, text) for text, name in found), key=lambda each: -len(each[1]))
 
 
 def _json(value: Any) -> Any:
-    """As results show it."""
+    """The value in the form of results."""
     from epochal.state.json_form import to_json
 
     if isinstance(value, bool) or value is None or isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Aggregates whose groups expire: which groups go on, and which begin anew, against a model over any epochs."""
+"""Aggregates with groups that expire, compared with a model for any division into epochs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def living(make_operator: Any, clock: Any, **more: Any) -> tuple[Any, StateTable
 @pytest.mark.parametrize("clock", ["processing", "event"])
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.by_turns(2)
-def test_a_group_without_rows_for_so_long_begins_anew(
+def test_a_group_without_rows_for_its_ttl_starts_again(
     clock: str, number: int, run_seed: int, make_operator: Any
 ) -> None:
     choose = random.Random(run_seed * 10 + number)
@@ -84,7 +84,7 @@ def test_a_group_without_rows_for_so_long_begins_anew(
 
 @pytest.mark.parametrize("clock", ["processing", "event"])
 def test_only_deleted_groups_expire(clock: Any, run_seed: int, make_operator: Any) -> None:
-    """What is given of each group: its row as it was, where it had one, and as it is, where it has one."""
+    """The output of each group: its previous row, if it had one, and its new row, if it has one."""
     choose = random.Random(run_seed)
     value = (*VALUE, Column(name="gone", type="boolean"))
     partials = PARTIALS.model_copy(update={"value": value})
@@ -138,7 +138,7 @@ def rows() -> Stream:
     return Pipeline("p").read("rows", generator.source({"n": "id", "at": "timestamp_seconds(id)"}))
 
 
-def test_what_cannot_expire_is_refused_with_the_fix() -> None:
+def test_unsupported_ttl_is_refused_with_the_fix() -> None:
     keyed = rows().key_by("n")
     with pytest.raises(PipelineError, match=r"'a' has a ttl and changes=True.*or aggregate in windows"):
         keyed.aggregate("a", changes=True, ttl="1 day", rows="count(*)")
@@ -171,7 +171,7 @@ def test_what_cannot_expire_is_refused_with_the_fix() -> None:
         rows().with_watermark("at", "1 day").key_by("n").aggregate("g", ttl_on="event_time", rows="count(*)")
 
 
-def test_its_description_says_how_long_groups_live() -> None:
+def test_the_description_contains_the_ttl() -> None:
     pipeline = Pipeline("p")
     timed = pipeline.read("rows", generator.source({"n": "id", "at": "timestamp_seconds(id)"}))
     keyed = timed.with_watermark("at", "1 day").key_by("n")
@@ -185,7 +185,7 @@ def test_its_description_says_how_long_groups_live() -> None:
 
 
 @pytest.mark.parametrize("gone", ["count(*)", "max(n > 5) AND min(n) > 1", "max(n)"])
-def test_what_cannot_say_that_a_key_is_deleted_is_refused(spark: SparkSession, gone: str) -> None:
+def test_deleted_when_requires_a_boolean_aggregate(spark: SparkSession, gone: str) -> None:
     stream = rows().key_by("n").aggregate("items", ttl="1 day", deleted_when="gone", gone=gone)
     with pytest.raises(PipelineError, match=r"'items': deleted_when names column 'gone', which must be one boolean"):
         operator_of(stream).plan([spark.createDataFrame([], "n bigint, at timestamp")])

@@ -1,4 +1,4 @@
-"""``failure_of``: what people are told of whatever an epoch raised, in Spark's executors or in the driver."""
+"""``failure_of``: the reports of all errors of an epoch, in Spark's executors and in the driver."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_malformed_records_name_the_file(spark: SparkSession, tmp_path: Path, fo
     assert "Correct the file or the schema" in found.message
 
 
-def test_a_file_that_is_not_what_it_should_be(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_corrupt_file(spark: SparkSession, tmp_path: Path) -> None:
     path = file_of(tmp_path, "bad.parquet", "no Parquet at all")
     found = failure(lambda: spark.read.schema("a int").parquet(path).collect())
     assert (found.type, path in found.message) == ("source-error", True)
 
 
-def test_a_file_that_went_away(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_deleted_file(spark: SparkSession, tmp_path: Path) -> None:
     path = file_of(tmp_path, "gone.json", '{"a": 1}\n')
     frame = spark.read.schema("a int").json(path)
     Path(path).unlink()
@@ -64,7 +64,7 @@ def test_a_file_that_went_away(spark: SparkSession, tmp_path: Path) -> None:
     assert path in found.message and "is missing" in found.message
 
 
-def test_an_author_s_function_in_a_transform(spark: SparkSession) -> None:
+def test_an_error_of_an_authors_function_in_a_transform(spark: SparkSession) -> None:
     def inverse(number: int) -> int:
         return 1 // number
 
@@ -74,7 +74,7 @@ def test_an_author_s_function_in_a_transform(spark: SparkSession) -> None:
     assert found.traceback is not None and "in inverse" in found.traceback
 
 
-def test_an_author_s_function_that_cannot_reach_something(spark: SparkSession) -> None:
+def test_a_transient_error_of_an_authors_function(spark: SparkSession) -> None:
     def asked(number: int) -> int:
         if number == 0:
             raise ConnectionRefusedError(111, "Connection refused")
@@ -86,7 +86,7 @@ def test_an_author_s_function_that_cannot_reach_something(spark: SparkSession) -
         assert found.type == "author-error-transient", found.message
 
 
-def test_what_spark_refuses_or_computes_wrongly(spark: SparkSession) -> None:
+def test_errors_of_spark_computations(spark: SparkSession) -> None:
     refused = failure(lambda: spark.range(3).select("nope"))
     assert refused.type == "invalid-pipeline" and "`nope`" in refused.message
     divided = failure(lambda: spark.range(3).select(F.lit(1) / F.col("id")).collect())
@@ -110,7 +110,7 @@ class Broken(KeyedProcess):
         raise LookupError(f"no flight of “{key.plane}”\nin two lines")
 
 
-def test_a_task_s_failure_through_spark(spark: SparkSession, make_operator: Any) -> None:
+def test_a_failure_of_a_task_through_spark(spark: SparkSession, make_operator: Any) -> None:
     row = pa.schema([("plane", pa.string()), ("delay", pa.int32())])
     output = pa.schema([("plane", pa.string()), ("total", pa.int64())])
     work = ProcessWork(Broken, ("plane", "delay"))
@@ -127,7 +127,7 @@ def test_a_task_s_failure_through_spark(spark: SparkSession, make_operator: Any)
     assert "raise LookupError" in found.traceback and "epochal/engine" not in found.traceback
 
 
-def test_epochal_s_own_errors_in_the_driver() -> None:
+def test_errors_of_epochal_in_the_driver() -> None:
     assert failure_of(EpochTimeout("The epoch took longer than 60 s.")) == Failure(
         type="epoch-timeout", message="The epoch took longer than 60 s."
     )
@@ -135,7 +135,7 @@ def test_epochal_s_own_errors_in_the_driver() -> None:
     assert full.type == "storage-full" and "manifest.json" in full.message
 
 
-def test_an_aborted_epoch_is_what_aborted_it() -> None:
+def test_an_aborted_epoch_reports_its_cause() -> None:
     try:
         raise EpochAborted("Epoch main/3 was aborted: a.json cannot be read.") from MalformedRecord("a.json ..")
     except EpochAborted as error:
@@ -143,7 +143,7 @@ def test_an_aborted_epoch_is_what_aborted_it() -> None:
     assert found == Failure(type="malformed-record", message="Epoch main/3 was aborted: a.json cannot be read.")
 
 
-def test_an_error_that_was_raised_from_another_is_that_one() -> None:
+def test_a_chained_error_is_reported_as_itself() -> None:
     with pytest.raises(FileCorrupt) as raised, Reporting("Operator 'a'", 3, step="T3", subtask=1):
         raise FileCorrupt("part-1 is corrupt.") from OSError("bad sector")
     try:
@@ -154,7 +154,7 @@ def test_an_error_that_was_raised_from_another_is_that_one() -> None:
     assert found.message == "Operator 'a', subtask 1, epoch 3, T3: part-1 is corrupt."
 
 
-def test_a_broken_marker_line_is_no_reason_to_fail() -> None:
+def test_a_broken_marker_line_is_ignored() -> None:
     found = failure_of(RuntimeError(f"author's own text: {MARKER}{{not json}}"))
     assert found.type == "epoch-aborted"
     assert "author's own text" in found.message

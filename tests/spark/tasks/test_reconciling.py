@@ -1,4 +1,4 @@
-"""Partial state at another parallelism: which instances become one, and what work sees and writes meanwhile."""
+"""Partial state at another parallelism: reconciled instances, and the reads and writes of the work meanwhile."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ def maps(world: World, table: StateTable) -> dict[int, dict[str, int]]:
 
 
 @pytest.mark.claim("SDG, 3.2, merge")
-def test_instances_become_one_and_others_begin_empty(world: World, run_seed: int) -> None:
-    """Against a model: maps that merge by a built-in and by a function, while the epoch writes and deletes."""
+def test_instances_are_reconciled_and_others_start_empty(world: World, run_seed: int) -> None:
+    """Maps that are merged by a built-in and by a function, while the epoch writes and deletes, compared with a
+    model."""
     random, model = Random(run_seed), dict[int, dict[str, int]]()
     for parallelism in (5, 5, 2, 4, 1, 3, 3, 1):
         instances = {number: model.pop(number) for number in sorted(model)}
@@ -123,7 +124,7 @@ def test_instances_become_one_and_others_begin_empty(world: World, run_seed: int
         assert maps(world, AUTHORS) == expected
 
 
-def test_work_sees_one_instance_before_it_is_written(world: World) -> None:
+def test_the_work_reads_one_instance_before_it_is_stored(world: World) -> None:
     epoch(
         world,
         4,
@@ -152,7 +153,7 @@ def test_work_sees_one_instance_before_it_is_written(world: World) -> None:
     assert not world.chains[SUMS.id].links[-1].deltas, "only once"
 
 
-def test_what_does_not_merge_is_named(world: World) -> None:
+def test_a_failed_reconciliation_names_the_state(world: World) -> None:
     most = 2**63 - 1
     epoch(world, 2, {subtask: {SUMS.id: [[{"_group": subtask, "word": "w", "n": most}]]} for subtask in range(2)})
     message = r"Operator 'counts', state 'counts.sums', reconciling instances 0 and 1: the sum does not fit into bigint"
@@ -167,7 +168,7 @@ def test_what_does_not_merge_is_named(world: World) -> None:
         reconciling(world.start(0), TABLES, 0, 1, GROUPS, functions)
 
 
-def test_fewer_subtasks_need_a_way_to_make_one_instance_of_two() -> None:
+def test_fewer_subtasks_require_a_reconcile_function() -> None:
     alone = declared("alone", ValueState("n bigint", scope="partial"))
     before = plain_manifest(1, parallelism=4, tables=(*TABLES, alone))
     assert list(against_shrinking(before, [*TABLES, alone], 4)) == []
@@ -197,7 +198,7 @@ _ROW = st.tuples(st.none() | st.integers(-3, 3), st.none() | st.integers(-2, 2))
 @given(st.lists(_ROW, min_size=3, max_size=3), st.sampled_from(["sum", "count", "min", "max", "first(at)", "last(at)"]))
 @example([(1, None), (2, None), (None, 1)], "last(at)")
 @example([(1, None), (2, None), (None, 1)], "first(at)")
-def test_what_is_built_in_does_not_depend_on_the_order(rows: list[tuple[int | None, int | None]], merge: str) -> None:
+def test_built_in_reconciliation_is_independent_of_order(rows: list[tuple[int | None, int | None]], merge: str) -> None:
     columns = (Column(name="n", type="bigint"), Column(name="at", type="bigint"))
     merges = reconciling_of("state", columns, {"n": merge, "at": "min" if merge.startswith("first") else "max"})
     assert isinstance(merges, tuple)
@@ -210,7 +211,7 @@ def test_what_is_built_in_does_not_depend_on_the_order(rows: list[tuple[int | No
     check_reconcile(reconcile, *rows)
 
 
-def test_a_reconcile_that_depends_on_the_order_is_found() -> None:
+def test_a_reconciliation_that_depends_on_the_order_is_detected() -> None:
     check_reconcile(operator.add, 0.1, 0.2, 0.3)
     with pytest.raises(AssertionError, match=r"not commutative: reconcile\(3, 2\) is 1, and the other way round -1"):
         check_reconcile(operator.sub, 3, 2, 1)
@@ -234,6 +235,6 @@ def test_a_reconcile_that_depends_on_the_order_is_found() -> None:
         (lambda: ValueState("n int", reconcile="sum"), "of scope 'keyed' cannot have reconcile: only partial state"),
     ],
 )
-def test_a_reconcile_that_cannot_be_is_refused(state: Callable[[], StateDeclaration], message: str) -> None:
+def test_an_invalid_reconcile_is_refused(state: Callable[[], StateDeclaration], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         declared("refused", state())

@@ -1,4 +1,4 @@
-"""Drives tasks as Spark would, without Spark: marks, shuffle and sort by hand, real backends, a real store."""
+"""Runs tasks without Spark: simulated marks, shuffle and sort, real backends, a real store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Operator:
-    """One operator over several epochs, as the planner and the coordinator would run it."""
+    """One operator over several epochs, run as by planner and coordinator."""
 
     work: Work
     key: tuple[Column, ...]
@@ -53,24 +53,24 @@ class Operator:
     parent: EpochKey | None = None
     links: dict[str, list[Link]] = field(default_factory=dict)
     watermarks: Watermarks = NO_WATERMARKS
-    """What the next epoch runs with."""
+    """The watermarks of the next epoch."""
     epoch_time: int | None = None
-    """Of the next epoch, in microseconds; without it, the clock's."""
+    """The epoch time of the next epoch, in microseconds; ``None``: the clock's time."""
     clock: StateClock | None = None
-    """The clock of the last one, by which its state has expired."""
+    """The clock of the last epoch, by which its state has expired."""
     dues: list[Due] = field(default_factory=list)
-    """What the subtasks said in the last one."""
+    """The answers of the subtasks in the last epoch."""
     draining: bool = False
-    """The next epoch is the last."""
+    """True if the next epoch is the last."""
     dropped_timers: int = 0
-    """Of the last one."""
+    """The conditions of the last epoch."""
 
     @property
     def scope(self) -> EpochScope:
         return EpochScope("application", EpochKey("main", self.epoch + 1), 1, self.parent)
 
     def at(self, fire: int, epoch_time: int) -> None:
-        """The next epoch runs with these clocks, in microseconds."""
+        """Set the clocks of the next epoch, in microseconds."""
         late = BEGINNING if self.clock is None else self.clock.event
         self.watermarks, self.epoch_time = Watermarks(late=late, fire=fire), epoch_time
 
@@ -100,7 +100,7 @@ class Operator:
         return task
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
-        """Rows and marks with their control columns, sorted as ``process`` needs them."""
+        """Rows and marks with their control columns, sorted as ``process`` requires."""
         data = pa.Table.from_pylist([dict(row) for row in rows], schema=self.row)
         key = pa.schema([column.to_arrow() for column in self.key])
         groups = key_groups(data.select(key.names).cast(key), key, self.max_parallelism)
@@ -114,7 +114,7 @@ class Operator:
         return both.sort_by([(name, "ascending") for name in order])
 
     def batches(self, rows: Sequence[Row]) -> list[list[pa.RecordBatch]]:
-        """For each Spark task its batches."""
+        """The batches of each Spark task."""
         table = self.table(rows)
         tasks = []
         for first in range(0, self.parallelism, self.subtasks_of_task):
@@ -123,7 +123,7 @@ class Operator:
         return tasks
 
     def attempt(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[Handle]]:
-        """E2: run every task once, as the copies that Spark makes, and commit nothing."""
+        """E2: run every task once, on pickled copies as Spark does, without a commit."""
         outputs: list[dict[str, Any]] = []
         handles: list[Handle] = []
         for batches in self.batches(rows):
@@ -140,7 +140,7 @@ class Operator:
         return outputs, handles
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """E4: these handles, and no others, are in the manifest."""
+        """E4: publish a manifest with exactly these handles."""
         assert sorted(handle.subtask for handle in handles) == list(range(self.parallelism))
         self.epoch += 1
         self.clock = StateClock(self.watermarks.fire, self.now)
@@ -159,14 +159,14 @@ class Operator:
         return outputs
 
     def state(self, table: StateTable) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        """What the published deltas say, without any backend: full key -> values."""
+        """The state of the published deltas, read without a backend: full key -> values."""
         rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for link in self.links.get(table.id, ()):
             for delta in link.deltas:
                 for change in read_delta(self.store, table, delta).to_pylist():
                     key = tuple(change[name] for name in table.key_schema.names)
                     if change["_op"] == "delete":
-                        del rows[key]  # a delete of what is not there would be a defect
+                        del rows[key]  # deleting a missing key would be a defect
                     else:
                         rows[key] = tuple(change[name] for name in table.value_schema.names)
         return rows
@@ -177,7 +177,7 @@ MakeOperator = Callable[..., Operator]
 
 @pytest.fixture
 def make_operator(tmp_path: Path) -> MakeOperator:
-    """Makes an :class:`Operator` with its own store and backend (``heap`` unless said otherwise)."""
+    """Creates an :class:`Operator` with its own store and backend (by default ``heap``)."""
     count = 0
 
     def make(

@@ -1,4 +1,4 @@
-"""Drives a join of two streams as Spark would, without Spark: shuffle and marks by hand, watermarks as a test says."""
+"""Runs a join of two streams without Spark: simulated shuffle and marks, watermarks of the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class Columns:
-    """Of an input, as a plan asks for them."""
+    """The columns of an input, in the form that a plan reads."""
 
     schema: StructType
 
@@ -39,11 +39,11 @@ class Join(Operator):
 
     @property
     def waits_for(self) -> list[int]:
-        """The event times that the subtasks named after the last epoch."""
+        """The event times that the subtasks wait for after the last epoch."""
         return [due.event for due in self.dues if due.event is not None]
 
     def take(self, left: Sequence[Row], right: Sequence[Row], fire: int | None = None) -> list[dict[str, Any]]:
-        """One epoch, which fires by ``fire``; by default it stays where it is."""
+        """Run one epoch with the watermark ``fire``, by default that of the previous epoch."""
         before = BEGINNING if self.clock is None else self.clock.event
         assert fire is None or fire >= before
         self.at(before if fire is None else fire, epoch_time=0)

@@ -59,7 +59,7 @@ def test_output_is_the_merged_partials_of_the_keys_of_the_slice(delays: Any) -> 
     assert delays.state(TABLE) == {("JFK",): (2, 30, 20), ("LAX",): (3, 5, 5)}
 
 
-def test_marks_may_come_after_the_rows_they_call(delays: Any) -> None:
+def test_marks_may_follow_their_rows(delays: Any) -> None:
     rows = delays.table([partial(route, 1, 1, 1) for route in "abcdefgh"])
     backwards = rows.take(pa.array(range(rows.num_rows - 1, -1, -1)))
     batches = backwards.to_batches(max_chunksize=3)
@@ -79,7 +79,7 @@ def test_a_null_key_is_a_key(delays: Any) -> None:
     assert delays.state(TABLE) == {(None,): (3, 8, 3), ("",): (1, 5, 5)}
 
 
-def test_a_sum_that_leaves_its_type_names_operator_and_column(delays: Any) -> None:
+def test_an_overflow_of_a_sum_names_operator_and_column(delays: Any) -> None:
     delays.run([partial("JFK", 1, (1 << 63) - 1, 1)])
     with pytest.raises(EpochAborted) as raised:
         delays.attempt([partial("JFK", 1, 1, 1)])
@@ -99,7 +99,7 @@ class Broken(MergeableAggregate):
         return partials[0]
 
 
-def test_an_author_s_own_merge_that_raises(make_operator: Any) -> None:
+def test_an_error_of_an_authors_merge(make_operator: Any) -> None:
     broken = replace(PLAN, parts=(*PLAN.parts[:2], part("worst", Broken())))
     delays = make_operator(AggregateWork(broken), KEY, ROW, ROW, tables=(TABLE,))
     delays.run([partial("JFK", 1, 1, 1)])
@@ -117,7 +117,7 @@ SLICE = st.dictionaries(st.sampled_from("abcdefghijk"), st.lists(st.integers(-10
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(slices=st.lists(SLICE, min_size=1, max_size=5))
-def test_state_equals_the_aggregate_over_everything(make_operator: Any, kind: str, slices: Any) -> None:
+def test_state_equals_the_aggregate_over_all_rows(make_operator: Any, kind: str, slices: Any) -> None:
     delays = make_operator(AggregateWork(PLAN), KEY, ROW, ROW, tables=(TABLE,), kind=kind)
     everything: dict[str, list[int]] = defaultdict(list)
     for slice in slices:

@@ -1,4 +1,4 @@
-"""T2 of ``aggregate`` over changes: what was is taken back, a key without rows ends, the least is known."""
+"""T2 of ``aggregate`` over changes: retraction of rows, deletion of keys without rows, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def part(name: str, aggregate: MergeableAggregate, *columns: str) -> Part:
 
 
 class Driven:
-    """The operator over values of one type, and the rows that are there."""
+    """The operator over values of one type, and the current rows."""
 
     def __init__(self, make_operator: Any, type: str, kind: str = "heap", changes: bool = False) -> None:
         parts = (
@@ -71,7 +71,7 @@ class Driven:
         self.there: dict[str, Counter[Any]] = {}
 
     def run(self, added: Rows, removed: Rows) -> list[dict[str, Any]]:
-        """One epoch, tried twice; the second time counts."""
+        """Run one epoch twice; the second attempt is committed."""
         sent = [partial(key, added, removed) for key in sorted({key for key, _ in added + removed})]
         first, _ = self.operator.attempt(sent)
         output: list[dict[str, Any]] = self.operator.run(sent)
@@ -84,7 +84,7 @@ class Driven:
 
 
 def one(value: Any) -> Any:
-    """Equal for what Spark takes for one value."""
+    """A key that is equal for values that Spark regards as equal."""
     return "nan" if value != value else value
 
 
@@ -115,7 +115,7 @@ def histories(draw: st.DrawFn) -> tuple[str, list[tuple[list[tuple[str, Any]], l
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories())
-def test_state_is_that_of_the_rows_that_are_there(make_operator: Any, kind: str, history: Any) -> None:
+def test_state_is_that_of_the_rows_not_retracted(make_operator: Any, kind: str, history: Any) -> None:
     type, epochs = history
     driven = Driven(make_operator, type, kind)
     rows: Rows = []
@@ -138,7 +138,7 @@ def test_state_is_that_of_the_rows_that_are_there(make_operator: Any, kind: str,
             assert kept == {key: len([v for v in values if v is not None]) for key, values in driven.there.items()}
 
 
-def test_the_next_one_is_found_behind_many_that_are_gone(make_operator: Any) -> None:
+def test_the_next_value_is_found_after_many_deleted_ones(make_operator: Any) -> None:
     driven = Driven(make_operator, "bigint", "lmdb")
     rows = [(key, number) for key in "kl" for number in range(200)]
     driven.run(rows, [])
@@ -150,7 +150,7 @@ def test_the_next_one_is_found_behind_many_that_are_gone(make_operator: Any) -> 
     assert driven.run([], [("l", 300)])[0][IS] is False
 
 
-def test_changes_have_what_was_there_too(make_operator: Any) -> None:
+def test_changes_include_previous_values(make_operator: Any) -> None:
     driven = Driven(make_operator, "string", changes=True)
     driven.run([("k", "b")], [])
     (row,) = driven.run([("k", "a")], [("k", "b")])
@@ -162,7 +162,7 @@ def test_changes_have_what_was_there_too(make_operator: Any) -> None:
 
 
 @pytest.mark.parametrize("removed", [[("k", "b")], [("k", None)] * 2, [("k", "a")] * 2])
-def test_what_never_came_cannot_be_taken_back(make_operator: Any, removed: Sequence[Any]) -> None:
+def test_a_value_that_was_never_added_cannot_be_retracted(make_operator: Any, removed: Sequence[Any]) -> None:
     driven = Driven(make_operator, "string")
     driven.run([("k", "a")], [])
     with pytest.raises(EpochAborted) as raised:
@@ -170,7 +170,7 @@ def test_what_never_came_cannot_be_taken_back(make_operator: Any, removed: Seque
     assert "retracted" in failure_of(raised.value).message
 
 
-def test_a_sum_that_leaves_its_type_names_operator_and_column(make_operator: Any) -> None:
+def test_an_overflow_of_a_sum_names_operator_and_column(make_operator: Any) -> None:
     driven = Driven(make_operator, "bigint")
     row = partial("k", [("k", 1)], []) | {"total_sum": 2**63 - 1}
     driven.operator.run([row])
@@ -179,7 +179,7 @@ def test_a_sum_that_leaves_its_type_names_operator_and_column(make_operator: Any
     assert "Operator 'operator', column 'total'" in failure_of(raised.value).message
 
 
-def test_a_sum_may_be_reached_by_way_of_one_that_leaves_its_type(make_operator: Any) -> None:
+def test_an_intermediate_sum_may_overflow(make_operator: Any) -> None:
     driven = Driven(make_operator, "bigint")
     row = partial("k", [("k", 1)], [])
     driven.operator.run([row | {"total_sum": -(2**63)}])

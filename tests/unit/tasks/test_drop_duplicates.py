@@ -1,4 +1,4 @@
-"""T2 of ``drop_duplicates``: what is kept, against a model row by row; ties; what is forgotten."""
+"""T2 of ``drop_duplicates``: emitted rows compared with a loop over rows; ties; expiry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def seen(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb"])
-def test_each_key_comes_once_with_all_its_columns(make_operator: Any, backend: str) -> None:
+def test_each_key_is_emitted_once_with_all_columns(make_operator: Any, backend: str) -> None:
     operator = made(make_operator, None, backend)
     first = operator.run([row("a", n=1), row(None, None, n=2), row("a", 1, n=3, tags=["x"]), row(None, None, n=9)])
     assert seen(first) == [("", 0, 2), ("a", 0, 1), ("a", 1, 3)]
@@ -62,7 +62,7 @@ def test_each_key_comes_once_with_all_its_columns(make_operator: Any, backend: s
     assert operator.run([]) == []
 
 
-def test_of_rows_in_one_epoch_the_first_is_that_of_their_own_order(make_operator: Any) -> None:
+def test_the_first_row_of_an_epoch_is_that_of_the_sorted_rows(make_operator: Any) -> None:
     rows = [row("a", minute=1, n=2, tags=["y"]), row("a", minute=1, n=2, tags=["x"]), row("a", minute=1, n=3)]
     answers = [made(make_operator, None).run(order) for order in (rows, rows[::-1], rows[1:] + rows[:1])]
     assert answers[0] == answers[1] == answers[2]
@@ -71,7 +71,7 @@ def test_of_rows_in_one_epoch_the_first_is_that_of_their_own_order(make_operator
     assert seen(timed) == [("a", 0, 9)]
 
 
-def test_rows_apart_are_kept_also_of_one_epoch_and_keys_are_forgotten(make_operator: Any) -> None:
+def test_rows_outside_the_interval_are_emitted_and_keys_expire(make_operator: Any) -> None:
     operator = made(make_operator, 10)
     assert seen(operator.run([row("a", minute=m, n=m) for m in (25, 0, 9, 10, 19, 21)])) == [
         ("a", 0, 0),
@@ -90,7 +90,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_siz
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epochs=st.lists(EVENTS, min_size=1, max_size=3), within=st.integers(1, 30))
-def test_what_is_kept_is_what_a_reader_row_by_row_keeps(make_operator: Any, epochs: Any, within: int) -> None:
+def test_emitted_rows_equal_those_of_a_loop_over_rows(make_operator: Any, epochs: Any, within: int) -> None:
     operator = made(make_operator, within)
     until: dict[str, int] = {}
     for events in epochs:
@@ -103,7 +103,7 @@ def test_what_is_kept_is_what_a_reader_row_by_row_keeps(make_operator: Any, epoc
         assert seen(given_rows) == sorted(expected)
 
 
-def test_a_key_with_very_many_rows_apart_is_walked_once() -> None:
+def test_a_key_with_many_emitted_rows_takes_linear_time() -> None:
     times = np.arange(100_000) * 7
     mask = kept(np.zeros(100_000, np.int64), times, np.array([NEVER]), 70)
     assert np.flatnonzero(mask).tolist() == list(range(0, 100_000, 10))

@@ -1,4 +1,4 @@
-"""Which keys a subtask calls with which rows and timers, however rows and timers are cut."""
+"""The keys that a subtask calls, with their rows and timers, for any chunks of rows and timers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMERS = st.tuples(KEYS, st.sampled_from([EVENT, PROCESSING]), st.integers(0, 4)
 
 
 @given(st.lists(KEYS, max_size=30), st.sets(TIMERS, max_size=40), st.integers(1, 8), st.integers(1, 8))
-def test_every_key_comes_once_with_all_of_its_rows_and_its_timers_in_order(
+def test_each_key_occurs_once_with_all_rows_and_sorted_timers(
     rows: list[Key], timers: set[tuple[Key, int, int, str]], target: int, cut: int
 ) -> None:
     found: dict[Key, tuple[int, list[Any]]] = {}
@@ -52,7 +52,7 @@ def test_every_key_comes_once_with_all_of_its_rows_and_its_timers_in_order(
     assert found == expected
 
 
-def test_timers_of_very_many_keys_come_in_chunks() -> None:
+def test_timers_of_many_keys_are_split_into_chunks() -> None:
     timers = [(("k", number), EVENT, number, "") for number in range(1000)]
     sizes = [len(piece.timer_list()) for piece in called([("k", 5)], timers, 50, 50)]
     assert sum(sizes) == 1000
@@ -60,7 +60,7 @@ def test_timers_of_very_many_keys_come_in_chunks() -> None:
     assert [len(called_once) for called_once in [list(called([], timers, 10_000, 50))]] == [1]
 
 
-def test_rows_out_of_the_order_of_their_groups_are_a_defect() -> None:
+def test_rows_not_sorted_by_key_group_are_a_defect() -> None:
     keys: list[Key] = [("a", number) for number in range(20)]
     table = rows_table(keys).sort_by("n")
     with pytest.raises(EpochAborted, match="not sorted by key group"):
@@ -77,7 +77,7 @@ def called(rows: list[Key], timers: list[tuple[Key, int, int, str]], target: int
 
 
 def timer_tables(timers: list[tuple[Key, int, int, str]], cut: int) -> list[pa.Table]:
-    """As a state table gives them: by key group, then time."""
+    """Timers in the order of a state table: by key group, then time."""
     groups = groups_of([key for key, *_ in timers])
     keys = [pa.array([timer[0][column] for timer in timers], type) for column, type in enumerate(KEY_SCHEMA.types)]
     columns = [pa.array([timer[place] for timer in timers], TIMER_SCHEMA.types[place - 1]) for place in (1, 2, 3)]

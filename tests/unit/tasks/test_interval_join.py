@@ -34,17 +34,17 @@ def right_row(key: str | None, time: int, value: list[int] | None) -> dict[str, 
 
 
 def micros(row: dict[str, Any]) -> dict[str, Any]:
-    """With times as microseconds."""
+    """The rows with times in microseconds."""
     return {name: microseconds(value) if isinstance(value, datetime) else value for name, value in row.items()}
 
 
 def plain(row: dict[str, Any]) -> tuple[Any, ...]:
-    """As something that can be counted."""
+    """The row in hashable form."""
     return tuple(str(value) if name == "b" else value for name, value in micros(row).items())
 
 
 def by_loops(how: str, low: int, high: int, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Counter[Any]:
-    """What SQL says: ``b.id = a.id AND b.b_ts BETWEEN a.a_ts + low AND a.a_ts + high``."""
+    """The result of SQL: ``b.id = a.id AND b.b_ts BETWEEN a.a_ts + low AND a.a_ts + high``."""
     found: Counter[Any] = Counter()
 
     def partners(one: dict[str, Any], others: list[dict[str, Any]], low: int, high: int, own: str, their: str) -> Any:
@@ -77,7 +77,7 @@ BOUNDS = ((-2, 3), (0, 0), (1, 4), (-4, -1))
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.by_turns(3)
-def test_any_cut_into_epochs_gives_what_nested_loops_give(
+def test_output_equals_nested_loops_for_any_division_into_epochs(
     make_operator: Any, how: str, bounds: tuple[int, int], run_seed: int
 ) -> None:
     choose = random.Random(f"{run_seed} {how} {bounds}")
@@ -111,7 +111,7 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
     assert join.waits_for == [] and join.take([], []) == []
 
 
-def test_a_row_with_very_many_partners_is_given_out_and_read_in_parts(make_operator: Any) -> None:
+def test_a_row_with_many_partners_is_read_and_emitted_in_parts(make_operator: Any) -> None:
     join = make_join(make_operator, operator("inner", 0, 10), LEFT, RIGHT, parallelism=1, subtasks_of_task=1)
     join.work = replace(join.work, output_rows=7)  # type: ignore[type-var]
     join.take([], [right_row("x", time % 10, [time % 3]) for time in range(40)])

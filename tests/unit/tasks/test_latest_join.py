@@ -1,4 +1,4 @@
-"""T2 of the join with the newest versions that there are when a row is processed."""
+"""T2 of the join with the newest versions at the time of processing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def operator(how: str, order_by: str = "since") -> LatestJoinOperator:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-def test_versions_of_an_epoch_come_before_its_rows(make_operator: Any, how: str, kind: str, run_seed: int) -> None:
+def test_versions_of_an_epoch_apply_to_its_rows(make_operator: Any, how: str, kind: str, run_seed: int) -> None:
     choose = random.Random(run_seed)
     join = make_join(make_operator, operator(how), LEFT, RIGHT, kind)
     newest: dict[str, tuple[float, int, bool]] = {}
@@ -40,7 +40,7 @@ def test_versions_of_an_epoch_come_before_its_rows(make_operator: Any, how: str,
             if key is not None and (key not in newest or at > newest[key][0]):
                 newest[key] = (at, at, gone)
             elif key is not None and at == newest[key][0] and gone != newest[key][2]:
-                # Which of two that are as new counts is the digests' to say: the state tells.
+                # The digest decides between equally new versions; the state shows the result.
                 newest[key] = (at, at, _deleted_in_state(join, key))
         expected = []
         for key, a in rows:
@@ -56,7 +56,7 @@ def _deleted_in_state(join: Any, key: str) -> bool:
     return deleted
 
 
-def test_of_versions_that_are_as_new_the_same_one_counts_in_any_order(make_operator: Any) -> None:
+def test_the_choice_among_equally_new_versions_is_independent_of_order(make_operator: Any) -> None:
     rates = []
     versions = [{"id": "x", "since": 5.0, "rate": rate, "_deleted": False} for rate in range(4)]
     for ordered in (versions, versions[::-1]):
@@ -67,7 +67,7 @@ def test_of_versions_that_are_as_new_the_same_one_counts_in_any_order(make_opera
     assert len(rates) == 6 and len(set(rates)) == 1
 
 
-def test_what_versions_cannot_be_ordered_by_is_refused() -> None:
+def test_invalid_order_of_versions_is_refused() -> None:
     nested = pa.schema([*RIGHT, pa.field("many", pa.list_(pa.int32()))])
     with pytest.raises(PipelineError, match="cannot be sorted"):
         planned(operator("inner", "many"), LEFT, nested)

@@ -1,4 +1,4 @@
-"""State kept by tasks over several epochs against plain dictionaries, whatever is retried, lost or cut in pieces."""
+"""State of tasks over several epochs compared with dictionaries, with retries, lost attempts and any batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTPUT = pa.schema([("k", pa.string()), ("day", pa.int32()), ("seen", pa.string(
 
 
 class Scripted(KeyedProcess):
-    """Does to its states what the rows say, and tells what it sees."""
+    """Applies the operations in its rows to its states, and yields what it reads."""
 
     value = ValueState("at bigint, of string")
     single = ValueState("at bigint")
@@ -61,7 +61,7 @@ class Scripted(KeyedProcess):
 
 
 class Oracle:
-    """The same, one row after the other, over dictionaries."""
+    """The same operations on dictionaries."""
 
     def __init__(self) -> None:
         self.values: dict[Any, tuple[Any, ...]] = {}
@@ -95,7 +95,7 @@ class Oracle:
                 map_.clear()
             case "look":
                 value = self.values.get(key)
-                # Keys come back in the order of their bytes.
+                # Keys are returned in the order of their bytes.
                 return (value, value and value[0], list_, sorted(map_.items(), key=lambda item: item[0].encode()))
             case "peek":
                 return (map_.get(of, "none"), of in map_, len(list_))
@@ -156,7 +156,7 @@ def test_state_and_output_equal_the_oracle(
         for (k, day), what, of in steps:
             at += 1
             rows.append({"k": k, "day": day, "at": at, "what": what, "of": of})
-        for _ in range(attempts):  # earlier attempts are lost: nothing of them may be seen
+        for _ in range(attempts):  # earlier attempts are lost, and must have no effect
             output, handles = operator.attempt(rows)
         operator.commit(handles)
         assert sorted(output, key=repr) == sorted(oracle.run(rows), key=repr)

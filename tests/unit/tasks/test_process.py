@@ -64,7 +64,7 @@ def totals(output: list[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
-def test_state_goes_from_epoch_to_epoch(operator: Any) -> None:
+def test_state_is_kept_between_epochs(operator: Any) -> None:
     total = operator(Total)
     assert totals(total.run(rows(a=[1, 2], b=[5]))) == {"a": 3, "b": 5}
     assert total.run(rows(a=[10])) == [{"plane": "a", "total": 13}]
@@ -72,7 +72,7 @@ def test_state_goes_from_epoch_to_epoch(operator: Any) -> None:
     assert total.state(total.tables[0]) == {("a",): (13, 2), ("b",): (5, 1)}
 
 
-def test_cleared_state_is_gone(operator: Any) -> None:
+def test_cleared_state_is_deleted(operator: Any) -> None:
     total = operator(Total)
     total.run(rows(a=[1], b=[1]))
     total.run(rows(a=[-2], c=[-1]))
@@ -80,7 +80,7 @@ def test_cleared_state_is_gone(operator: Any) -> None:
     assert total.run(rows(a=[4])) == [{"plane": "a", "total": 4}]
 
 
-def test_a_task_that_is_run_twice_gives_the_same_and_harms_nothing(operator: Any) -> None:
+def test_a_repeated_task_has_the_same_result_and_no_side_effects(operator: Any) -> None:
     total = operator(Total)
     total.run(rows(a=[1], b=[2]))
     first, _ = total.attempt(rows(a=[1], c=[1]))
@@ -90,7 +90,7 @@ def test_a_task_that_is_run_twice_gives_the_same_and_harms_nothing(operator: Any
     assert total.state(total.tables[0]) == {("a",): (2, 2), ("b",): (2, 1), ("c",): (1, 1)}
 
 
-def test_every_subtask_answers_and_one_without_changes_writes_nothing(operator: Any) -> None:
+def test_every_subtask_returns_a_handle_and_writes_only_changes(operator: Any) -> None:
     total = operator(Total)
     _, handles = total.attempt([])
     assert sorted(handle.subtask for handle in handles) == [0, 1, 2, 3]
@@ -112,7 +112,7 @@ def test_the_handle_row_is_the_last_of_its_subtask(operator: Any) -> None:
     assert answered == [0, 1, 2, 3]
 
 
-def test_rows_come_in_order_and_whole_however_they_are_cut(operator: Any) -> None:
+def test_rows_are_complete_and_sorted_for_any_batch_sizes(operator: Any) -> None:
     class Seen(KeyedProcess):
         output = "plane string, delays string"
 
@@ -222,7 +222,7 @@ def test_rows_without_their_mark_are_refused(operator: Any) -> None:
         list(total.task()(iter(orphans.to_batches())))
 
 
-def test_a_mark_that_comes_twice_is_refused(operator: Any) -> None:
+def test_a_duplicate_mark_is_refused(operator: Any) -> None:
     total = operator(Total)
     with pytest.raises(HandlesIncomplete, match="received the mark of subtask"):
         list(total.task()(iter(total.table([]).to_batches() * 2)))
@@ -248,7 +248,7 @@ def test_several_key_columns_of_several_types(operator: Any) -> None:
 
 
 @pytest.mark.parametrize("look", [1, 2, 3, 7])
-def test_entries_that_are_read_ahead_are_those_of_the_right_key(operator: Any, look: int) -> None:
+def test_entries_read_ahead_belong_to_the_right_key(operator: Any, look: int) -> None:
     class Sometimes(KeyedProcess):
         delays = ListState("delay int")
         output = "plane string, total bigint"
@@ -275,7 +275,7 @@ def test_a_key_with_more_rows_than_a_chunk_is_called_once(operator: Any) -> None
 
 @dataclass(frozen=True)
 class WatchedBackend:
-    """A heap backend that remembers its transactions."""
+    """A heap backend that records its transactions."""
 
     backend: HeapBackend
     started: list[StateTransaction]
@@ -285,7 +285,7 @@ class WatchedBackend:
         return self.started[-1]
 
 
-def test_a_task_that_is_given_up_discards(operator: Any) -> None:
+def test_an_abandoned_task_discards_its_transaction(operator: Any) -> None:
     total = operator(Total)
     watched = WatchedBackend(total.backend, [])
     total.backend = watched

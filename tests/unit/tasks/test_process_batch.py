@@ -1,4 +1,4 @@
-"""T2 of ``process_batch``: Arrow in, Arrow out, bulk state with reads that see the task's own writes."""
+"""T2 of ``process_batch``: Arrow in, Arrow out, bulk state whose reads include the task's own writes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def routes(*names: str | None) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-def test_state_goes_from_epoch_to_epoch(operator: Any, kind: str) -> None:
+def test_state_is_kept_between_epochs(operator: Any, kind: str) -> None:
     running = operator(Running(), kind=kind)
     assert totals(running.run(rows(a=[1, 2], b=[3], c=[4]))) == {"a": 3, "b": 3, "c": 4}
     no_route = [{"route": None, "delay": 5}, {"route": None, "delay": 6}]
@@ -97,7 +97,7 @@ class Own(BatchFunction):
         return pa.table({"route": keys["route"], "total": pa.array(number)})
 
 
-def test_reads_see_own_writes_and_only_the_last_one_is_kept(operator: Any) -> None:
+def test_reads_return_own_writes_and_only_the_last_write_is_stored(operator: Any) -> None:
     own = operator(Own())
     no_route = [{"route": None, "delay": 1}]
     assert len(own.run(rows(a=[1], b=[1], c=[1], d=[1], e=[1], gone=[1]) + no_route)) == 7
@@ -106,7 +106,7 @@ def test_reads_see_own_writes_and_only_the_last_one_is_kept(operator: Any) -> No
     assert own.state(own.tables[0]) == {(name,): (100,) for name in [*"abcde", None]}
 
 
-def test_a_key_that_came_and_went_within_an_epoch_leaves_no_change(operator: Any) -> None:
+def test_a_key_put_and_deleted_in_one_epoch_is_no_change(operator: Any) -> None:
     own = operator(Own())
     _, handles = own.attempt(rows(gone=[1]))
     assert sum(handle.rows for handle in handles) == 0
@@ -153,7 +153,7 @@ WRONG: dict[str, tuple[Callable[[pa.Table, BatchState], Any], type[EpochalError]
 
 
 @pytest.mark.parametrize(("body", "error", "complaint"), WRONG.values(), ids=WRONG.keys())
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_and_results_are_refused(
     operator: Any, body: Callable[[pa.Table, BatchState], Any], error: type[EpochalError], complaint: str
 ) -> None:
     found = failure(operator, body, error)

@@ -1,4 +1,4 @@
-"""T2 of ``process``: an author's exception, and what does not fit its output or its state, is said by name."""
+"""T2 of ``process``: messages for exceptions of authors' code, and for values that do not fit output or state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) 
     return failure_of(raised.value)
 
 
-def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_frames(operator: Any) -> None:
+def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_frames(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -64,7 +64,7 @@ def test_an_author_s_exception_names_operator_and_key_and_shows_only_his_own_fra
     assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
+def test_an_exception_of_an_authors_constructor(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -77,7 +77,7 @@ def test_an_exception_of_an_author_s_constructor(operator: Any) -> None:
     assert "creating Broken" in found.message and "no such file" in found.message
 
 
-def test_what_a_function_without_timers_asks_of_its_context_is_said_with_its_key(operator: Any) -> None:
+def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -> None:
     class Wrong(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -153,7 +153,7 @@ def test_state_that_does_not_fit_is_refused_by_name(
     assert found.message.count("Operator 'operator'") == 1
 
 
-def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
+def test_the_own_key_of_a_map_cannot_be_null(operator: Any) -> None:
     class Wrong(KeyedProcess):
         times = MapState(key="delay int, day date", value="times int")
         output = "plane string, total bigint"
@@ -165,7 +165,7 @@ def test_the_own_key_of_a_map_takes_no_null(operator: Any) -> None:
     assert "(7, None) cannot be a key of this map" in found.message and "'day' takes no nulls" in found.message
 
 
-def test_what_was_declared_is_said_without_what_expiry_adds(operator: Any) -> None:
+def test_messages_show_declared_columns_without_those_of_expiry(operator: Any) -> None:
     class Kept(KeyedProcess):
         kept = ValueState("delay int", ttl="1 day")
         output = "plane string, total bigint"

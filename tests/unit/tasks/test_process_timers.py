@@ -1,4 +1,4 @@
-"""T2 of ``process`` with timers: against a model, over epochs, retries, restarts and other parallelism."""
+"""T2 of ``process`` with timers, compared with a model, with retries, restarts and changes of parallelism."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def parsed(ask: str) -> Timer:
 
 @dataclass
 class Model:
-    """The same, naively: all timers of a key in a dict, with the epoch from which on they may fire."""
+    """A simple model: all timers of a key in a dict, with the first epoch in which they may fire."""
 
     timers: dict[str | None, dict[Timer, int]] = field(default_factory=dict)
     calls: dict[str | None, int] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Model:
 @pytest.mark.parametrize("process", [Asking, Interleaved])
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.by_turns(2)
-def test_timers_fire_once_each_and_in_order_in_any_epochs(
+def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
     process: type[Asking], number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:
     choose, model = random.Random(run_seed * 10 + number), Model()
@@ -187,7 +187,7 @@ def test_timers_fire_once_each_and_in_order_in_any_epochs(
             again, handles = operator.attempt(rows)
             assert by_plane(again) == by_plane(first)
         assert by_plane(first) == expected, epoch
-        # What was just deleted may still be said to wait; nothing that waits is ever missed.
+        # A deleted timer may still be waited for; a waiting timer is never missed.
         for said, waits, clock in zip(earliest(min_due(handles)), model.earliest(), (fire, epoch_time), strict=True):
             assert said <= max(waits, clock)
         operator.commit(handles)
@@ -197,12 +197,12 @@ def test_timers_fire_once_each_and_in_order_in_any_epochs(
             operator.backend = type(operator.backend)("operator", operator.store, str(tmp_path / f"moved-{epoch}"))
 
 
-def test_a_timer_of_the_past_fires_in_its_epoch_and_one_behind_a_fired_one_in_the_next(make_operator: Any) -> None:
+def test_a_past_timer_fires_in_its_epoch_and_one_behind_a_fired_timer_in_the_next(make_operator: Any) -> None:
     operator = with_timers(make_operator, Asking)
     operator.at(50, 100)
     assert whats(operator.run([ask("e7a e30back e51a")])) == ["e7a e30back e51a", "e7a", "e30back"]
-    assert operator.dues == [Due(event=50)]  # reached already: the loop opens an epoch at once
-    assert whats(operator.run([])) == ["e28back"]  # although no clock has moved
+    assert operator.dues == [Due(event=50)]  # already reached: the loop opens an epoch immediately
+    assert whats(operator.run([])) == ["e28back"]  # although no clock has advanced
     assert whats(operator.run([ask("-e26back")])) == ["-e26back"]
     assert operator.dues == [Due(event=51)]
     operator.at(51, 100)
@@ -210,7 +210,7 @@ def test_a_timer_of_the_past_fires_in_its_epoch_and_one_behind_a_fired_one_in_th
     assert operator.dues == []
 
 
-def test_at_the_end_of_the_input_all_timers_fire_and_none_goes_on_for_ever(make_operator: Any) -> None:
+def test_at_the_end_of_the_input_all_timers_fire_and_none_repeats_forever(make_operator: Any) -> None:
     class Beats(KeyedProcess):
         output = "plane string, what string, calls bigint"
 
@@ -231,15 +231,15 @@ def test_at_the_end_of_the_input_all_timers_fire_and_none_goes_on_for_ever(make_
 
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-def test_the_last_epoch_drops_and_counts_timers_that_no_epoch_is_left_for(make_operator: Any, kind: str) -> None:
+def test_the_last_epoch_drops_and_counts_timers_that_cannot_fire(make_operator: Any, kind: str) -> None:
     operator = with_timers(make_operator, Asking, kind=kind)
     operator.at(10, 100)
     rows = [ask("e12a e40beat p105a p110a p120a p130a"), {**ask("p101a p200a p90back"), "plane": "b"}]
     assert [what for what, _ in by_plane(operator.run(rows))["b"]] == ["p101a p200a p90back", "p90back"]
     operator.draining = True
     operator.at(END, 105)
-    # The one at 120 is taken back, and not dropped; one that is set anew, or by a timer, is dropped when it is set.
-    # That at 130 waits and is set once more, that at 110 is taken back and set again: each is one.
+    # The timer at 120 is deleted, not dropped; a timer that is set again, or by a timer, is dropped when it is set.
+    # The timer at 130 waits and is set again, that at 110 is deleted and set again: each counts once.
     asked = "-p120a p104a e50over -p999a p130a p140a -p140a -p110a p110a"
     last = [ask(asked)]
     first, handles = operator.attempt(last)
@@ -256,7 +256,7 @@ def test_the_last_epoch_drops_and_counts_timers_that_no_epoch_is_left_for(make_o
     check_state(operator, Model(), END, 105)
 
 
-def test_very_many_timers_of_few_keys_give_their_output_a_part_at_a_time(make_operator: Any) -> None:
+def test_output_of_many_timers_of_few_keys_is_taken_in_parts(make_operator: Any) -> None:
     operator = with_timers(make_operator, Asking, chunk_rows=3, parallelism=1, subtasks_of_task=1)
     operator.at(20, 100)
     (batches,) = operator.batches([ask("e0beat e1beat e2beat")])
@@ -265,7 +265,7 @@ def test_very_many_timers_of_few_keys_give_their_output_a_part_at_a_time(make_op
     assert max(sizes) <= 3
 
 
-def test_what_ctx_says_of_time(make_operator: Any) -> None:
+def test_times_in_the_context(make_operator: Any) -> None:
     class Told(KeyedProcess):
         output = "plane string, what string, calls bigint"
 
@@ -314,11 +314,11 @@ class Failing(Asking):
         (NotATime, "at", SchemaError, r"ctx.timer\(..\) takes a datetime.datetime, not 5"),
         (NotAName, "at", SchemaError, "the name of a timer is a str, not 5"),
         (NoTimer, "at", PipelineError, "available only in on_timer"),
-        (Asking, None, PipelineError, r"uses event time, but its input has none. Say with_watermark\(..\)"),
+        (Asking, None, PipelineError, r"uses event time, but its input has none. Call with_watermark\(..\)"),
         (Failing, "at", AuthorError, "the author's code raised KeyError"),
     ],
 )
-def test_what_an_author_does_wrong_is_said_with_its_key(
+def test_wrong_use_of_timers_is_reported_with_the_key(
     process: type[KeyedProcess], event_time: str | None, error: type[Exception], says: str, make_operator: Any
 ) -> None:
     operator = with_timers(make_operator, process, event_time)
@@ -351,7 +351,7 @@ def row_of(choose: random.Random, fire: int, epoch_time: int) -> dict[str, Any]:
 
 
 def check_state(operator: Any, model: Model, fire: int, epoch_time: int) -> None:
-    """What a snapshot shows of timers is what waits: those that fired expire, without a row that says so."""
+    """A snapshot contains only waiting timers: fired timers expire, without a delete."""
     found = set()
     for table in operator.tables[1:]:
         domain, clock = (EVENT, fire) if table.id.endswith("_event_timers") else (PROCESSING, epoch_time)

@@ -1,4 +1,4 @@
-"""T2 of aggregates over sessions: any order of rows, cuts and watermarks give what a loop over intervals gives."""
+"""T2 of aggregates over sessions, compared with a loop over intervals for any order, epochs and watermarks."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ GAP = 20 * MINUTE
 
 @dataclass
 class Loop:
-    """Sessions as their definition has them: intervals of rows, joined where they touch."""
+    """Sessions by definition: intervals of rows, merged if they touch."""
 
     lateness: int
     open: dict[Window, list[int]] = field(default_factory=dict)
 
     def epoch(self, rows: list[Event], marks: Watermarks) -> dict[Window, Any]:
-        """The sessions that close."""
+        """The closing sessions."""
         for key, time, value in rows:
             start, end, values = time, time + GAP, [value]
             for other in [w for w in self.open if w[0] == key and w[1] <= end and start <= w[2]]:
@@ -99,7 +99,9 @@ def operator(make_operator: Any, lateness: int, rows: int = 8, ends: bool = Fals
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.by_turns(2)
-def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(make_operator: Any, number: int, run_seed: int) -> None:
+def test_results_equal_a_loop_for_any_order_epochs_and_watermarks(
+    make_operator: Any, number: int, run_seed: int
+) -> None:
     choose = random.Random(f"{number} {run_seed}")
     lateness, kind = choose.choice([0, 7 * MINUTE]), choose.choice(["heap", "lmdb"])
     as_sessions = number % 2 == 0
@@ -116,12 +118,12 @@ def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(make_operator: Any
         waiting = [due.event for due in run.dues]
         ends = [end + lateness + 1 for _, _, end in loop.open]
         assert bool(waiting) == bool(ends)
-        # An entry may be earlier than what it is for; an epoch at its time puts it right.
+        # An entry may be earlier than the end of its session; an epoch at its time corrects it.
         assert not ends or marks.fire < min(waiting) <= min(ends)
     assert not loop.open
 
 
-def test_a_row_between_two_sessions_makes_them_one(make_operator: Any) -> None:
+def test_a_row_between_two_sessions_merges_them(make_operator: Any) -> None:
     run = operator(make_operator, 0, parallelism=1)
     key = ("JFK", 1)
     run.watermarks = Watermarks()
@@ -136,7 +138,7 @@ def test_a_row_between_two_sessions_makes_them_one(make_operator: Any) -> None:
     assert run.run([]) == [] and run.dues == []
 
 
-def test_rows_that_make_a_session_longer_write_no_entries(make_operator: Any) -> None:
+def test_rows_that_extend_a_session_write_no_entries(make_operator: Any) -> None:
     run = operator(make_operator, 0, parallelism=1)
     for number in range(5):
         run.watermarks = Watermarks()
@@ -151,8 +153,8 @@ def test_rows_that_make_a_session_longer_write_no_entries(make_operator: Any) ->
 
 
 @pytest.mark.parametrize("lateness", [0, 7 * MINUTE])
-def test_a_row_at_the_end_of_a_session_makes_it_longer_in_any_epoch(make_operator: Any, lateness: int) -> None:
-    """It is not late when the watermark has only reached the end, with the allowed lateness."""
+def test_a_row_at_the_end_of_a_session_extends_it_in_any_epoch(make_operator: Any, lateness: int) -> None:
+    """It is not late if the watermark has only reached the end plus the allowed lateness."""
     key, end, reached = ("JFK", 1), START + GAP, START + GAP + lateness
     assert late_before(GAP, reached, lateness) == START
     found = []

@@ -23,7 +23,7 @@ ROWS = [pa.record_batch({"n": pa.array([1, 2])}), pa.record_batch({"n": pa.array
 
 @dataclass
 class MemoryTransaction(SinkTransaction):
-    """Keeps what it is given, and what becomes of it."""
+    """Records its rows and its end."""
 
     task: TaskScope
     refuse: Exception | None
@@ -70,7 +70,7 @@ def run(backend: SinkBackend, batches: Sequence[pa.RecordBatch] = ROWS) -> list[
 
 
 @pytest.mark.parametrize("batches", [ROWS, []])
-def test_one_row_with_the_handle(batches: list[pa.RecordBatch]) -> None:
+def test_a_sink_task_returns_one_row_with_the_handle(batches: list[pa.RecordBatch]) -> None:
     backend = MemoryBackend()
     (result,) = run(backend, batches)
     assert result.schema == SINK_RESULT
@@ -82,16 +82,16 @@ def test_one_row_with_the_handle(batches: list[pa.RecordBatch]) -> None:
 
 
 def test_a_failing_write_discards_and_names_sink_and_step() -> None:
-    backend = MemoryBackend(refuse=SinkError("The topic is gone; create it."))
+    backend = MemoryBackend(refuse=SinkError("The topic was deleted; create it."))
     with pytest.raises(SinkError) as raised:
         run(backend)
     assert [transaction.end for transaction in backend.started] == ["discarded"]
     found = failure_of(raised.value)
     assert (found.type, found.step) == ("sink-error", "T2")
-    assert found.message == "Sink 'out', subtask 0, epoch 7, T2: The topic is gone; create it."
+    assert found.message == "Sink 'out', subtask 0, epoch 7, T2: The topic was deleted; create it."
 
 
-def test_a_full_disk_is_called_so() -> None:
+def test_a_full_disk_is_reported_as_such() -> None:
     backend = MemoryBackend(refuse=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(StorageFull) as raised:
         run(backend)
@@ -107,10 +107,10 @@ def test_a_defect_of_a_backend_keeps_its_traceback() -> None:
     assert found.traceback is not None and "in write" in found.traceback
 
 
-def test_an_input_that_breaks_off_discards() -> None:
+def test_an_input_error_discards_the_transaction() -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield ROWS[0]
-        raise ConnectionResetError("the executor is gone")
+        raise ConnectionResetError("the executor has terminated")
 
     backend = MemoryBackend()
     with pytest.raises(EpochAborted) as raised:

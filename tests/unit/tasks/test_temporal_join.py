@@ -26,7 +26,7 @@ def micros(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def by_loops(how: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Counter[Any]:
-    """Of versions of one key and time the one with the greatest digest."""
+    """The version with the greatest digest of each key and time."""
     found: Counter[Any] = Counter()
     for row in left:
         before = [v for v in right if row["id"] is not None and v["id"] == row["id"] and v["ts"] <= row["ts"]]
@@ -49,7 +49,7 @@ def digest(version: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.by_turns(3)
-def test_any_cut_into_epochs_gives_what_nested_loops_give(
+def test_output_equals_nested_loops_for_any_division_into_epochs(
     make_operator: Any, how: str, number: int, run_seed: int
 ) -> None:
     choose = random.Random(f"{run_seed} {how} {number}")
@@ -81,7 +81,8 @@ def test_any_cut_into_epochs_gives_what_nested_loops_give(
 
 
 def _check_versions(join: Any, every: list[dict[str, Any]], fire: int) -> None:
-    """State has those not before the watermark and, of each key, the newest before it, unless that says none is."""
+    """State has the versions at or after the watermark and, for each key, the newest before it, unless it is a
+    deletion."""
     expected = set()
     for key in KEYS[1:]:
         versions = [version for version in every if version["id"] == key]
@@ -94,7 +95,7 @@ def _check_versions(join: Any, every: list[dict[str, Any]], fire: int) -> None:
     assert {(key, microseconds(time)) for key, time in stored} == expected
 
 
-def test_of_versions_of_one_time_the_same_one_counts_in_any_order(make_operator: Any) -> None:
+def test_the_choice_among_versions_of_one_time_is_independent_of_order(make_operator: Any) -> None:
     declared = TemporalJoinOperator("rated", ("id",), "inner", "ts", "ts", False, True)
     schema = pa.schema([field for field in RIGHT if field.name != "_deleted"])
     outputs = []
@@ -108,8 +109,8 @@ def test_of_versions_of_one_time_the_same_one_counts_in_any_order(make_operator:
 
 
 @pytest.mark.parametrize("rate", range(4))
-def test_a_version_that_says_there_is_none_counts_against_another_of_its_time(make_operator: Any, rate: int) -> None:
-    """However they fall into epochs: at exactly the watermark another one may still come."""
+def test_a_deletion_competes_with_other_versions_of_its_time(make_operator: Any, rate: int) -> None:
+    """In any division into epochs: a version exactly at the watermark may still arrive."""
     declared = TemporalJoinOperator("rated", ("id",), "left", "ts", "ts", True, True)
     versions = [{"rate": rate, "id": "x", "ts": 5, "_deleted": deleted} for deleted in (True, False)]
     rates = set()
@@ -122,8 +123,8 @@ def test_a_version_that_says_there_is_none_counts_against_another_of_its_time(ma
     assert len(rates) == 1
 
 
-def test_a_row_waits_until_the_watermark_is_past_it(make_operator: Any) -> None:
-    """At exactly the watermark a version may still come."""
+def test_a_row_waits_until_the_watermark_has_passed_it(make_operator: Any) -> None:
+    """A version exactly at the watermark may still arrive."""
     declared = TemporalJoinOperator("rated", ("id",), "left", "ts", "ts", True, True)
     join = make_join(make_operator, declared, LEFT, RIGHT)
     assert join.take([{"id": "x", "ts": 5, "a": None}], [], 5) == [] and join.waits_for == [6]

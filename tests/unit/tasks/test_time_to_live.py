@@ -1,4 +1,4 @@
-"""State with a time to live: what a key sees, and what is stored, against a model, over any epochs."""
+"""State with a time to live: visible and stored values, compared with a model for any division into epochs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def living(ttl_on: str, refresh: str) -> type[KeyedProcess]:
 
 @dataclass
 class Entry:
-    """``touched`` is ``None`` for what was written in this epoch."""
+    """``touched`` is ``None`` for values written in this epoch."""
 
     n: int
     touched: int | None = None
@@ -83,13 +83,14 @@ class Entry:
 
 @dataclass
 class Key:
-    """What one key holds. A value and a list are maps, too: from nothing, and from a number that rises."""
+    """The state of one key. A value and a list are modelled as maps: with one key, and with ascending numbers as
+    keys."""
 
     states: dict[str, dict[Any, Entry]] = field(default_factory=lambda: {"value": {}, "list": {}, "map": {}})
     before: dict[tuple[str, Any], int] = field(default_factory=dict)
 
     def begin(self, clock: int) -> None:
-        """Forget what has lived its time."""
+        """Delete expired values."""
         for entries in self.states.values():
             for name, entry in list(entries.items()):
                 assert entry.touched is not None
@@ -103,7 +104,7 @@ class Key:
         }
 
     def apply(self, row: Mapping[str, Any]) -> str | None:
-        """What a row sees, if it looks."""
+        """The values that a row reads."""
         n = row["n"]
         value, elements, entries = self.states.values()
         match row["does"]:
@@ -131,7 +132,7 @@ class Key:
         return None
 
     def end(self, time: int, reads: bool) -> None:
-        """``time``: that the key was called at."""
+        """``time``: the time of the call of the key."""
         for state, entries in self.states.items():
             for name, entry in entries.items():
                 if entry.touched is None:
@@ -144,7 +145,7 @@ class Key:
 @pytest.mark.parametrize("refresh", ["write", "read_and_write"])
 @pytest.mark.parametrize("ttl_on", ["processing_time", "event_time"])
 @pytest.mark.parametrize("number", range(2))
-def test_what_was_not_touched_for_so_long_is_gone(
+def test_rows_expire_after_their_ttl(
     ttl_on: str, refresh: str, number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:
     choose, keys = random.Random(run_seed * 10 + number), {name: Key() for name in "ab"}
@@ -206,7 +207,7 @@ class Asked(KeyedProcess):
             yield row.n, repr(self.value.get())
 
 
-def test_reads_write_a_row_again_at_most_every_tenth_of_its_time(make_operator: Any) -> None:
+def test_reads_rewrite_a_row_at_most_ten_times_per_ttl(make_operator: Any) -> None:
     (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
     work = ProcessWork(Asked, tuple(ROW.names))
     operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
@@ -220,8 +221,8 @@ def test_reads_write_a_row_again_at_most_every_tenth_of_its_time(make_operator: 
     assert written == [1, 0, 1, 0, 0, 1, 1, 0]
 
 
-def test_what_a_function_sees_does_not_depend_on_when_the_last_epoch_was(make_operator: Any) -> None:
-    """Nothing ran for longer than the time to live: no snapshot lies between in which the value has gone."""
+def test_visible_state_is_independent_of_the_previous_epochs_time(make_operator: Any) -> None:
+    """No epoch ran for longer than the time to live: no snapshot without the value exists."""
     (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
     work = ProcessWork(Asked, tuple(ROW.names))
     operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
@@ -232,7 +233,7 @@ def test_what_a_function_sees_does_not_depend_on_when_the_last_epoch_was(make_op
     assert answer["seen"] == "None"
 
 
-def test_what_is_written_again_at_an_earlier_event_time_lives_on_as_it_would_have(make_operator: Any) -> None:
+def test_a_write_at_an_earlier_event_time_keeps_the_expiry(make_operator: Any) -> None:
     process = living("event_time", "write")
     tables = tuple(state.table("operator", KEY) for state in declared_states(process).values())
     work = ProcessWork(process, tuple(ROW.names), "at")
@@ -260,7 +261,7 @@ class Reminded(KeyedProcess):
             self.value.set(at.microsecond)
 
 
-def test_what_a_timer_writes_lives_from_the_time_of_the_timer(make_operator: Any) -> None:
+def test_the_ttl_of_a_write_in_a_timer_starts_at_the_timers_time(make_operator: Any) -> None:
     (table,) = (state.table("operator", KEY) for state in declared_states(Reminded).values())
     work = ProcessWork(Reminded, tuple(ROW.names), "at")
     tables = (table, *timer_tables("operator", KEY, has_event_time=True))
@@ -308,7 +309,7 @@ class Batched(BatchFunction):
         return batch
 
 
-def test_a_ttl_that_cannot_be_kept_is_refused() -> None:
+def test_an_unsupported_ttl_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"ListState\(\): ttl is 'soon'"):
         ListState("n int", ttl="soon")
     with pytest.raises(PipelineError, match="only keyed state can expire"):
@@ -325,7 +326,7 @@ def test_a_ttl_that_cannot_be_kept_is_refused() -> None:
         ValueState("n int", refresh="read_and_write")
 
 
-def test_event_time_that_rows_could_expire_by_has_to_be_there() -> None:
+def test_expiry_by_event_time_requires_event_time() -> None:
     with pytest.raises(
         PipelineError, match=r"Operator 'late': state 'kept' of Late has ttl_on='event_time'.*with_waterm"
     ):

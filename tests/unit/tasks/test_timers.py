@@ -1,4 +1,4 @@
-"""The timers of one key in one epoch: what fires, in which order, and what is left."""
+"""The timers of one key in one epoch: those that fire, their order, and those that wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_timers_fire_by_domain_time_and_name() -> None:
     assert fired(Timers(5, 5), due) == [(EVENT, 1, "z"), (EVENT, 2, "a"), (EVENT, 2, "b"), (PROCESSING, 1, "a")]
 
 
-def test_a_timer_that_is_due_when_it_is_set_fires_after_the_rows() -> None:
+def test_a_timer_due_when_it_is_set_fires_after_the_rows() -> None:
     timers = Timers(100, 50)
     timers.begin(0, [(EVENT, 30, "")])
     for time in (100, 20, 30, 101):
@@ -44,7 +44,7 @@ def test_a_timer_that_sets_the_next_catches_up_in_one_epoch() -> None:
 
 
 @pytest.mark.parametrize("domain", [EVENT, PROCESSING])
-def test_one_set_at_or_before_a_fired_one_is_due_just_after_the_clock(domain: int) -> None:
+def test_a_timer_set_at_or_before_a_fired_one_is_due_after_the_clock(domain: int) -> None:
     timers = Timers(40, 40)
     timers.begin(0, [(domain, 10, "a"), (domain, 20, "a")])
     timers.firing = True
@@ -109,7 +109,7 @@ def test_at_the_end_of_the_input_timers_that_timers_set_are_dropped() -> None:
     assert timers.next() == (EVENT, 9, "")
     assert timers.writes.dropped == {(0, (EVENT, 8, ""))}
     assert timers.writes.puts == {(0, (PROCESSING, 101, "")): 101}
-    timers.firing = False  # rows come after the timers before them
+    timers.firing = False  # rows follow the timers before them
     timers.set(EVENT, 8, "late")
     assert timers.writes.dropped == {(0, (EVENT, 8, "")), (1, (EVENT, 8, "late"))}
     draining = Timers(END, 100, draining=True)

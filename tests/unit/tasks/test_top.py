@@ -1,4 +1,4 @@
-"""T2 of ``top``: the ranks against a model that sorts all rows; what is given of an epoch; ties."""
+"""T2 of ``top``: ranks compared with sorted rows; the output of an epoch; ties."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ranks(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb"])
-def test_an_epoch_gives_the_ranks_that_another_row_has_now(make_operator: Any, backend: str) -> None:
+def test_an_epoch_emits_the_ranks_whose_row_has_changed(make_operator: Any, backend: str) -> None:
     operator = made(make_operator, 2, backend)
     first = operator.run([row("a", 5), row("a", 9), row("a", 1), row(None, 3, tags=["x"])])
     assert ranks(first) == [("", 1, 3), ("a", 1, 9), ("a", 2, 5)]
@@ -82,7 +82,9 @@ ROWS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epochs=st.lists(ROWS, min_size=1, max_size=4), count=st.integers(1, 4))
-def test_any_cut_into_epochs_gives_the_ranks_of_all_rows(make_operator: Any, epochs: Any, count: int) -> None:
+def test_ranks_equal_those_of_all_rows_for_any_division_into_epochs(
+    make_operator: Any, epochs: Any, count: int
+) -> None:
     cut, whole = made(make_operator, count), made(make_operator, count)
     newest: dict[Any, Any] = {}
     for events in epochs:

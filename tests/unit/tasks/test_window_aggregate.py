@@ -1,4 +1,4 @@
-"""T2 of windowed aggregates: any order of rows, cuts into epochs and watermarks give what a loop over windows gives."""
+"""T2 of windowed aggregates, compared with a loop over windows for any order, epochs and watermarks."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ WINDOWS = {
 
 @dataclass
 class Loop:
-    """Windows as their definition has them: each holds its rows, and goes when it closes."""
+    """Windows by definition: each holds its rows, and is removed when it closes."""
 
     windows: GridWindows
     lateness: int
     open: dict[Window, list[int]] = field(default_factory=dict)
 
     def epoch(self, rows: list[Event], marks: Watermarks) -> tuple[dict[Window, Any], dict[Window, Any], int]:
-        """Windows that close, windows that have new rows, and how many rows were late for all of theirs."""
+        """Closing windows, windows with new rows, and the number of rows that were late for all of their windows."""
         changed: set[Window] = set()
         late = 0
         for key, time, value in rows:
@@ -72,7 +72,7 @@ class Loop:
 
 
 def partials(windows: GridWindows, rows: list[Event], time: str) -> list[dict[str, Any]]:
-    """What Spark makes of an epoch's rows: one for each key and pane."""
+    """Spark's aggregates of an epoch's rows: one row for each key and pane."""
     by_pane: dict[Any, list[int]] = {}
     for key, at, value in rows:
         by_pane.setdefault((key, int(pane_starts(windows, np.array([at]))[0])), []).append(value)
@@ -101,7 +101,7 @@ def operator(make_operator: Any, declared: Windowing, **more: Any) -> Any:
 @pytest.mark.parametrize("emit", ["final", "updates"])
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.by_turns(3)
-def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(
+def test_results_equal_a_loop_for_any_order_epochs_and_watermarks(
     make_operator: Any, name: str, emit: Any, run_seed: int
 ) -> None:
     windows, unit = WINDOWS[name]
@@ -128,7 +128,7 @@ def test_any_order_cuts_and_watermarks_give_what_a_loop_gives(
     assert not loop.open
 
 
-def test_some_rows_of_these_are_late_and_windows_last_longer_than_epochs(run_seed: int) -> None:
+def test_the_generated_events_have_late_rows_and_long_windows(run_seed: int) -> None:
     late = open_between = 0
     for number in range(20):
         choose, loop = random.Random(f"{run_seed}-{number}"), Loop(tumbling("1 hour"), 0)

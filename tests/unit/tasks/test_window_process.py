@@ -1,4 +1,4 @@
-"""T2 of ``window(..).process``: any order of rows, cuts and watermarks give the calls that a loop makes."""
+"""T2 of ``window(..).process``: calls compared with a loop for any order, epochs and watermarks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OUTPUT = pa.schema([("route", pa.string()), ("number", pa.int32()), ("rows", pa.
 
 
 class AllRows(KeyedProcess):
-    """All rows of a window in one."""
+    """Yields all rows of a window as one row."""
 
     output = "route string, number int, rows string"
     order_by = "delay"
@@ -72,7 +72,7 @@ class Loop:
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 if end + self.lateness > marks.late:
                     self.open.setdefault((key, start, end), []).append(value)
-        past = self.lateness + isinstance(self.windows, SessionWindows)  # a row at its end makes a session longer
+        past = self.lateness + isinstance(self.windows, SessionWindows)  # a row at its end extends a session
         closing = [window for window in self.open if window[2] + past <= marks.fire]
         return {window: ",".join(map(str, sorted(self.open.pop(window)))) for window in closing}
 
@@ -99,7 +99,7 @@ def operator(make_operator: Any, declared: Windowing, batch_rows: int, **more: A
 
 
 def rows_of(declared: Windowing, batch_rows: int) -> tuple[GridWindowRows | SessionWindowRows, str]:
-    """How rows are kept, and under which name the task is to have their time."""
+    """The storage of rows, and the name of their time column in the task."""
     count, digest = Column(name=COUNT, type="bigint"), Column(name=DIGEST, type="binary")
     rows = StateTable(
         id="operator.rows", operator="operator", kind=StateKind.MAP, key=KEY, sub_key=(digest,), value=(*VALUES, count)
@@ -135,7 +135,7 @@ def as_rows(declared: Windowing, rows: list[Event]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_any_order_cuts_and_watermarks_give_the_calls_of_a_loop(make_operator: Any, name: str, run_seed: int) -> None:
+def test_calls_equal_a_loop_for_any_order_epochs_and_watermarks(make_operator: Any, name: str, run_seed: int) -> None:
     windows, unit = WINDOWS[name]
     choose = random.Random(f"{name} {run_seed}")
     declared = replace(windowing(windows, "0 seconds", "final"), allowed_lateness=choose.choice([0, 7 * unit]))
@@ -161,14 +161,14 @@ def test_any_order_cuts_and_watermarks_give_the_calls_of_a_loop(make_operator: A
         ends = [end + lateness for _, _, end in loop.open]
         if isinstance(windows, GridWindows):
             assert due == min(ends, default=None)
-        else:  # an entry may be earlier than what it is for
+        else:  # an entry may be earlier than the end of its session
             assert bool(due) == bool(ends) and (due is None or due <= min(ends) + 1)
     assert not loop.open
     if isinstance(windows, SessionWindows):
         assert not run.state(run.tables[0]), "rows of closed sessions are deleted"
 
 
-def test_windows_are_given_some_rows_at_a_time() -> None:
+def test_closed_windows_are_processed_in_batches() -> None:
     assert list(pieces(np.array([], np.int64), 8)) == []
     assert list(pieces(np.array([3, 100, 2, 2]), 8)) == [(0, 1), (1, 2), (2, 4)]
     assert list(pieces(np.array([1, 1, 1]), 8)) == [(0, 3)]

@@ -1,4 +1,4 @@
-"""T2 of ``window(..).top``: any order of rows, cuts and watermarks give what sorting the rows of each window gives."""
+"""T2 of ``window(..).top``, compared with sorting each window for any order, epochs and watermarks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Loop:
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 if end + self.lateness > marks.late:
                     self.open.setdefault((key, start, end), []).append((delay, time))
-        past = self.lateness + isinstance(self.windows, SessionWindows)  # a row at its end makes a session longer
+        past = self.lateness + isinstance(self.windows, SessionWindows)  # a row at its end extends a session
         closing = [window for window in self.open if window[2] + past <= marks.fire]
         return {window: best(self.open.pop(window)) for window in closing}
 
@@ -116,7 +116,9 @@ def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_any_order_cuts_and_watermarks_give_the_best_of_all_rows(make_operator: Any, name: str, run_seed: int) -> None:
+def test_best_rows_equal_those_of_all_rows_for_any_order_epochs_and_watermarks(
+    make_operator: Any, name: str, run_seed: int
+) -> None:
     windows, unit = WINDOWS[name]
     choose = random.Random(f"{name} {run_seed}")
     declared = replace(windowing(windows, "0 seconds", "final"), allowed_lateness=choose.choice([0, 7 * unit]))
@@ -135,7 +137,7 @@ def test_any_order_cuts_and_watermarks_give_the_best_of_all_rows(make_operator: 
     assert not loop.open
 
 
-def test_with_updates_all_ranks_of_the_windows_that_had_rows_come_out(make_operator: Any) -> None:
+def test_updates_emit_all_ranks_of_windows_with_new_rows(make_operator: Any) -> None:
     declared = windowing(tumbling("1 hour"), "0 seconds", "updates")
     run = operator(make_operator, declared, 8, parallelism=1)
     run.watermarks = Watermarks()

@@ -42,7 +42,7 @@ def summary(values: list[int]) -> tuple[int, int, int]:
 
 
 def events(choose: random.Random, unit: int, count: int = 120, spread: int = 40) -> list[Event]:
-    """Rows over about five times 60 units, which come up to ``spread`` units late; some later than that."""
+    """Rows over about five times 60 units, up to ``spread`` units out of order, some more than that."""
     times = [START + choose.randrange(300 * unit) for _ in range(count)]
     order = sorted(times, key=lambda time: time + choose.randrange(spread * unit) * choose.choice([1, 1, 1, 4]))
     keys = [None, "JFK", "LAX", "\x00", ""]
@@ -50,7 +50,7 @@ def events(choose: random.Random, unit: int, count: int = 120, spread: int = 40)
 
 
 def epochs(choose: random.Random, rows: list[Event], delay: int) -> Iterator[tuple[list[Event], Watermarks]]:
-    """The rows cut anywhere, each epoch with the watermarks that the rows before it give; the last one ends all."""
+    """The rows in random epochs, each with the watermarks of the previous rows; the last epoch closes all windows."""
     cuts = [0, *sorted(choose.choices(range(len(rows) + 1), k=choose.randrange(1, 9))), len(rows)]
     late = fire = latest = BEGINNING
     for first, end in pairwise(cuts):

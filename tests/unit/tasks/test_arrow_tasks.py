@@ -1,4 +1,4 @@
-"""A worker keeps what has been imported out of the sight of the collection that Spark runs after every task."""
+"""A worker excludes imported objects from the garbage collection that Spark runs after every task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from epochal.tasks import arrow_tasks
 
 
-def test_what_is_imported_later_is_moved_out_of_sight_too_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_imports_are_frozen_once(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(len(sys.modules)))
     monkeypatch.setattr(arrow_tasks, "_modules", 0)

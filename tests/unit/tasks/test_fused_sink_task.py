@@ -1,4 +1,4 @@
-"""An operator and its sink as one Python stage: what each gets, and what becomes of both where one fails."""
+"""An operator and its sink in one task: the rows of both, and failures of one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITTEN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 @dataclass
 class Transaction(SinkTransaction):
-    """Keeps what it is given, and what becomes of it."""
+    """Records its rows and its end."""
 
     task: TaskScope
     refused: bool
@@ -36,7 +36,7 @@ class Transaction(SinkTransaction):
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self.refused:
-            raise SinkError("the disk is gone")
+            raise SinkError("the disk has failed")
         self.batches.append(batch)
 
     def pre_commit(self) -> Handle:
@@ -75,7 +75,7 @@ class Backend(SinkBackend):
 
 @dataclass
 class Operator:
-    """Gives batches of so many rows as the task of an operator does, one for each subtask, then its handle."""
+    """Yields a batch of the given size for each subtask, then its handle, as the task of an operator does."""
 
     sizes: Sequence[int]
     fails: bool = False
@@ -103,7 +103,7 @@ def task(operator: Operator, backend: Backend) -> FusedSinkTask:
     return FusedSinkTask(operator, FusedSink(SinkTask("out", backend, EPOCH), columns, WRITTEN))  # type: ignore[arg-type]
 
 
-def test_the_sink_gets_the_rows_and_the_driver_both_kinds_of_handles() -> None:
+def test_the_sink_receives_the_rows_and_the_driver_all_handles() -> None:
     operator, backend = Operator([3, 2]), Backend()
     result = pa.Table.from_batches(task(operator, backend)(iter([])), SINK_RESULT).to_pylist()
     (transaction,) = backend.started
@@ -116,19 +116,19 @@ def test_the_sink_gets_the_rows_and_the_driver_both_kinds_of_handles() -> None:
     assert [row["handle"] for row in result[1:]] == [b"handle 0", b"handle 1"]
 
 
-def test_a_sink_gets_batches_of_the_size_that_it_is_used_to() -> None:
+def test_a_sink_receives_batches_of_the_spark_batch_size() -> None:
     backend = Backend()
     list(task(Operator([1, 7, 2 * BATCH_ROWS, 5]), backend)(iter([])))
     assert [batch.num_rows for batch in backend.started[0].batches] == [BATCH_ROWS, BATCH_ROWS, 13]
 
 
-def test_without_rows_both_answer() -> None:
+def test_handles_are_returned_without_rows() -> None:
     operator, backend = Operator([0]), Backend()
     result = pa.Table.from_batches(task(operator, backend)(iter([])), SINK_RESULT)
     assert (backend.started[0].batches, result["sink"].to_pylist()) == ([], ["out", None])
 
 
-def test_what_an_operator_raises_is_not_the_sinks() -> None:
+def test_an_error_of_the_operator_is_not_reported_as_the_sinks() -> None:
     operator, backend = Operator([3], fails=True), Backend()
     with pytest.raises(AuthorError) as raised:
         list(task(operator, backend)(iter([])))
@@ -138,7 +138,7 @@ def test_what_an_operator_raises_is_not_the_sinks() -> None:
     assert (operator.end, backend.started[0].end) == ("discarded", "discarded")
 
 
-def test_where_the_sink_fails_the_operator_commits_nothing() -> None:
+def test_a_failure_of_the_sink_discards_the_operators_transaction() -> None:
     operator, backend = Operator([BATCH_ROWS, 1]), Backend(refused=True)
     with pytest.raises(SinkError) as raised:
         list(task(operator, backend)(iter([])))
@@ -146,7 +146,7 @@ def test_where_the_sink_fails_the_operator_commits_nothing() -> None:
     assert (operator.end, backend.started[0].end) == ("discarded", "discarded")
 
 
-def test_what_nobody_reads_gives_its_handles_alone() -> None:
+def test_an_operator_without_reader_returns_only_handles() -> None:
     silent = FusedSinkTask(Operator([]))  # type: ignore[arg-type]
     assert list(silent(iter([]))) == []
     with pytest.raises(AssertionError, match="without a reader"):
