@@ -190,7 +190,7 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
         ("skewness(n)", "downstream"),
         ("median(n)", "percentile_approx(x, 0.5)"),
         ("percentile_approx(n, 2)", "the percentage 2 is not between 0 and 1"),
-        ("percentile_approx(n, big)", "the percentage is big: it must be a number"),
+        ("percentile_approx(n, big)", "the percentage is big; it must be a number"),
         ("percentile_approx(n, 0.5, 100000)", "the accuracy 100000 is not between 1 and 20000"),
         (F.approx_count_distinct("n", rsd=0.5), "relative standard deviation 0.5"),
         ("stddev(n, big)", "does not take 2 arguments"),
