@@ -30,7 +30,7 @@ from epochal.service.domain.secrets import DriverToken, same
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.directives import Watch
 from epochal.service.runtime.driver_orders import orders_of
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDeskClient
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.pod_tokens import PodTokens
 from epochal.wire.projects import project_of
@@ -67,7 +67,7 @@ class DriverService:
         self._known: dict[str, float] = {}
         self._pods = None if settings.kubernetes is None else PodTokens(settings.kubernetes.issuer)
         self.finished = wake
-        self.kept_pods = KeptPods(settings.pods_directory)
+        self.pod_desk = PodDeskClient(settings.pods_directory)
 
         @lru_cache(maxsize=_KEPT)
         def catalog(execution: str, attempt: int) -> SqlCatalog:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from epochal.client import Client
@@ -45,13 +46,14 @@ def spares(installation: Installation) -> dict[str, Any]:
 def ready(installation: Installation) -> str:
     """The name of the one that is ready."""
 
-    def names() -> list[str]:
-        folder = installation.plane.home / "pods"
-        return [name for name in spares(installation) if (folder / name / "ready").exists()]
+    def is_ready() -> bool:
+        plane = installation.plane
+        token = (plane.home / "admin.token").read_text().strip()
+        metrics = httpx.get(f"{plane.url}/metrics", headers={"Authorization": f"Bearer {token}"}).text
+        return 'epochal_warm_drivers{state="ready"} 1' in metrics and len(spares(installation)) == 1
 
-    eventually(names, 600)
-    time.sleep(1.5)  # until the control plane has looked, too
-    return names()[0]
+    eventually(is_ready, 600)
+    return next(iter(spares(installation)))
 
 
 def submit_as_it_is(installation: Installation, client: Client, name: str, **configuration: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-SPARES = "tests/service/test_spares.py"
+SPARES = "tests/service/test_spares.py tests/service/test_warm_pool.py"
 
 
 @mutant("spares: one is given for any Spark settings and environment", SPARES)
@@ -26,25 +26,25 @@ def _unasked() -> None:
 
 @mutant("spares: one that was given stays in the pool", SPARES)
 def _given_twice() -> None:
-    from epochal.service.runtime.launchers.spares import SparePool
+    from epochal.service.runtime.warm_pool import WarmPool
 
     def wrong(take: Any) -> Any:
-        def generous(self: SparePool, key: Any) -> Any:
-            before = list(self._spares)
-            given = take(self, key)
-            self._spares = before
+        def generous(self: WarmPool[Any, Any], key: Any, claim: Any) -> Any:
+            before = list(self._held)
+            given = take(self, key, claim)
+            self._held = before
             return given
 
         return generous
 
-    change(SparePool, "take", wrong)
+    change(WarmPool, "take", wrong)
 
 
 @mutant("spares: they become as old as they like", SPARES)
 def _old_spares() -> None:
-    from epochal.service.runtime.spare_schedule import SpareSchedule
+    from epochal.service.runtime import warm_pool
 
-    change(SpareSchedule, "why_over", lambda _: lambda self, age_seconds, is_ready: None)
+    change(warm_pool, "why_over", lambda _: lambda times, age_seconds, is_ready: None)
 
 
 @mutant(

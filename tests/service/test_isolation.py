@@ -30,7 +30,7 @@ from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.isolation import ProcessUser, find_user, identity_of, isolation_of
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.logs.files import log_path
-from epochal.service.runtime.spare_schedule import SpareTimes
+from epochal.service.runtime.warm_pool import PoolTimes
 from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.control_plane import process_id
@@ -397,12 +397,12 @@ def test_a_spare_runs_as_the_user_of_drivers(open_folder: Path, python: str) -> 
     prepare_folders(settings, user)
     launcher = LocalLauncher(settings.logs_directory, (python, "-c", SPARE))
     launcher.run_as(user, settings.home_directory)
-    launcher.keep_spares(1, settings.spares_directory, SpareTimes(quiet=0, busy=0, answer=30))
+    launcher.keep_spares(1, settings.spares_directory, PoolTimes(quiet=0, busy=0, answer=30))
     pool = launcher._spares
     assert pool is not None
 
     def is_ready() -> bool:
-        pool.look()
+        pool.step()
         return pool.figures.ready == 1
 
     eventually(is_ready)

@@ -30,9 +30,8 @@ from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
-from epochal.service.runtime.builder.pods import MadePod
-from epochal.service.runtime.kept_pods import KeptPods
-from epochal.service.runtime.machine import steady_seconds
+from epochal.service.runtime.kept_pods import PodDesk
+from epochal.service.runtime.launchers.kubernetes.warm_pods import WarmPod
 from epochal.wire.internal_api import LARGEST_ANSWER, TakenFor
 from tests.kit.identity_provider import IdentityProvider, identity_provider
 from tests.kit.waiting import eventually
@@ -48,7 +47,7 @@ class House:
 
     provider: IdentityProvider
     settings: Settings
-    kept: KeptPods
+    kept: PodDesk
     folder: Path
     plane: Plane
     made: int = 0
@@ -85,7 +84,10 @@ def house(settings: Settings, tmp_path: Path) -> Iterator[House]:
         supervisor = StandInSupervisor()
         with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
             plane = Plane(control, client, settings, supervisor, [])
-            yield House(provider, settings, KeptPods(settings.pods_directory), tmp_path, plane)
+            desk = PodDesk.of(settings.pods_directory)
+            desk.open()
+            yield House(provider, settings, desk, tmp_path, plane)
+            desk.close()
 
 
 def sha256_of(content: bytes) -> str:
@@ -277,17 +279,17 @@ class ProcessPods:
     house: House
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     condition_of_all: PodCondition | None = None
-    kept_warm: list[MadePod] = field(default_factory=list)
+    kept_warm: list[WarmPod] = field(default_factory=list)
 
     def open(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def take(self, namespace: str) -> MadePod | None:
+    def take(self, namespace: str) -> WarmPod | None:
         assert namespace == NAMESPACE
         return self.kept_warm.pop() if self.kept_warm else None
 
-    def make(self, namespace: str, spark: Any, sized: bool, warm: bool = False) -> MadePod:
+    def make(self, namespace: str, spark: Any, sized: bool, warm: bool = False) -> WarmPod:
         name = f"builder-{len(self.processes)}"
         home = self.house.folder / name
         home.mkdir()
@@ -301,12 +303,12 @@ class ProcessPods:
         command = [sys.executable, "-m", "epochal.service.runtime.builder.pod", name, "0"]
         self.processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
         self.house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
-        return MadePod(NAMESPACE, name, f"uid-{name}", warm, steady_seconds())
+        return WarmPod(NAMESPACE, name, f"uid-{name}", warm)
 
-    def condition(self, pod: MadePod) -> PodCondition:
+    def condition(self, pod: WarmPod) -> PodCondition:
         return self.condition_of_all or PodCondition(Phase.RUNNING)
 
-    def remove(self, pod: MadePod) -> None:
+    def remove(self, pod: WarmPod) -> None:
         self.house.kept.forget(pod.name)
 
 
@@ -408,10 +410,10 @@ def test_a_pod_that_ends_or_does_not_begin_is_an_error_with_its_cause(
     assert list(house.settings.pods_directory.iterdir()) == []
 
 
-def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> MadePod:
+def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> WarmPod:
     pods.house.kept.expect("none")
     pods.house.kept.identify("none", f"{NAMESPACE}/none/uid-none")
-    return MadePod(NAMESPACE, "none", "uid-none", warm, steady_seconds())
+    return WarmPod(NAMESPACE, "none", "uid-none", warm)
 
 
 @pytest.mark.by_turns(2)

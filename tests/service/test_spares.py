@@ -22,13 +22,13 @@ from epochal.service.runtime.launchers.base import ProcessReference
 from epochal.service.runtime.launchers.local import LocalLauncher
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
 from epochal.service.runtime.logs.files import last_lines, log_path
-from epochal.service.runtime.spare_schedule import SpareSchedule, SpareTimes
+from epochal.service.runtime.warm_pool import PoolTimes
 from epochal.testing.drivers import encoded
 from tests.kit.waiting import eventually
 from tests.service.fault.points import all_declared
 from tests.service.test_supervision import control_plane
 
-AT_ONCE = SpareTimes(quiet=0, busy=0, answer=30)
+AT_ONCE = PoolTimes(quiet=0, busy=0, answer=30)
 NAME = DriverName("e1", 1)
 SAYS_WHAT_IT_IS = """
 import json, os, sys, time
@@ -49,7 +49,7 @@ from pathlib import Path
 from epochal.driver.orders import DriverOrders
 from tests.service.test_spares import launcher_of, with_spare
 launcher = with_spare(launcher_of(Path(sys.argv[1])))
-print(launcher._spares._spares[0].process, flush=True)
+print(launcher._spares.workers[0].process, flush=True)
 sys.stdin.readline()
 print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.readline())), flush=True)
 sys.stdin.readline()
@@ -71,7 +71,7 @@ def orders(tmp_path: Path, *, ends: bool = False, attempt: int = 1, **spark: str
     )
 
 
-def launcher_of(tmp_path: Path, number: int = 1, times: SpareTimes = AT_ONCE) -> LocalLauncher:
+def launcher_of(tmp_path: Path, number: int = 1, times: PoolTimes = AT_ONCE) -> LocalLauncher:
     (tmp_path / "spares").mkdir(exist_ok=True)
     launcher = LocalLauncher(tmp_path / "logs", COMMAND)
     launcher.keep_spares(number, tmp_path / "spares", times)
@@ -81,7 +81,7 @@ def launcher_of(tmp_path: Path, number: int = 1, times: SpareTimes = AT_ONCE) ->
 def looks(launcher: LocalLauncher) -> int:
     """A round of its pool, as its thread would make it; how many are ready."""
     assert launcher._spares is not None
-    launcher._spares.look()
+    launcher._spares.step()
     return launcher.spares.ready
 
 
@@ -93,7 +93,7 @@ def with_spare(launcher: LocalLauncher) -> LocalLauncher:
 def only_spare(launcher: LocalLauncher) -> LocalProcess:
     """As the launcher knows it: one that has just been started has no command yet, and one that ended none any more."""
     assert launcher._spares is not None
-    [spare] = launcher._spares._spares
+    [spare] = launcher._spares.workers
     return spare.process
 
 
@@ -192,7 +192,7 @@ def test_on_a_cluster_no_spare_holds_executors(tmp_path: Path) -> None:
 def test_one_that_does_not_answer_is_replaced_and_the_driver_starts_without(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    launcher = with_spare(launcher_of(tmp_path, times=SpareTimes(quiet=0, busy=0, answer=0.5)))
+    launcher = with_spare(launcher_of(tmp_path, times=PoolTimes(quiet=0, busy=0, answer=0.5)))
     [spare] = processes(tmp_path)
     os.kill(spare.pid, number)
     reference = launcher.launch(orders(tmp_path))
@@ -215,7 +215,7 @@ def test_one_that_is_not_ready_yet_is_further_than_none(tmp_path: Path) -> None:
 
 
 def test_one_that_ends_by_itself_is_not_started_again_at_once(tmp_path: Path) -> None:
-    launcher = launcher_of(tmp_path, times=SpareTimes(quiet=0, busy=0, pause=3600))
+    launcher = launcher_of(tmp_path, times=PoolTimes(quiet=0, busy=0, pause=3600))
     kill(LocalProcess.parse(launcher.launch(orders(tmp_path, scenario="ends")).identity))
     eventually(lambda: looks(launcher) == 0 and launcher.spares.warming == 1)
     spare = only_spare(launcher)
@@ -229,12 +229,12 @@ def test_an_old_one_ends_and_another_takes_its_place(tmp_path: Path) -> None:
     launcher = with_spare(launcher_of(tmp_path))
     [spare] = processes(tmp_path)
     assert launcher._spares is not None
-    launcher._spares._schedule = SpareSchedule(SpareTimes(quiet=0, busy=0, retired=0), lambda: True)
+    launcher._spares.times = PoolTimes(quiet=0, busy=0, retired=0)
     eventually(lambda: looks(launcher) == 0 and not spare.exists())
 
 
 def test_the_first_is_begun_at_once_and_none_while_a_driver_is_being_started(tmp_path: Path) -> None:
-    launcher = with_spare(launcher_of(tmp_path, times=SpareTimes(quiet=3600, busy=7200, answer=30)))
+    launcher = with_spare(launcher_of(tmp_path, times=PoolTimes(quiet=3600, busy=7200, answer=30)))
     launcher.launch(orders(tmp_path))
     assert looks(launcher) == launcher.spares.warming == 0
 

@@ -23,7 +23,7 @@ import sys; sys.path[:0] = [{ROOT!r}]
 import os, socket, time
 from epochal.driver.spare import Warmed
 from epochal.service.runtime.builder.warm import WarmChildren
-from epochal.service.runtime.spare_schedule import SpareTimes
+from epochal.service.runtime.warm_pool import PoolTimes
 
 def serve(descriptor):
     os.write(descriptor, str(os.getpid()).encode())
@@ -33,14 +33,14 @@ def get_ready():
     return Warmed(check=lambda: 1 / (not os.path.exists(sys.argv[1])), stop=lambda: None)
 
 control = socket.socket(fileno=os.dup(0))
-warm = WarmChildren(1, serve, SpareTimes(quiet=0, busy=0, pause=0, answer=float(sys.argv[2])), get_ready)
+warm = WarmChildren(1, serve, control.close, PoolTimes(quiet=0, busy=0, pause=0, answer=float(sys.argv[2])), get_ready)
 while True:
     message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
     if not message:
         break
     if not descriptors:
-        warm.look(control.close)
-        ready = [child.process for child in warm._children if child.is_ready]
+        warm.step()
+        ready = [process for process, is_ready in warm.states if is_ready]
         control.sendall(f"{{ready[0] if ready else 0}}\\n".encode())
         continue
     if not warm.take(descriptors[0]):

@@ -36,13 +36,13 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     number = int(sys.argv[1])
-    warm = WarmChildren(number, _serve, FOR_ONE_REQUEST if sys.argv[-1] == ONCE else AFTER_DRIVERS)
+    warm = WarmChildren(number, _serve, control.close, FOR_ONE_REQUEST if sys.argv[-1] == ONCE else AFTER_DRIVERS)
     shown: list[tuple[int, bool]] = []
     while True:
         if warm.states != shown:
             shown = _tell(control, warm.states) or shown
         if number and not select.select([control], [], [], LOOK_SECONDS)[0]:
-            warm.look(control.close)
+            warm.step()
             continue
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not message:

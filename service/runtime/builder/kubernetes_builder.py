@@ -22,13 +22,13 @@ from epochal.service.domain.kubernetes.spark import check_spark_options, starts_
 from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.asking import REKEY_SECONDS, AskingBuilder
-from epochal.service.runtime.builder.pods import BuilderPods, MadePod
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.builder.pods import BuilderPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.launcher import passed_on
+from epochal.service.runtime.launchers.kubernetes.warm_pods import WarmPod
 
 log = logging.getLogger("epochal.builder")
 
-_LOOK_SECONDS = 0.1
 _MEANWHILE_SECONDS = 0.5
 _CONDITION_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0
@@ -46,7 +46,7 @@ class KubernetesBuilder(AskingBuilder):
     """A :class:`~epochal.service.domain.ports.Builder`. Each request has a pod of its own, which is gone after it: one
     of those that have Spark started, where the application asks for no other image, nodes, variables or size."""
 
-    def __init__(self, settings: KubernetesSettings, pods: BuilderPods, kept: KeptPods) -> None:
+    def __init__(self, settings: KubernetesSettings, pods: BuilderPods, kept: PodDesk) -> None:
         self._settings = settings
         self._pods = pods
         self._kept = kept
@@ -58,7 +58,7 @@ class KubernetesBuilder(AskingBuilder):
         kubernetes = settings.kubernetes
         if kubernetes is None:
             raise EnvironmentProblem("Builders in pods need `epochal up --kubernetes FILE` (docs/kubernetes.md).")
-        kept = KeptPods(settings.pods_directory)
+        kept = PodDesk.of(settings.pods_directory)
         variables = passed_on(os.environ)
         pods = BuilderPods(kubernetes, kept, settings.internal_url, REKEY_SECONDS, variables)
         return cls(kubernetes, pods, kept)
@@ -72,8 +72,8 @@ class KubernetesBuilder(AskingBuilder):
 
     @property
     def spares(self) -> SpareFigures:
-        ready, warming = self._pods.states
-        return SpareFigures(limit=self._settings.spare_builders, ready=ready, warming=warming)
+        figures = self._pods.figures
+        return SpareFigures(limit=figures.limit, ready=figures.ready, warming=figures.warming)
 
     def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         namespace = self._settings.namespace(project)
@@ -85,7 +85,7 @@ class KubernetesBuilder(AskingBuilder):
                     return self._exchange_with(pod, request, meanwhile)
         return self._exchange_with(self._pods.make(namespace, spark, sized), request, meanwhile)
 
-    def _exchange_with(self, pod: MadePod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def _exchange_with(self, pod: WarmPod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         """Raises :class:`_Unusable` for a pod that was kept and is of no use."""
         try:
             work, code = _to_travel(_without_executors(request))
@@ -100,7 +100,7 @@ class KubernetesBuilder(AskingBuilder):
         finally:
             self._pods.remove(pod)
 
-    def _answer_of(self, pod: MadePod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+    def _answer_of(self, pod: WarmPod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
         patience = _ANSWERS_SECONDS if self._kept.is_ready(pod.name) else self._settings.start_seconds
         begin_until = time.monotonic() + patience
         answer_until: float | None = None
@@ -123,9 +123,9 @@ class KubernetesBuilder(AskingBuilder):
                 raise _Unusable
             if answer_until is not None and now >= answer_until:
                 return b""
-            time.sleep(_LOOK_SECONDS)
+            self._kept.wait(pod.name, _MEANWHILE_SECONDS)
 
-    def _check(self, pod: MadePod, seconds_left: float | None) -> None:
+    def _check(self, pod: WarmPod, seconds_left: float | None) -> None:
         """Raises when there will be no answer. ``seconds_left``: until the pod has to have begun; ``None``: it has."""
         try:
             condition = self._pods.condition(pod)

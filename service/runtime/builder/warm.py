@@ -13,21 +13,21 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 from epochal.driver.spare import Warmed, end_with_keeper
 from epochal.service.runtime.launchers.processes import let_others_go_first
-from epochal.service.runtime.machine import steady_seconds
-from epochal.service.runtime.spare_schedule import Idleness, SpareSchedule, SpareTimes
+from epochal.service.runtime.warm_pool import Idleness, PoolTimes, WarmLauncher, WarmPool
 
 log = logging.getLogger("epochal.builder")
 
 READY, QUESTION, ANSWER, REQUEST = b"r", b"?", b".", b"!"
-AFTER_DRIVERS = SpareTimes(quiet=15.0, busy=60.0)
+AFTER_DRIVERS = PoolTimes(quiet=15.0, busy=60.0)
 """It begins later than a spare driver does, so that one is ready first."""
-FOR_ONE_REQUEST = SpareTimes(retired=math.inf, quiet=0.0, busy=0.0, pause=math.inf)
+FOR_ONE_REQUEST = PoolTimes(retired=math.inf, quiet=0.0, busy=0.0, pause=math.inf)
 """At once, and none after it; how long it is kept is decided by who keeps its pod."""
+_KEY = "spark"
 Serve = Callable[[int], NoReturn]
 """Answers the request of a connection, by its descriptor, and ends the process."""
 
@@ -44,89 +44,106 @@ class WarmChild:
     process: int
     socket: socket.socket
     is_ready: bool = False
-    begun_at: float = field(default_factory=steady_seconds)
+    has_ended: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.process}"
+
+
+class ChildLauncher(WarmLauncher[str, WarmChild]):
+    """Forks children of this process. All of them have one key."""
+
+    kind = "builder"
+    hands_out_unready = False
+
+    def __init__(self, serve: Serve, get_ready: Callable[[], Warmed], before_fork: Callable[[], None]) -> None:
+        """``before_fork``: called in a new child, to close what it must not reach."""
+        self._serve = serve
+        self._get_ready = get_ready
+        self._before_fork = before_fork
+
+    def start(self, key: str) -> WarmChild:
+        ours, theirs = socket.socketpair()
+        process = os.fork()
+        if process == 0:
+            self._before_fork()
+            ours.close()
+            _live(theirs, self._serve, self._get_ready)
+        theirs.close()
+        return WarmChild(process, ours)
+
+    def is_ready(self, worker: WarmChild) -> bool:
+        self._receive(worker)
+        return worker.is_ready
+
+    def why_ended(self, worker: WarmChild) -> str | None:
+        self._receive(worker)
+        return "see the log of the builder" if worker.has_ended else None
+
+    def stop(self, worker: WarmChild, kill: bool = False) -> None:
+        worker.socket.close()  # the child ends then
+        if kill:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(worker.process, signal.SIGKILL)
+
+    def _receive(self, child: WarmChild) -> None:
+        try:
+            received = child.socket.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        child.is_ready = child.is_ready or received == READY
+        child.has_ended = child.has_ended or not received
 
 
 class WarmChildren:
+    """The pool of a builder process, which takes the steps itself: only a process of one thread may fork."""
+
     def __init__(
         self,
         number: int,
         serve: Serve,
-        times: SpareTimes = AFTER_DRIVERS,
+        before_fork: Callable[[], None],
+        times: PoolTimes = AFTER_DRIVERS,
         get_ready: Callable[[], Warmed] = _with_spark,
     ) -> None:
-        self._number = number
-        self._serve = serve
-        self._times = times
-        self._get_ready = get_ready
-        self._children: list[WarmChild] = []
-        self._schedule = SpareSchedule(times, Idleness().is_quiet)
+        """``before_fork``: called in a new child, to close what it must not reach."""
+
+        def close_in_child() -> None:
+            before_fork()
+            self.forget()
+
+        launcher = ChildLauncher(serve, get_ready, close_in_child)
+        is_quiet = Idleness().is_quiet
+        self._pool = WarmPool(launcher, number, lambda: _KEY, times, is_quiet, immediately=False)
 
     def take(self, descriptor: int) -> bool:
-        """Hand a request's connection to one that is ready and answers; ``False``: there is none."""
-        self._schedule.asked_for()
-        self.hear()
-        for child in [child for child in self._children if child.is_ready]:
-            self._children.remove(child)
-            with child.socket, suppress(OSError):
-                child.socket.settimeout(self._times.answer)
-                child.socket.sendall(QUESTION)
-                if child.socket.recv(1) == ANSWER:
-                    socket.send_fds(child.socket, [REQUEST], [descriptor])
-                    return True
-            log.warning("a warm builder (process %d) does not answer, and is replaced", child.process)
-            _kill(child)
-        return False
+        """Hand a request's connection to a child that is ready and answers; ``False`` if there is none."""
+        return self._pool.take(_KEY, lambda child: self._handed_over(child, descriptor)) is not None
 
-    def look(self, before_fork: Callable[[], None]) -> None:
-        """What has ended or is too old goes, and another is begun once it is quiet. ``before_fork``: of its own, in a
-        new child."""
-        self.hear()
-        for child in list(self._children):
-            if self._schedule.why_over(steady_seconds() - child.begun_at, child.is_ready) is not None:
-                self._children.remove(child)
-                child.socket.close()  # which it ends at
-        if len(self._children) < self._number and self._schedule.may_begin():
-            self._schedule.begun()
-            self._begin(before_fork)
+    def step(self) -> None:
+        self._pool.step()
 
     @property
     def states(self) -> list[tuple[int, bool]]:
-        """The process of each, and whether it is ready."""
-        return [(child.process, child.is_ready) for child in self._children]
+        """The process of each child, and whether it is ready."""
+        return [(child.process, is_ready) for child, is_ready in self._pool.readiness]
 
     def forget(self) -> None:
-        """In another child, where an author's code will run: none of these is to be reached from there."""
-        for child in self._children:
+        """Close the sockets of all children, in another child: authors' code there must not reach them."""
+        for child in self._pool.workers:
             child.socket.close()
 
-    def hear(self) -> None:
-        """Who is ready, who has ended."""
-        for child in list(self._children):
-            try:
-                said = child.socket.recv(1, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                continue
-            except OSError:
-                said = b""
-            child.is_ready = said == READY
-            if child.is_ready:
-                self._schedule.became_ready()
-            if not said:
-                self._children.remove(child)
+    def _handed_over(self, child: WarmChild, descriptor: int) -> WarmChild | None:
+        with suppress(OSError):
+            child.socket.settimeout(self._pool.times.answer)
+            child.socket.sendall(QUESTION)
+            if child.socket.recv(1) == ANSWER:
+                socket.send_fds(child.socket, [REQUEST], [descriptor])
                 child.socket.close()
-                log.warning("a warm builder (process %d) has ended by itself", child.process)
-
-    def _begin(self, before_fork: Callable[[], None]) -> None:
-        ours, theirs = socket.socketpair()
-        process = os.fork()
-        if process == 0:
-            before_fork()
-            self.forget()
-            ours.close()
-            _live(theirs, self._serve, self._get_ready)
-        theirs.close()
-        self._children.append(WarmChild(process, ours))
+                return child
+        return None
 
 
 def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed]) -> NoReturn:
@@ -153,8 +170,3 @@ def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed])
     except BaseException:
         log.exception("a warm builder ends")
     os._exit(1)
-
-
-def _kill(child: WarmChild) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.process, signal.SIGKILL)

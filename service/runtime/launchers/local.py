@@ -32,16 +32,16 @@ from epochal.service.runtime.launchers.java import check_java
 from epochal.service.runtime.launchers.process_ends import ProcessEnds
 from epochal.service.runtime.launchers.processes import LocalProcess, session_leaders
 from epochal.service.runtime.launchers.spare_process import (
+    ProcessLauncher,
     SpareFiles,
     SpareKey,
     SpareProcess,
     claimed_name,
     driver_name,
 )
-from epochal.service.runtime.launchers.spares import SparePool
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
-from epochal.service.runtime.spare_schedule import Idleness, SpareTimes
+from epochal.service.runtime.warm_pool import Idleness, PoolTimes, WarmPool
 from epochal.wire.projects import DEFAULT_PROJECT, project_of
 from epochal.wire.trust import CA_VARIABLE, trusted
 
@@ -134,7 +134,7 @@ class LocalLauncher(Launcher):
         self._lock = threading.Lock()
         self._user: ProcessUser | None = None
         self._home = Path()
-        self._spares: SparePool | None = None
+        self._spares: WarmPool[SpareKey, SpareProcess] | None = None
         self._ends: ProcessEnds | None = None
 
     @classmethod
@@ -147,11 +147,10 @@ class LocalLauncher(Launcher):
         self._user, self._home = user, home
         return True
 
-    def keep_spares(self, number: int, folder: Path, times: SpareTimes = SpareTimes()) -> bool:
+    def keep_spares(self, number: int, folder: Path, times: PoolTimes = PoolTimes()) -> bool:
         self._claims = folder = Path(os.path.realpath(folder))
-        self._spares = SparePool(
-            number, folder, self._start_spare, lambda: self._key(Configuration()), times, Idleness().is_quiet
-        )
+        launcher = ProcessLauncher(lambda key: self._start_spare(key, folder))
+        self._spares = WarmPool(launcher, number, lambda: self._key(Configuration()), times, Idleness().is_quiet)
         return True
 
     def tell_of_ends(self, tell: Callable[[], None]) -> None:
@@ -180,7 +179,7 @@ class LocalLauncher(Launcher):
         path = log_path(self._logs, orders.application, orders.execution, orders.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         project = project_of(orders.application)
-        spare = None if self._spares is None else self._spares.take(self._key(orders.configuration, project))
+        spare = self._spare_for(self._key(orders.configuration, project))
         if spare is not None and spare.become(name, orders, path):
             return self._kept(spare.process, spare.child)
         environment = self._environment(project)
@@ -207,6 +206,15 @@ class LocalLauncher(Launcher):
         except BrokenPipeError:
             pass  # It ended before it read its orders: the supervisor finds its exit code and its log.
         return reference
+
+    def _spare_for(self, key: SpareKey) -> SpareProcess | None:
+        pool = self._spares
+        if pool is None:
+            return None
+        if not key.in_one_process:
+            pool.postpone()
+            return None
+        return pool.take(key, lambda spare: spare if spare.answers(pool.times.answer) else None)
 
     def _kept(self, process: LocalProcess, child: subprocess.Popen[bytes]) -> ProcessReference:
         with self._lock:

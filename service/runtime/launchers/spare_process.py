@@ -11,17 +11,19 @@ import socket
 import stat
 import subprocess
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.driver.orders import SPARE_ANSWER, SPARE_QUESTION, DriverOrders, SpareOrders
 from epochal.faults import declare
 from epochal.service.domain.executions import DriverName
-from epochal.service.runtime.launchers.processes import LocalProcess, let_others_go_first
+from epochal.service.runtime.launchers.processes import LocalProcess, let_others_go_first, memory_of_session
 from epochal.service.runtime.logs.files import last_lines
-from epochal.service.runtime.machine import steady_seconds
+from epochal.service.runtime.warm_pool import WarmLauncher
 
+OFFERED = declare("W1.offered", "a warm driver is ready and can be taken")
 CLAIMED = declare("W2.claimed", "a spare has the name of an attempt, and no orders")
 HANDED_OVER = declare("W3.handed-over", "a spare has its orders; nobody has written down where the driver is")
 
@@ -118,12 +120,10 @@ class SpareProcess:
     socket: socket.socket
     files: SpareFiles
     is_ready: bool = False
-    _begun_at: float = field(default_factory=steady_seconds)
     _heard: bytes = b""
 
-    @property
-    def age_seconds(self) -> float:
-        return steady_seconds() - self._begun_at
+    def __str__(self) -> str:
+        return str(self.process)
 
     @property
     def has_ended(self) -> bool:
@@ -202,3 +202,33 @@ class SpareProcess:
     def _send(self, message: bytes) -> None:
         self.socket.settimeout(SEND_SECONDS)
         self.socket.sendall(message)
+
+
+class ProcessLauncher(WarmLauncher[SpareKey, SpareProcess]):
+    """Starts processes that become drivers. ``start_process`` starts one, without orders."""
+
+    kind = "driver"
+
+    def __init__(self, start_process: Callable[[SpareKey], SpareProcess]) -> None:
+        self._start_process = start_process
+
+    def start(self, key: SpareKey) -> SpareProcess:
+        spare = self._start_process(key)
+        spare.give(SpareOrders(master=key.master, spark=dict(key.spark)))
+        return spare
+
+    def is_ready(self, worker: SpareProcess) -> bool:
+        return worker.hear()
+
+    def became_ready(self, worker: SpareProcess) -> None:
+        worker.go_as_others()
+        OFFERED.hit()
+
+    def why_ended(self, worker: SpareProcess) -> str | None:
+        return (worker.last_words() or "no output") if worker.has_ended else None
+
+    def stop(self, worker: SpareProcess, kill: bool = False) -> None:
+        worker.end(at_once=kill)
+
+    def memory_bytes(self, worker: SpareProcess) -> int:
+        return memory_of_session(worker.process.pid)

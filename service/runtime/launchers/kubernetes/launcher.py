@@ -29,7 +29,7 @@ from epochal.service.domain.kubernetes.pod_identity import ATTEMPT, EXECUTION
 from epochal.service.domain.kubernetes.settings import KubernetesSettings
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.kept_pods import KeptPods
+from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused, own_namespace
 from epochal.service.runtime.launchers.kubernetes.logs import PodLogs
@@ -114,7 +114,7 @@ class KubernetesLauncher(Launcher):
         usual = Configuration()
         namespace = settings.kubernetes.namespace(DEFAULT_PROJECT)
         keeping = Keeping(
-            kept=KeptPods(settings.pods_directory),
+            kept=PodDesk.of(settings.pods_directory),
             control_planes=(settings.internal_url,),
             variables=passed_on(os.environ),
             usual=PodKey.of(namespace, usual.master, usual.spark),
@@ -129,7 +129,7 @@ class KubernetesLauncher(Launcher):
 
     def keep_spares_while(self, leads: Callable[[], bool]) -> None:
         if self._spares is not None:
-            self._spares.leads = leads
+            self._spares.hold_while(leads)
 
     @property
     def spares(self) -> SpareFigures:
