@@ -119,7 +119,7 @@ def cached_table(cache_directory: str, store: SnapshotStore, scope: StateTaskSco
     alone = replace(scope, tables=(table,), chains={table.id: chain})
     folder = boot_folder(Path(cache_directory) / "undurable") / cache_identity(store, alone) / f"{scope.subtask:05}"
     here, before = UnsyncedStore(str(folder)), chain.cached
-    if before is None or not before.holds_something:
+    if before is None or not before.has_entries:
         return _empty(table, here, scope, lost=False)
     name = before.of(scope.epoch.branch, scope.parallelism, scope.subtask)
     if not name:

@@ -1,1 +1,1 @@
-"""Mergeable aggregates: partial columns for Spark, a merge for state, the values that people see."""
+"""Mergeable aggregates: partial columns for Spark, a merge for state, and final values."""

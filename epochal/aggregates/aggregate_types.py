@@ -1,8 +1,8 @@
-"""The types of aggregates and of their arguments, for all columns of an operator in a few analyses by Spark.
+"""Types of aggregates and of their arguments, for all columns of an operator in a few analyses by Spark.
 
-An analysis costs milliseconds however many columns it has, so that one for each column makes an operator with a
-thousand aggregates wait for minutes. Only where an analysis of all columns fails are they analysed one by one, to name
-the column.
+An analysis takes milliseconds for any number of columns, while one analysis per column would take minutes for an
+operator with a thousand aggregates. Columns are analysed one by one only if the analysis of all columns fails, to name
+the failing column.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""An aggregate that needs more types than that asks for each of them alone."""
+"""Maximum number of passes. Further types that an aggregate needs are analysed separately."""
 
 
-class _Asked(BaseException):
-    """An aggregate needs the type of an expression that is not known yet. No error: authors' code does not catch it."""
+class _TypeNeeded(BaseException):
+    """An aggregate needs the type of an expression. A BaseException, so that authors' code does not catch it."""
 
     def __init__(self, expression: Expression) -> None:
         super().__init__()
@@ -35,19 +35,19 @@ class _Asked(BaseException):
 
 
 class AggregateTypes:
-    """Types over the rows of ``frame``."""
+    """Types of expressions over the rows of ``frame``."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
         self._known: dict[int, tuple[Expression, str]] = {}
-        """Of arguments, by identity: what an expression prints does not tell functions of the author's apart."""
+        """Types of arguments by identity, since the text of an expression does not distinguish author functions."""
 
     def resolved(
         self, wheres: Sequence[str], aggregates: Sequence[Sequence[MergeableAggregate]]
     ) -> list[list[MergeableAggregate]]:
-        """The aggregates of each column, once the types of their arguments are known.
+        """Aggregates of each column with resolved types of arguments.
 
-        ``wheres``: by column, what an error begins with. Each pass learns the first type that each aggregate needs.
+        ``wheres``: prefix of error messages by column. Each pass finds the next type that each aggregate needs.
         """
         found: dict[tuple[int, int], MergeableAggregate] = {}
         places = [(column, number) for column, each in enumerate(aggregates) for number in range(len(each))]
@@ -59,25 +59,25 @@ class AggregateTypes:
                     with at(wheres[place[0]]):
                         try:
                             found[place] = aggregates[place[0]][place[1]].resolved(type_of)
-                        except _Asked as question:
+                        except _TypeNeeded as question:
                             asked.append((wheres[place[0]], question.expression))
             types = self._types([where for where, _ in asked], [each for _, each in asked], self._frame.select)
             self._known.update((id(each), (each, type)) for (_, each), type in zip(asked, types, strict=True))
         return [[found[column, number] for number in range(len(each))] for column, each in enumerate(aggregates)]
 
     def of_aggregates(self, wheres: Sequence[str], expressions: Sequence[Expression | None]) -> list[str | None]:
-        """The type of each aggregate; ``None`` for ``None``."""
+        """Type of each aggregate; ``None`` for ``None``."""
         some = [(where, each) for where, each in zip(wheres, expressions, strict=True) if each is not None]
         types = iter(self._types([where for where, _ in some], [each for _, each in some], self._frame.agg))
         return [None if each is None else next(types) for each in expressions]
 
     def _type_of(self, expression: Expression) -> str:
         if id(expression) not in self._known:
-            raise _Asked(expression)
+            raise _TypeNeeded(expression)
         return self._known[id(expression)][1]
 
     def _asked_alone(self, expression: Expression) -> str:
-        """For an author's aggregate that makes the expression again whenever it is asked."""
+        """Type for an author's aggregate that creates a new expression at each call."""
         return _analysed([expression], self._frame.select)[0]
 
     def _types(

@@ -1,4 +1,4 @@
-"""The aggregates that authors call by the names of Spark's functions, and those that are refused, with the fix."""
+"""Built-in aggregates by the names of Spark's functions, and refused ones with the fix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., MergeableAggregate]
 
 
 def as_column(argument: Any) -> Expression:
-    """Spark's functions take a column's name for the column."""
+    """Convert a column's name to a column, as Spark's functions do."""
     if isinstance(argument, Expression):
         return argument
     return call("col" if isinstance(argument, str) else "lit", argument)
@@ -50,7 +50,7 @@ def _extreme(*, largest: bool) -> Make:
 
 
 def _placed(*, largest: bool) -> Make:
-    """``first`` and ``last`` by an order that the author names."""
+    """``first`` and ``last`` by an explicit order."""
 
     def make(col: Any, ignorenulls: Any = False, *, order_by: Any) -> Extreme:
         value, order = as_column(col), _order(order_by)
@@ -60,7 +60,7 @@ def _placed(*, largest: bool) -> Make:
 
 
 def _order(order_by: Any) -> Expression:
-    """One column, or several, which are compared one after the other."""
+    """One column, or several columns that are compared in sequence."""
     if not isinstance(order_by, (list, tuple)):
         return as_column(order_by)
     if not order_by:
@@ -92,7 +92,7 @@ def _distinct_count(col: Any, rsd: Any = USUAL_DEVIATION) -> DistinctCount:
 def _collected(kind: type[CollectedList]) -> Make:
     def make(col: Any, *more: Any, limit: Any = USUAL_LIMIT) -> CollectedList:
         if more or (isinstance(col, str) and col == "*"):
-            raise PipelineError("takes one column: of several, collect to_json(struct(..)) where none of them is null")
+            raise PipelineError("takes one column; for several, collect to_json(struct(..)) of rows without nulls")
         number = _number("limit", limit)
         if not 1 <= number <= LARGEST_LIMIT:
             raise PipelineError(f"the limit {number:.0f} is not between 1 and {LARGEST_LIMIT}")
@@ -102,7 +102,7 @@ def _collected(kind: type[CollectedList]) -> Make:
 
 
 def _elements(value: Any) -> Sequence[Any] | None:
-    """The elements of an array that is written down; ``None`` for anything else."""
+    """Elements of a literal array; ``None`` for other expressions."""
     if isinstance(value, Expression) and value.call.name == "array":
         value = value.call.arguments
     if isinstance(value, Expression) and value.call.name == "expr":
@@ -112,13 +112,13 @@ def _elements(value: Any) -> Sequence[Any] | None:
 
 
 def _number(what: str, value: Any) -> float:
-    """A number that is written down, be it in SQL text or as a literal: a sketch's size does not depend on rows."""
+    """A literal number, in SQL text or Python: the size of a sketch does not depend on rows."""
     if isinstance(value, Expression) and value.call.name in ("expr", "lit") and len(value.call.arguments) == 1:
         value = value.call.arguments[0]
     try:
         return float(value.rstrip("dDfFlL") if isinstance(value, str) else value)
     except (TypeError, ValueError):
-        raise PipelineError(f"the {what} is {value}: give a number") from None
+        raise PipelineError(f"the {what} is {value}; it must be a number") from None
 
 
 BUILT_IN: dict[str, Make] = {
@@ -156,7 +156,7 @@ BUILT_IN: dict[str, Make] = {
 """Built-in aggregates by the name of the Spark function; called with its arguments. In SQL, case does not matter."""
 
 OWN_ARGUMENTS = frozenset({"order_by", "limit"})
-"""Arguments that Spark's functions of these names do not have."""
+"""Arguments that Spark's functions do not have."""
 _BY_NAME = OWN_ARGUMENTS | {"rsd", "percentage", "accuracy", "ignorenulls"}
 DISTINCT = {
     "count": "count_distinct",
@@ -165,11 +165,11 @@ DISTINCT = {
     "array_agg": "collect_set",
     **{name: name for name in ("min", "max", "bool_and", "bool_or", "every", "some", "collect_set")},
 }
-"""In SQL, what ``name(DISTINCT ..)`` is."""
+"""Aggregates for ``name(DISTINCT ..)`` in SQL."""
 FILTERED_BY_FIRST = frozenset({"approx_count_distinct", "percentile_approx", "approx_percentile"})
-"""Aggregates whose first argument is null in rows that do not count; of the others it is the last one."""
+"""Aggregates that are filtered by a null first argument; all others by a null last argument."""
 
-_WHOLE = "needs all values at once, not one summary per slice"
+_WHOLE = "needs all values together, not one summary per slice"
 _RANKS = f"{_WHOLE}: use percentile_approx(x, 0.5), or process() with a MapState of the values seen"
 _MODE = f"{_WHOLE}: use process() with a MapState of how often each value was seen"
 _LIST = "grows with every row: use process() with a ListState"
@@ -185,13 +185,13 @@ REFUSED: dict[str, str] = {
     "any_value": "is a row of chance: use min(v) or max(v), or max_by(v, time)",
     **dict.fromkeys(("skewness", "kurtosis"), _POWERS),
 }
-"""Spark aggregates that are known and cannot be merged: why, and what to do."""
+"""Spark aggregates that cannot be merged: the reason and the fix."""
 UNORDERED = dict.fromkeys(("first", "first_value", "last", "last_value"), _ORDER)
-"""Aggregates that need an order, and have none."""
+"""Aggregates that need an order, without one."""
 
 
 def built_in(name: str, arguments: Sequence[Any], named: dict[str, Any]) -> MergeableAggregate:
-    """The aggregate ``name`` of these arguments. Raises ``PipelineError`` that does not yet say where."""
+    """The aggregate ``name`` of these arguments. Raises ``PipelineError`` without the location."""
     if name in UNORDERED and "order_by" not in named:
         raise PipelineError(f"{name} {UNORDERED[name]}.")
     arguments = [*arguments, *(value for key, value in named.items() if key not in _BY_NAME)]

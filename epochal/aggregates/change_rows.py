@@ -1,7 +1,7 @@
-"""What an aggregate gives of each key: its values as they are, or as they were and as they are, made of its partials.
+"""Output of an aggregate for each key: its present values, or its previous and present values, from partials.
 
-The task gives one row for each key: what is kept of it now, and of a stream of changes what was kept before, under
-names of their own. Spark makes the values of both, by the same expressions, and two rows of a key whose values changed.
+The task returns one row per key: its present partials and, for a stream of changes, its previous ones under other
+names. Spark computes the values of both with the same expressions, and two rows for each key whose values changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAS, IS = "__was", "__is"
-"""Whether the key was there, and is."""
+"""Columns: the key existed before, and exists now."""
 _BEFORE = "__before_"
 _ROWS = "__rows"
 
@@ -33,32 +33,32 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class KeyRows:
-    """One row for each key that was there or is. ``before``: the columns' values over what was kept; ``None``: only
-    what is now is given, and of a key that is gone what its aggregates are over no rows."""
+    """One row for each key that existed or exists. ``before``: the columns' previous values; ``None``: only present
+    values are returned, and for a removed key the aggregates' values over no rows."""
 
     plan: AggregationPlan
     before: tuple[OutputColumn, ...] | None
 
     @property
     def schema(self) -> pa.Schema:
-        """What the task gives."""
+        """Schema of the task's output."""
         table = self.plan.table
         kept = [column.to_arrow() for column in (*table.value, *self.plan.computed)]
         was = [field.with_name(_BEFORE + field.name) for field in kept] if self.before is not None else []
         return pa.schema([*table.key_schema, *kept, *was, (WAS, pa.bool_()), (IS, pa.bool_())])
 
     def of(self, keys: pa.Table, old: pa.Table, new: pa.Table, was: Mask, now: Mask) -> pa.Table:
-        """Rows of :attr:`schema`. ``old`` and ``new``: the value columns of each key, null where it is not there."""
+        """Rows of :attr:`schema`. ``old`` and ``new``: the value columns of each key, null for a missing key."""
         columns = [*keys.columns, *new.columns, *self.plan.compute(new)]
         if self.before is not None:
-            # Over what was there alone: an aggregate need not know how to compute over nothing.
+            # Only over existing keys: an aggregate need not support missing ones.
             place = pa.array(np.cumsum(was) - 1, mask=~was)
             computed = self.plan.compute(old.filter(pa.array(was)))
             columns += [*old.columns, *(each.take(place) for each in computed)]
         return pa.Table.from_arrays([*columns, pa.array(was), pa.array(now)], schema=self.schema)
 
     def finishing(self) -> tuple[list[SparkColumn], ...]:
-        """The selects, one after the other, from the task's rows to the operator's output."""
+        """Consecutive selects from the task's rows to the operator's output."""
         keys = [to_column(column(name)) for name in self.plan.keys]
         marks = [to_column(column(WAS)), to_column(column(IS))]
         parts = self.plan.parts
@@ -70,9 +70,9 @@ class KeyRows:
         return [*keys, *marks, *finals], [*keys, rows], [*keys, to_column(call("inline_outer", column(_ROWS)))]
 
     def without_unchanged(self, rows: DataFrame) -> DataFrame:
-        """What :meth:`finishing` gives, without keys whose values stay: they have no rows, and come as nulls.
+        """Result of :meth:`finishing` without unchanged keys, which come as nulls.
 
-        Of ``inline`` Spark infers a filter over all that the array is computed from, and takes that apart for minutes.
+        ``inline`` would remove them, but Spark then infers a filter over all inputs of the array, which takes minutes.
         """
         return rows if self.before is None else rows.where(column_is_there(CHANGE))
 
@@ -82,13 +82,13 @@ class KeyRows:
             yield to_column(final.alias(part_name(position)))
 
     def _value_now(self, value: OutputColumn) -> Expression:
-        """An expression of several aggregates may divide by the number of rows, and is null over none."""
+        """Present value of a column; null without rows, since an expression may divide by the number of rows."""
         if str(value.remainder).strip("`") in {part_name(number) for number in range(len(self.plan.parts))}:
             return typed(value)
         return call("when", column(IS), typed(value))
 
     def _rows(self, before: Sequence[OutputColumn]) -> Expression:
-        """An array of structs: the row as it was, the row as it is, or both."""
+        """Array of structs: the previous row, the present row, or both."""
 
         def row(values: Sequence[OutputColumn], change: int) -> Expression:
             named = [typed(each).alias(each.name) for each in values]
@@ -106,7 +106,7 @@ class KeyRows:
 
 
 def key_rows(plan: AggregationPlan, aggregations: Sequence[Aggregation], changes: bool) -> KeyRows:
-    """``changes``: rows as they were, too."""
+    """Key rows of a plan. ``changes``: including previous rows."""
     if not changes:
         return KeyRows(plan, None)
     before, first = [], len(plan.parts)
@@ -126,7 +126,7 @@ def typed(value: OutputColumn) -> Expression:
 
 
 def comparable(value: OutputColumn) -> Expression:
-    """Spark compares neither maps nor variants, nor what holds them: the same ones are the same JSON."""
+    """A comparable form of a column: JSON for types with maps or variants, which Spark cannot compare."""
     if value.type is not None and not any(kind in value.type for kind in ("map<", "variant")):
         return typed(value)
     return call("to_json", call("struct", typed(value).alias("value")))

@@ -1,6 +1,7 @@
-"""Aggregates that keep values: lists, sets, exact distinct counts and sums. State grows with what is kept, to a limit.
+"""Aggregates that keep values: lists, sets, exact distinct counts and sums. State grows with the number of values, up
+to a limit.
 
-A list is kept in order of its values, which is the same however rows came; a set holds each value once. Order and
+A list is kept in the order of its values, independent of the order of rows; a set holds each value once. Order and
 equality are Spark's: NaN equals itself and is above all numbers, and there is one zero.
 """
 
@@ -23,7 +24,7 @@ from epochal.state.type_names import array_name, decimal_of
 from epochal.state.types import DAY_TIME_INTERVALS, FLOATING, INTEGER_BITS, is_key_type
 
 USUAL_LIMIT = 10_000
-"""Values per key, where the author does not say."""
+"""Default maximum number of values per key."""
 LARGEST_LIMIT = 100_000_000
 
 _KEPT = (
@@ -43,15 +44,15 @@ class CollectedList(MergeableAggregate):
     function: ClassVar[str] = "collect_list"
     distinct: ClassVar[bool] = False
     always_merged = True
-    advice = "Say limit=.. where so many are meant, or keep the values in a ListState of process()."
+    advice = "Set a higher limit=.., or keep the values in a ListState of process()."
     cost = f"keeps all values {_KEPT}"
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         type = type_of(self.argument)
         if not (is_key_type(type) or type in FLOATING or type in DAY_TIME_INTERVALS):
             raise PipelineError(
-                f"{self.function} cannot be kept of {type}: values are kept in their order. "
-                "Use to_json(..) of it, or keep it in a ListState of process()."
+                f"{self.function} does not support {type}, whose values have no order. "
+                "Use to_json(..), or a ListState in process()."
             )
         return replace(self, type=type)
 
@@ -61,7 +62,7 @@ class CollectedList(MergeableAggregate):
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         rows = pa.concat_tables([elements(side["values"]) for side in (old, new)])
         if self.type in FLOATING:
-            # Adding zero leaves one zero. What is kept must not depend on which of them came first.
+            # Adding zero turns -0.0 into 0.0, so that the result does not depend on the order of rows.
             zero = pa.scalar(0, rows[ELEMENT].type)
             rows = pa.table({LIST: rows[LIST], ELEMENT: pc.add(rows[ELEMENT], zero)})
         rows = rows.take(pc.sort_indices(rows, sort_keys=[(LIST, "ascending"), (ELEMENT, "ascending")]))
@@ -70,13 +71,13 @@ class CollectedList(MergeableAggregate):
             rows = rows.filter(_first_of_equals(rows))
         counts = np.bincount(rows[LIST].to_numpy(), minlength=old.num_rows)
         if counts.max(initial=0) > self.limit:
-            raise OverflowError(f"{self.function} has {counts.max()} values of one key, and its limit is {self.limit}")
+            raise OverflowError(f"{self.function} has {counts.max()} values for one key; the limit is {self.limit}")
         offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
         values = rows[ELEMENT].combine_chunks()
         return pa.table({"values": pa.ListArray.from_arrays(offsets, values).cast(new["values"].type)})
 
     def final(self, partials: Sequence[Expression]) -> Expression:
-        # Spark, too, says that neither such an array nor its elements are null.
+        # As in Spark, neither such an array nor its elements are nullable.
         return call("array_compact", call("coalesce", partials[0], call("array").cast(array_name(self.type))))
 
 
@@ -94,7 +95,7 @@ class ExactDistinctCount(CollectedSet):
     """``count(DISTINCT x)``: kept as the set."""
 
     function = "count(DISTINCT ..)"
-    advice = "Say limit=.. where so many are meant, or use approx_count_distinct, which keeps a sketch."
+    advice = "Set a higher limit=.., or use approx_count_distinct, which keeps a sketch."
     cost = f"{CollectedSet.cost} approx_count_distinct keeps a sketch of some hundred bytes."
 
     named_apart = True
@@ -108,7 +109,8 @@ class ExactDistinctCount(CollectedSet):
 
 @dataclass(frozen=True, eq=False)
 class DistinctSum(CollectedSet):
-    """``sum(DISTINCT x)``: kept as the set. The task adds up: a sum that leaves its type names operator and column."""
+    """``sum(DISTINCT x)``: kept as the set. The task computes the sum, so that an overflow names operator and
+    column."""
 
     function = "sum(DISTINCT ..)"
     named_apart = True
@@ -117,7 +119,7 @@ class DistinctSum(CollectedSet):
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
         type = type_of(self.argument)
         if type not in (*INTEGER_BITS, *FLOATING) and decimal_of(type) is None:
-            raise PipelineError(f"{self.function} cannot be kept of {type}: cast it to bigint, double or decimal(p,s).")
+            raise PipelineError(f"{self.function} does not support {type}: cast it to bigint, double or decimal(p,s).")
         return super().resolved(type_of)
 
     @property
@@ -141,7 +143,7 @@ class DistinctSum(CollectedSet):
 
 
 def _first_of_equals(rows: pa.Table) -> Any:
-    """Which sorted rows are not equal to the one before them."""
+    """Mask of sorted rows that differ from the previous row."""
     if rows.num_rows == 0:
         return pa.array([], pa.bool_())
     columns = [(column.slice(0, len(column) - 1), column.slice(1)) for column in rows.columns]

@@ -1,6 +1,6 @@
-"""Take an author's aggregate expression apart: the mergeable aggregates in it, and what is computed from them.
+"""Decomposition of an aggregate expression into mergeable aggregates and a remainder computed from them.
 
-``sum(delay) / count(*)`` holds two aggregates; what remains is ``_part_0 / _part_1``. No Spark is needed.
+``sum(delay) / count(*)`` has two aggregates and the remainder ``_part_0 / _part_1``. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ _DISTINCT = re.compile(r"\s*DISTINCT\b", re.IGNORECASE)
 
 
 def part_name(position: int) -> str:
-    """The column that stands for aggregate ``position`` in what remains of the expression."""
+    """Column that replaces aggregate ``position`` in the remainder."""
     return f"_part_{position}"
 
 
 @dataclass(frozen=True, eq=False)
 class Decomposed:
-    """``remainder`` gives the value from the columns ``part_name(first)``, .. that stand for ``aggregates``."""
+    """A decomposed expression. ``remainder`` computes the value from the columns ``part_name(first)``, .. of
+    ``aggregates``."""
 
     aggregates: tuple[MergeableAggregate, ...]
     remainder: Expression
     calls: tuple[Expression, ...] = ()
-    """Of each aggregate the call of Spark's function that the author wrote; empty for an author's own aggregate."""
+    """The author's call of Spark's function, by aggregate; empty for an author's own aggregate."""
 
 
 def decompose(what: str, expression: Expression | MergeableAggregate, first: int = 0) -> Decomposed:
-    """Take ``expression`` apart, its aggregates numbered from ``first``. ``what`` names operator and column.
+    """Decompose ``expression``, with aggregates numbered from ``first``. ``what`` names operator and column.
 
-    Raises ``PipelineError`` naming what can be used.
+    Raises ``PipelineError`` with the supported aggregates.
     """
     if isinstance(expression, MergeableAggregate):
         return Decomposed((expression,), column(part_name(first)))
@@ -58,7 +59,7 @@ _SUPPORTED = (
 
 
 class _Parts:
-    """Collects the aggregates while an expression is walked."""
+    """Collects the aggregates of an expression."""
 
     def __init__(self, what: str, first: int) -> None:
         self.what = what
@@ -120,7 +121,7 @@ class _Parts:
             return self._add_text(DISTINCT[name], _DISTINCT.sub("", text, count=1), condition)
         arguments: list[Any] = [part.strip() for part in _split(text)]
         if condition is not None:
-            # Aggregates skip nulls, so a row that is filtered out is one in which an argument is null.
+            # Aggregates skip nulls, so that a null argument filters a row out.
             which = 0 if name in FILTERED_BY_FIRST else -1
             value = "1" if arguments[which] == "*" else arguments[which]
             arguments[which] = f"CASE WHEN {condition} THEN {value} END"
@@ -154,7 +155,7 @@ def _skip_space(tokens: list[str], position: int) -> int:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between the commas that stand outside brackets and quotation marks."""
+    """Parts between commas outside brackets and quotation marks."""
     parts, depth = [""], 0
     for token in _TOKEN.findall(text):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token, 0)

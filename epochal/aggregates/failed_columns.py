@@ -1,7 +1,6 @@
-"""Where a computation fails inside Spark, whose error names neither operator nor column.
+"""Location of a computation that fails inside Spark, whose error names neither operator nor column.
 
-Only a failed epoch pays: the aggregates of its rows are computed once more, first all of an operator, then column by
-column.
+After a failed epoch, the aggregates of its rows are computed again: first all of an operator, then column by column.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _OVERFLOW = re.compile(r"\[(?:\w*ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|
 def located(
     plan: AggregationPlan, aggregations: Sequence[Aggregation], partials: list[Column], frame: DataFrame
 ) -> ComputationFailed | None:
-    """The error that names operator and column; ``None`` where no aggregate of these rows fails."""
+    """Error that names operator and column; ``None`` if no aggregate of these rows fails."""
     if _failure_by_key(plan, frame, partials) is None:
         return None
     read = columns_needed(kept.computed for part in plan.parts for kept in part.partials)
-    if read is not None:  # others may have been left out by a source
+    if read is not None:  # a source may have left out unread columns
         names = {*read, *(name.casefold() for name in plan.keys)}
         frame = frame.select(*(quoted(name) for name in frame.columns if name.casefold() in names))
     before = failure(frame)
@@ -71,7 +70,7 @@ def located(
 
 
 def failure(frame: DataFrame) -> str | None:
-    """Spark's error where computing all columns fails by its rows; nothing is kept."""
+    """Spark's error if computing all columns fails; the result is discarded."""
     from pyspark.errors import PySparkException
 
     try:
@@ -86,7 +85,7 @@ def _failure_by_key(plan: AggregationPlan, frame: DataFrame, partials: list[Colu
 
 
 def _overflowing_key(plan: AggregationPlan, frame: DataFrame, column_name: str) -> str | None:
-    """A key whose sum leaves its type, found by Spark's ``try_sum``; ``None`` if another function fails."""
+    """Key whose sum overflows, found by Spark's ``try_sum``; ``None`` if another function fails."""
     from pyspark.errors import PySparkException
 
     for part in plan.parts:

@@ -1,6 +1,6 @@
-"""How partials merge, as a state table's declaration says it, for readers that have no program: look-ups.
+"""Merge functions stored in a state table's declaration, for look-ups, which have no program.
 
-Only of built-in aggregates: what an author's own merges by is the author's code.
+Only for built-in aggregates; an author's own aggregate merges with the author's code.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _FUNCTIONS: Final[dict[str, type[MergeableAggregate]]] = {
     "approximate_count": DistinctCount,
     "percentile": Percentile,
 }
-"""The names stand in manifests."""
+"""Merge functions by name; manifests store the names."""
 
 
 def merges_of(parts: Sequence[Part]) -> tuple[MergedColumns, ...] | None:
-    """Of all columns of a table how they merge; ``None`` where only its program knows."""
+    """Merge functions of all columns of a table; ``None`` if they need the program."""
     names = {function: name for name, function in _FUNCTIONS.items()}
     if any(type(part.aggregate) not in names for part in parts):
         return None
@@ -53,8 +53,7 @@ def merges_of(parts: Sequence[Part]) -> tuple[MergedColumns, ...] | None:
 
 
 def merged(columns: Sequence[MergedColumns], old: pa.Table, new: pa.Table) -> pa.Table:
-    """Row i of both tables as one. Raises ``OverflowError`` for a value that leaves its type, of which nothing else is
-    said."""
+    """Merge row i of both tables. Raises ``OverflowError`` without further detail if a value overflows its type."""
     found: dict[str, Any] = {}
     for each in columns:
         kept, names = list(each.columns.values()), list(each.columns)
@@ -66,7 +65,7 @@ def merged(columns: Sequence[MergedColumns], old: pa.Table, new: pa.Table) -> pa
 
 
 def are_rows(columns: Sequence[MergedColumns], rows: pa.Table) -> pa.BooleanArray:
-    """Which of merged rows there are: all, but for sums of zero where these are none."""
+    """Mask of existing rows after a merge: rows whose row count is zero do not exist."""
     there = pa.repeat(pa.scalar(True), rows.num_rows)
     for each in columns:
         if each.options.get(ZERO_IS_NONE):
@@ -77,7 +76,7 @@ def are_rows(columns: Sequence[MergedColumns], rows: pa.Table) -> pa.BooleanArra
 
 
 def _options(aggregate: MergeableAggregate) -> dict[str, Any]:
-    """What it merges by: all that is not an expression over rows."""
+    """Options of the merge: all fields that are not expressions over rows."""
     values = {field.name: getattr(aggregate, field.name) for field in fields(aggregate)}  # type: ignore[arg-type]
     plain = {name: value for name, value in values.items() if not isinstance(value, Expression) and value is not None}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
@@ -93,13 +92,13 @@ def _one(old: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def _sum_or_null(old: pa.Table, new: pa.Table) -> pa.Table:
-    """Null where one of them is, or the sum leaves its type. Of rows that are both there."""
+    """Sum of two columns; null if one of them is null or the sum overflows."""
     sums = {}
     for name in old.column_names:
         one, other = (side[name].combine_chunks() for side in (old, new))
         total = pc.add(one, other)
         if pa.types.is_integer(total.type):
-            # It has wrapped around where both have the sign that it has not.
+            # It has overflowed if both operands have the opposite sign.
             wrapped = pc.bit_wise_and(pc.bit_wise_xor(one, total), pc.bit_wise_xor(other, total))
             total = pc.if_else(pc.less(wrapped, 0), pa.scalar(None, total.type), total)
         sums[name] = total

@@ -1,6 +1,6 @@
-"""Aggregates that have a merge: what Spark computes over a slice, how two such results merge, and the value people see.
+"""Mergeable aggregates: partials that Spark computes over a slice, their merge, and the final value.
 
-``count``, ``sum``, .. are found by the names that Spark gives them (:mod:`epochal.aggregates.built_in`). An author's
+``count``, ``sum``, .. are found by Spark's names (:mod:`epochal.aggregates.built_in`). An author's
 own aggregate is a :class:`MergeableAggregate`, passed to ``aggregate`` in place of an expression.
 """
 
@@ -23,21 +23,21 @@ from epochal.state.type_names import nested_type, wider_argument
 from epochal.state.types import arrow_type, is_variant
 
 TypeOf = Callable[[Expression], str]
-"""The Spark type of an expression over the operator's input."""
+"""Returns the Spark type of an expression over the operator's input."""
 
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """One column that is kept in state: a Spark aggregate over the slice. ``name`` is unique within its aggregate."""
+    """A state column: a Spark aggregate over the slice. ``name`` is unique within its aggregate."""
 
     name: str
     expression: Expression
     sent: Expression | None = None
-    """What Spark computes in its place, where the task makes the partial of something else."""
+    """Expression that Spark computes instead, if the task computes the partial from other values."""
 
     @property
     def computed(self) -> Expression:
-        """What Spark computes over the rows of a slice."""
+        """Expression that Spark computes over the rows of a slice."""
         return self.expression if self.sent is None else self.sent
 
 
@@ -49,32 +49,32 @@ class MergeableAggregate(ABC):
     """
 
     cost: ClassVar[str | None] = None
-    """What ``epochal check`` says of it after its name, where it costs more than a number per key."""
+    """Note of ``epochal check``, for aggregates that cost more than a number per key."""
 
     named_apart: ClassVar[bool] = False
-    """Whether a lone partial, too, has its own name appended: it is not what people see."""
+    """True if a single partial also has its name appended, because it is not the final value."""
     advice: ClassVar[str] = wider_argument(None)
-    """What to do about an ``OverflowError`` of :meth:`merge` or :meth:`compute` that does not name a type."""
+    """Advice for an ``OverflowError`` of :meth:`merge` or :meth:`compute` without a type."""
     always_merged: ClassVar[bool] = False
-    """Whether :meth:`merge` is to see a key's first rows, too: it may refuse them."""
+    """True if :meth:`merge` also receives the first rows of a key, for example to check them."""
 
     @abstractmethod
     def partials(self) -> tuple[Partial, ...]:
-        """What Spark computes over the rows of a slice, per key. Any Spark aggregate expression of a flat type."""
+        """Partials over the rows of a slice, per key: any Spark aggregate expressions of flat types."""
 
     @abstractmethod
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """Merge, vectorised: row i of both tables belongs to one key; columns are the partials, by name, in order.
 
-        ``old`` is null in every column where the key had no state. Must be associative.
+        ``old`` is null in every column if the key had no state. Must be associative.
         """
 
     @abstractmethod
     def final(self, partials: Sequence[Expression]) -> Expression:
-        """The value that people see, from the merged partial columns, and then those that are :meth:`computed`."""
+        """Final value, from the merged partial columns followed by the :meth:`computed` ones."""
 
     def computed(self) -> tuple[Column, ...]:
-        """Columns that :meth:`compute` adds for :meth:`final`: what Spark cannot work out. They are not kept."""
+        """Columns that :meth:`compute` adds for :meth:`final`, if Spark cannot compute them. Not stored in state."""
         return ()
 
     def compute(self, merged: pa.Table) -> pa.Table:
@@ -82,22 +82,22 @@ class MergeableAggregate(ABC):
         raise NotImplementedError(f"{type(self).__name__} declares computed columns: override compute().")
 
     def shown(self, name: str, type: str, kept: Mapping[str, str]) -> Quotient | Shown | None:
-        """What look-ups compute from the state columns (``kept``: of each partial), where people see something else."""
+        """Value that look-ups compute from the state columns (``kept``: by partial), if it differs from them."""
         return None
 
     def resolved(self, type_of: TypeOf) -> MergeableAggregate:
-        """The same aggregate, once the types of its input are known. Override where the partials depend on them."""
+        """This aggregate with resolved input types. Override if the partials depend on them."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class Simple(MergeableAggregate):
-    """An aggregate whose partial is itself: the merged partial is the value."""
+    """An aggregate whose merged partial is the final value."""
 
     expression: Expression
     kind: Merge
     counts: bool = False
-    """Never null: Spark, too, says so of a count's column."""
+    """True for columns that are never null, as a count's column in Spark."""
 
     def resolved(self, type_of: TypeOf) -> Simple:
         if self.kind in (Merge.MIN, Merge.MAX):
@@ -152,27 +152,27 @@ class Average(MergeableAggregate):
         return (Column(name="average", type=self.type),) if self.exact else ()
 
     def compute(self, merged: pa.Table) -> pa.Table:
-        """Spark's division keeps fewer digits than its average, so the task divides."""
+        """Divide in the task, since Spark's division keeps fewer digits than its average."""
         return pa.table({"average": quotients(merged["sum"], merged["count"], self.type)})
 
 
 @dataclass(frozen=True, eq=False)
 class Extreme(MergeableAggregate):
-    """``max_by(value, order)`` and ``min_by``: kept as both.
+    """``max_by(value, order)`` and ``min_by``: kept as value and order.
 
     Of several rows with the extreme order, ``max_by`` takes the largest value and ``min_by`` the smallest, null below
-    all: the answer depends on nothing but the rows. Structs are compared field by field, as Spark does; values with
-    arrays, maps or variants, which Arrow cannot compare, by a hash.
+    all, so that the result only depends on the set of rows. Structs are compared field by field, as Spark does; values
+    with arrays, maps or variants, which Arrow cannot compare, by a hash.
     """
 
     value: Expression
     order: Expression
     largest: bool
     tie: Expression | None = None
-    """The hash. It is kept of every nested value: state from before structs were compared has it."""
+    """The hash of a nested value."""
     by_hash: bool = False
     by_fields: bool = False
-    """Whether the order is a struct, whose fields are compared one after the other, null below all."""
+    """True if the order is a struct, whose fields are compared in sequence, null below all."""
 
     def resolved(self, type_of: TypeOf) -> Extreme:
         order, type = type_of(self.order), type_of(self.value)
@@ -185,10 +185,10 @@ class Extreme(MergeableAggregate):
         return replace(self, tie=hashed, by_hash=by_hash, by_fields=by_fields)
 
     def partials(self) -> tuple[Partial, ...]:
-        """All from one aggregate of Spark's, the extreme place: what it aggregates it also sorts and shuffles.
+        """Partials from one Spark aggregate of the extreme row, since Spark also sorts and shuffles what it aggregates.
 
-        It holds the value that decides. Only a value without order comes beside it; and only of the row that wins is
-        the hash computed, where the value itself decides.
+        It contains the deciding value. A value without an order is aggregated separately. If the value itself decides,
+        the hash is computed only for the winning row.
         """
         by, extreme = ("max_by", "max") if self.largest else ("min_by", "min")
         place = call("struct", self.order.alias("order"), self._decides.alias("tie"))
@@ -207,7 +207,7 @@ class Extreme(MergeableAggregate):
         behind = self._ahead(new["order"], old["order"])
         breaks = self._breaks(old[tie], new[tie])
         wins = pc.or_kleene(ahead, pc.and_kleene(pc.invert(behind), breaks))
-        # Of two without an order the value decides, too: as instances of partial state may have them.
+        # Without orders the value decides, too; instances of partial state may have such rows.
         of_none = pc.or_(pc.is_valid(new["order"]), breaks)
         wins = pc.if_else(pc.is_null(old["order"]), of_none, pc.fill_null(wins, False))
         return pa.table({name: pc.if_else(wins, new[name], old[name]) for name in old.column_names})
@@ -225,7 +225,7 @@ class Extreme(MergeableAggregate):
         return greater(new, old) if self.largest else greater(old, new)
 
     def _breaks(self, old: Any, new: Any) -> Any:
-        """Whether the new value wins between equal orders."""
+        """Mask of rows in which the new value wins between equal orders."""
         return above(new, old) if self.largest else above(old, new)
 
     def final(self, partials: Sequence[Expression]) -> Expression:
@@ -240,7 +240,7 @@ def _hashed(value: Expression) -> Expression:
 
 
 def _has_order(type: pa.DataType) -> bool:
-    """Whether Arrow can compare all that a struct holds."""
+    """True if Arrow can compare the type, including all fields of a struct."""
     if pa.types.is_struct(type):
         return not is_variant(type) and all(_has_order(field.type) for field in type)
     return not pa.types.is_nested(type)
@@ -249,6 +249,6 @@ def _has_order(type: pa.DataType) -> bool:
 def _check_ordered(type: str) -> None:
     if nested_type(type) is not None:
         raise PipelineError(
-            f"values of {type} cannot be merged by their order. Order by a flat column, or by several: max_by(value, "
-            "struct(one, other)) keeps the value that belongs to the largest, and the value may be of any type."
+            f"values of {type} have no order to merge by. Order by one flat column, or by several: max_by(value, "
+            "struct(one, other)) keeps the value of the largest order; the value may have any type."
         )

@@ -1,6 +1,6 @@
-"""How two partial values become one, for whole Arrow columns at a time.
+"""Merging of two columns of partial values.
 
-Row i of ``old`` and of ``new`` belong to the same key. Null means "nothing yet" and gives way to the other side, as
+Row i of ``old`` and of ``new`` belong to the same key. Null means "no value" and the other side wins, as
 Spark's aggregates skip nulls; both null stays null. The result has the type of the columns.
 """
 
@@ -21,7 +21,7 @@ AnyArray: TypeAlias = Any
 
 
 class Merge(StrEnum):
-    """The ways in which a partial column merges."""
+    """Merge functions of partial columns."""
 
     SUM = "sum"
     MIN = "min"
@@ -34,12 +34,13 @@ class Merge(StrEnum):
 
 
 def merge_columns(kind: Merge, old: AnyArray, new: AnyArray) -> AnyArray:
-    """Merge two columns of one type. Raises ``OverflowError`` when a sum leaves its type, as Spark does (ANSI)."""
+    """Merge two columns of one type. Raises ``OverflowError`` when a sum overflows its type, as in Spark (ANSI)."""
     return _MERGES[kind](old, new)
 
 
 def add_wider(old: AnyArray, new: AnyArray) -> AnyArray:
-    """As :func:`merge_columns` by ``SUM``; ``new`` may be a decimal wider than ``old``, of whose type the result is."""
+    """As :func:`merge_columns` by ``SUM``; ``new`` may be a wider decimal than ``old``; the result has the type of
+    ``old``."""
     if new.type == old.type:
         return _sum(old, new)
     wide = pa.decimal256(new.type.precision + 1, new.type.scale)
@@ -59,7 +60,7 @@ def greater(left: AnyArray, right: AnyArray) -> AnyArray:
 
 
 def above(left: AnyArray, right: AnyArray) -> AnyArray:
-    """Whether ``left`` comes after ``right`` in Spark's order, null first; structs field by field. Never null."""
+    """Mask: ``left`` comes after ``right`` in Spark's order, null first; structs field by field. Never null."""
     if not pa.types.is_struct(left.type):
         return pc.if_else(pc.is_null(right), pc.is_valid(left), pc.fill_null(greater(left, right), False))
     after, undecided = pc.is_null(pc.is_valid(left)), pc.is_valid(pc.is_valid(left))  # none; all

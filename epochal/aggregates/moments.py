@@ -1,6 +1,6 @@
 """Variance, covariance and correlation: kept as counts, means and sums of squared distances from the mean.
 
-Two such summaries merge without loss of digits, whatever the mean is: Chan, Golub and LeVeque, "Updating formulae and a
+Such summaries merge without loss of digits for any mean: Chan, Golub and LeVeque, "Updating formulae and a
 pairwise algorithm for computing sample variances" (1979). Sums of squares would cancel out for values far from zero.
 """
 
@@ -89,7 +89,7 @@ class Covariance(MergeableAggregate):
 
 @dataclass(frozen=True, eq=False)
 class Correlation(MergeableAggregate):
-    """``corr``: Pearson's, of the rows where neither side is null; null where a side does not vary, as in Spark."""
+    """``corr``: Pearson correlation of the rows where neither side is null; null if a side is constant, as in Spark."""
 
     x: Expression
     y: Expression
@@ -123,9 +123,9 @@ class Correlation(MergeableAggregate):
 
 
 def _both(x: Expression, y: Expression) -> tuple[Expression, Expression]:
-    """Both as doubles, and null where one of them is.
+    """Both as doubles, null if one of them is null.
 
-    Infinities are NaN: Spark's covariance with one is infinite where it comes last, else NaN, and rows have no order.
+    Infinities become NaN: Spark's covariance with an infinity depends on the order of rows, which is undefined here.
     """
     x, y = (side.cast("double") for side in (x, y))
     x, y = x + (x - x), y + (y - y)
@@ -134,7 +134,7 @@ def _both(x: Expression, y: Expression) -> tuple[Expression, Expression]:
 
 
 class _Pair:
-    """Two summaries per row; one of a key without rows, or of rows with nulls only, weighs nothing."""
+    """Two summaries per row. A summary without counted rows has weight zero."""
 
     def __init__(self, old: pa.Table, new: pa.Table) -> None:
         self._old, self._new = old, new
@@ -145,7 +145,7 @@ class _Pair:
         self._cross = self._n_old * self._share_new
 
     def table(self, **columns: Floats) -> pa.Table:
-        """``count`` and ``columns``, null where nothing was counted."""
+        """Table of ``count`` and ``columns``, null without counted rows."""
         nothing = self._count == 0
         arrays: dict[str, Any] = {"count": pa.array(self._count)}
         return pa.table(arrays | {name: pa.array(values, mask=nothing) for name, values in columns.items()})
@@ -168,7 +168,7 @@ class _Pair:
         return _floats(self._old[name]), _floats(self._new[name])
 
     def _either(self, old: Floats, new: Floats, both: Floats) -> Floats:
-        """Where a side has no rows, the other one as it is: infinities must not meet its zeros."""
+        """``both``, or the other side if one side has no rows, so that infinities are not combined with zeros."""
         return np.where(self._n_old == 0, new, np.where(self._n_new == 0, old, both))
 
 

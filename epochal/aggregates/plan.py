@@ -1,7 +1,7 @@
-"""From declared aggregates to a plan: partial columns for Spark, a merge for the state table, the values people see.
+"""Plan of an aggregate operator: partial columns for Spark, merges for the state table, and final values.
 
-``plan_aggregation`` looks at the operator's input once; the plan it gives is small, frozen and serialisable: the driver
-asks it for Spark columns, executors for merges.
+``plan_aggregation`` analyses the operator's input once. The plan is small, frozen and serialisable: the driver takes
+Spark columns from it, executors use its merges.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 Again = Callable[[pa.Array], Any]
-"""Computes these rows again. Raises ``OverflowError`` if a value of one of them leaves its type."""
+"""Computes some rows again. Raises ``OverflowError`` if a value overflows its type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,13 @@ class Part:
     partials: tuple[Partial, ...]
     state_columns: tuple[str, ...]
     computed: tuple[Column, ...] = ()
-    """What the task adds for the final value, under names of the plan's own."""
+    """Columns that the task adds for the final value, with names of the plan."""
     call: Expression | None = None
-    """The call of Spark's function that the author wrote; ``None`` for an author's own aggregate."""
+    """The author's call of Spark's function; ``None`` for an author's own aggregate."""
 
     @property
     def names(self) -> list[str]:
-        """The partials' own names."""
+        """Names of the partials."""
         return [kept.name for kept in self.partials]
 
     @property
@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class OutputColumn:
-    """A column as people see it: computed from the plan's parts by ``remainder``, typed as in a Spark batch query."""
+    """An output column: computed from the plan's parts by ``remainder``, with the type of a Spark batch query."""
 
     name: str
     type: str | None
@@ -83,10 +83,10 @@ class OutputColumn:
 
 @dataclass(frozen=True, eq=False)
 class AggregationPlan:
-    """How one aggregate operator runs.
+    """Plan of one aggregate operator.
 
-    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, ``merge``s, stages
-    the result and gives key and merged partials; ``finish`` turns these into output.
+    E2: Spark computes ``input.groupBy(keys).agg(*partial_columns())``; the task looks the keys up, merges, stages the
+    result and returns keys and merged partials; ``finish`` computes the output.
     """
 
     operator: str
@@ -99,7 +99,7 @@ class AggregationPlan:
         return tuple(column.name for column in self.table.key)
 
     def by(self, key: tuple[Column, ...]) -> AggregationPlan:
-        """The same aggregates over other groups: these columns."""
+        """The same aggregates grouped by other columns."""
         return replace(self, table=self.table.model_copy(update={"key": key}))
 
     def partial_columns(self) -> list[SparkColumn]:
@@ -114,8 +114,8 @@ class AggregationPlan:
         """The table's value columns after this slice: row i of ``old`` (where ``found[i]``) and of ``new`` are one key.
 
         ``old`` and ``new`` have the value columns, in any order; the result has ``StateTable.value_schema``. Columns
-        of ``new`` that are sent for their partials have types of their own. Raises ``ComputationFailed`` naming
-        operator, column and, with ``key``, key when a value leaves its type.
+        of ``new`` that replace partials have other types. Raises ``ComputationFailed`` naming
+        operator, column and, with ``key``, key when a value overflows its type.
         """
         schema = self.table.value_schema
         old, new = old.select(schema.names).cast(schema), new.select(schema.names)
@@ -127,7 +127,7 @@ class AggregationPlan:
 
     @property
     def computed(self) -> tuple[Column, ...]:
-        """What the task gives beside keys and merged partials; it is not kept in state."""
+        """Columns of the task's output beside keys and merged partials; not stored in state."""
         return tuple(column for part in self.parts for column in part.computed)
 
     def compute(self, merged: pa.Table, key: KeyText | None = None) -> list[Any]:
@@ -146,7 +146,7 @@ class AggregationPlan:
 
     @cached_property
     def _sent(self) -> frozenset[str]:
-        """The columns in whose place Spark computes something else. The aggregates of these are always merged."""
+        """Columns for which Spark computes other values; their aggregates are always merged."""
         columns = (zip(part.partials, part.state_columns, strict=True) for part in self.parts)
         return frozenset(name for of_part in columns for kept, name in of_part if kept.sent is not None)
 
@@ -168,7 +168,7 @@ class AggregationPlan:
             raise ComputationFailed(f"{where}: {error}. {advice}") from error
 
     def unmerged(self, frame: DataFrame) -> DataFrame:
-        """The columns of the task's output over the operator's input, for their types: nothing is merged."""
+        """Columns of the task's output over the operator's input, without merging; used for their types."""
         keys = [to_column(expressions.column(name)) for name in self.keys]
         computed = [to_column(expressions.null(column.type).alias(column.name)) for column in self.computed]
         return frame.groupBy(*keys).agg(*self.partial_columns()).select("*", *computed)
@@ -203,7 +203,7 @@ def plan_aggregation(
     frame: DataFrame,
     over_changes: bool = False,
 ) -> AggregationPlan:
-    """Plan ``aggregations`` by the columns ``key`` of ``frame``. ``over_changes``: its rows are taken back by others.
+    """Plan ``aggregations`` by the columns ``key`` of ``frame``. ``over_changes``: rows can retract others.
 
     Raises ``PipelineError`` or ``SchemaError`` naming operator, column and fix.
     """
@@ -248,7 +248,7 @@ def _is_nested(column: OutputColumn) -> bool:
 
 
 def _without_needless_casts(plan: AggregationPlan, frame: DataFrame) -> AggregationPlan:
-    """A cast to ``array<int>`` says that elements may be null, where Spark's batch knows that they are not."""
+    """Plan without casts that make elements of arrays nullable, unlike Spark's batch query."""
     uncast = replace(plan, columns=tuple(replace(column, type=None) for column in plan.columns))
     types = [type_name(field.dataType) for field in uncast.finish(uncast.unmerged(frame)).schema][len(plan.keys) :]
     columns = (
@@ -280,7 +280,7 @@ def _computed(part: Part, merged: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def _failing(again: Again, rows: int) -> int | None:
-    """The first row whose value leaves its type, by bisection; ``None`` if no single row does."""
+    """First row whose value overflows its type, by bisection; ``None`` if no single row does."""
     first, end = 0, rows
     while end - first > 1:
         middle = (first + end) // 2
@@ -297,12 +297,12 @@ def _fails(again: Again, first: int, end: int) -> bool:
 
 
 def _of_part(part: Part, table: pa.Table) -> pa.Table:
-    """The part's columns, under the names that its aggregate knows."""
+    """Columns of a part, with the names of its aggregate."""
     return table.select(list(part.state_columns)).rename_columns(part.names)
 
 
 def _shown(parts: Sequence[Part], columns: Sequence[OutputColumn]) -> Iterator[Quotient | Shown]:
-    """Of the output columns that are one aggregate and nothing else: what people see instead of what is kept."""
+    """Values that look-ups compute for output columns that are a single aggregate."""
     by_part = {part_name(position): part for position, part in enumerate(parts)}
     for column in columns:
         part = by_part.get(str(column.remainder).strip("`"))
@@ -338,21 +338,21 @@ def _state_columns(
     for column in columns:
         if column.name.casefold() in seen:
             raise PipelineError(
-                f"Operator {operator!r}: two columns of its state would be named {column.name!r}. Rename an aggregate."
+                f"Operator {operator!r}: two columns of its state have the name {column.name!r}. Rename an aggregate."
             )
         seen.add(column.name.casefold())
     return tuple(columns)
 
 
 def _as_batch(aggregation: Aggregation) -> Expression | None:
-    """The same aggregate in a Spark batch query, for its type; an author's own aggregate has what it computes."""
+    """The aggregate in a Spark batch query, for its type; ``None`` for an author's own aggregate."""
     if isinstance(aggregation.expression, MergeableAggregate):
         return None
     return rebuilt(aggregation.expression, _as_sparks)
 
 
 def _as_sparks(expression: Expression) -> Expression | None:
-    """Without the arguments that Spark's function does not have."""
+    """Expression without arguments that Spark's function does not have."""
     call = expression.call
     if call.target is not None or not OWN_ARGUMENTS & call.named.keys():
         return None

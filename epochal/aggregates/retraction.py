@@ -1,8 +1,8 @@
-"""Aggregates over a stream of changes, which add what is there now and subtract what was: :data:`CHANGE` is +1 and -1.
+"""Aggregates over a stream of changes: they add new rows and subtract old ones; :data:`CHANGE` is +1 and -1.
 
-They come to what a batch query over the newest rows gives, whatever the cuts into epochs, as they are exact: counts,
-sums and averages of integers and decimals. Of the least and greatest value no number says what is left when it is taken
-back: for these the task keeps how often each value is there (:mod:`epochal.operators.aggregate.changes_work`).
+The results are exact and equal those of a batch query over the newest rows, for any division into epochs: counts, sums
+and averages of integers and decimals. For minimum and maximum the task keeps the number of occurrences of each value
+(:mod:`epochal.operators.aggregate.changes_work`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from epochal.state.type_names import decimal_of
 from epochal.state.types import FLOATING, INTEGER_BITS, is_key_type
 
 ROWS = "_rows"
-"""The state column of how many rows of the key are there; without any, the key is gone."""
+"""State column with the number of rows of the key; a key without rows is removed."""
 VALUE, TIMES = "value", "times"
-"""Of what is sent of a least or greatest value: a value, and by how much more often it is there."""
+"""Fields of a change of a minimum or maximum: a value, and the change of its number of occurrences."""
 
 _WIDEST = "decimal(38,0)"
 _INSTEAD = "count, count_if, sum, avg, min or max, or aggregate the rows that the operator before it reads"
 
 
 def taking_back(aggregate: MergeableAggregate) -> MergeableAggregate:
-    """The same aggregate over changes. Raises ``PipelineError`` that does not yet say where, with the fix."""
+    """The same aggregate over changes. Raises ``PipelineError`` with the fix, without the location."""
     match aggregate:
         case Average():
             return SignedAverage(aggregate.argument)
@@ -43,7 +43,7 @@ def taking_back(aggregate: MergeableAggregate) -> MergeableAggregate:
             return _of_simple(expression)
         case _:
             raise PipelineError(
-                f"this aggregate cannot take back what was, as a stream of changes needs. Use {_INSTEAD}."
+                f"this aggregate cannot retract rows, which a stream of changes requires. Use {_INSTEAD}."
             )
 
 
@@ -59,7 +59,7 @@ def _of_simple(expression: Expression) -> MergeableAggregate:
         case "min" | "max":
             return LeastOrGreatest(arguments[0], largest=name == "max")
         case _:
-            raise PipelineError(f"{name} cannot take back what was, as a stream of changes needs. Use {_INSTEAD}.")
+            raise PipelineError(f"{name} cannot retract rows, which a stream of changes requires. Use {_INSTEAD}.")
 
 
 def _signed(value: Expression) -> Expression:
@@ -67,7 +67,7 @@ def _signed(value: Expression) -> Expression:
 
 
 def _counted(values: Sequence[Expression]) -> Expression:
-    """How many rows have all of these values."""
+    """Number of rows in which none of these values is null."""
     change = column(CHANGE).cast("bigint")
     if values:
         change = call("when", reduce(lambda one, other: one & other, (each.isNotNull() for each in values)), change)
@@ -80,7 +80,7 @@ def _sum(name: str, old: pa.Table, new: pa.Table) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class SignedCount(MergeableAggregate):
-    """Of the rows in which all ``values`` are there."""
+    """Signed count of the rows in which none of ``values`` is null."""
 
     values: tuple[Expression, ...] = ()
 
@@ -96,7 +96,7 @@ class SignedCount(MergeableAggregate):
 
 @dataclass(frozen=True, eq=False)
 class SignedSum(MergeableAggregate):
-    """Kept with the number of values, as without any the sum is null."""
+    """Signed sum, kept with the number of values, since the sum of no values is null."""
 
     argument: Expression
     type: str = ""
@@ -120,7 +120,7 @@ class SignedSum(MergeableAggregate):
 
 @dataclass(frozen=True, eq=False)
 class SignedAverage(Average):
-    """The sum of integers is exact, where Spark adds doubles."""
+    """Signed average. The sum of integers is exact, whereas Spark adds doubles."""
 
     number: str = ""
     always_merged: ClassVar[bool] = True
@@ -142,7 +142,8 @@ class SignedAverage(Average):
 
 @dataclass(frozen=True, eq=False)
 class LeastOrGreatest(MergeableAggregate):
-    """``min`` and ``max``: the task keeps how often each value is there, and Spark sends by how much that changes."""
+    """``min`` and ``max``: the task keeps the number of occurrences of each value; Spark computes the changes of
+    these."""
 
     argument: Expression
     largest: bool
@@ -156,7 +157,7 @@ class LeastOrGreatest(MergeableAggregate):
         type = type_of(self.argument)
         if not (is_key_type(type) or type in FLOATING):
             raise PipelineError(
-                f"{self._name} over changes cannot be kept of {type}: its values are kept in their order. "
+                f"{self._name} over changes does not support {type}, whose values have no order. "
                 "Cast it to a number, a string, a date or a timestamp."
             )
         return self
@@ -181,8 +182,7 @@ def _exact(function: str, type: str) -> str:
     if type in INTEGER_BITS or decimal_of(type) is not None:
         return type
     raise PipelineError(
-        f"{function} of {type} over changes is not exact: what was is not taken back whole. "
-        "Cast the argument to decimal(p,s), or to bigint."
+        f"{function} of {type} over changes would not be exact. Cast the argument to decimal(p,s), or to bigint."
     )
 
 
@@ -191,8 +191,7 @@ def _sum_and_count(argument: Expression, type: str, integers: str) -> tuple[Part
     count = Partial("count", _counted([argument]))
     if type not in INTEGER_BITS:
         return (Partial("sum", call("sum", _signed(argument))), count)
-    # The sum of all may be reached by way of greater ones, and the least bigint has no opposite. What an epoch takes
-    # back and what it adds may come to more than either: only the sum of all has to fit.
+    # Intermediate sums may be greater than the total, and the smallest bigint has no opposite. Only the total must fit.
     exact = call("sum", _signed(argument.cast("decimal(20,0)" if type == "bigint" else "bigint")))
     return (Partial("sum", exact.cast(integers), sent=exact if type == integers else None), count)
 

@@ -1,6 +1,6 @@
 """Approximate aggregates, kept as sketches of Apache DataSketches: Spark fills and reads them, tasks merge them.
 
-A sketch is one binary column, and the same in Java, C++ and every other language that DataSketches has.
+A sketch is one binary column with the same format in all languages of DataSketches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USUAL_DEVIATION = 0.05
 USUAL_ACCURACY = 10_000
 """Spark's default for ``percentile_approx``."""
 LARGEST_ACCURACY = 20_000
-"""The largest sketch of the library, with k = 65535, has a rank error of 1 / 20990."""
+"""Maximum accuracy. The largest sketch of the library, with k = 65535, has a rank error of 1 / 20990."""
 _DIGITS_OF_DOUBLE = 15
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
@@ -39,17 +39,17 @@ class _Sketch(MergeableAggregate):
 
     @abstractmethod
     def _sketch(self) -> Expression:
-        """The Spark aggregate that makes a sketch of a slice."""
+        """Spark aggregate that creates a sketch of a slice."""
 
     @abstractmethod
     def _union(self) -> Union:
-        """How two serialised sketches become one."""
+        """Function that merges two serialised sketches."""
 
     def partials(self) -> tuple[Partial, ...]:
         return (Partial("sketch", self._sketch()),)
 
     def merge(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        """By key, as the library merges: a key without state keeps the slice's sketch as it is."""
+        """Merge by key, with the library; a key without state keeps the slice's sketch."""
         union = self._union()
         merged = [
             right if left is None else left if right is None else union(left, right)
@@ -74,7 +74,7 @@ class DistinctCount(_Sketch):
         return call("hll_sketch_agg", hashed, call("lit", self._size))
 
     def _union(self) -> Union:
-        # Only tasks merge: everything else starts without the library.
+        # Imported here, since only tasks need the library.
         from datasketches import hll_sketch, hll_union, tgt_hll_type
 
         def union(left: bytes, right: bytes) -> bytes:
@@ -96,7 +96,7 @@ class DistinctCount(_Sketch):
 class Percentile(_Sketch):
     """``percentile_approx``: a KLL sketch of doubles. NaN is left out. With few values it is exact.
 
-    The rank of an answer is within ``1 / accuracy`` of what was asked, with a probability of 99 %.
+    The rank of a result is within ``1 / accuracy`` of the requested one, with a probability of 99 %.
     """
 
     percentage: Any
@@ -116,7 +116,7 @@ class Percentile(_Sketch):
         if decimal is not None and decimal[0] <= _DIGITS_OF_DOUBLE:
             return replace(self, type=type)
         raise PipelineError(
-            f"percentile_approx cannot be kept of {type}: its sketch has doubles. "
+            f"percentile_approx does not support {type}: its sketch stores doubles. "
             f"Cast the argument to double, decimal({_DIGITS_OF_DOUBLE},s) or timestamp."
         )
 
@@ -153,7 +153,7 @@ class Percentile(_Sketch):
         filled = call("when", call("kll_sketch_get_n_double", sketch) > 0, sketch)
         if isinstance(self.percentage, (list, tuple)):
             found = [self._quantile(filled, share) for share in self.percentage]
-            # Spark, too, says that no element is null.
+            # As in Spark, no element is nullable.
             return call("when", filled.isNotNull(), call("array_compact", call("array", *found)))
         return self._quantile(filled, self.percentage)
 
@@ -163,6 +163,6 @@ class Percentile(_Sketch):
             return call("date_from_unix_date", value.cast("int"))
         if self.type == "timestamp":
             return call("timestamp_micros", value.cast("bigint"))
-        if self.type == "bigint":  # The largest bigint is no double, and the next one is none of bigint's.
+        if self.type == "bigint":  # The largest bigint is not a double, and the next double is not a bigint.
             return call("coalesce", value.try_cast("bigint"), call("when", sketch.isNotNull(), call("lit", 2**63 - 1)))
         return value.cast(self.type)

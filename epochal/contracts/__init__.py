@@ -1,5 +1,5 @@
-"""The borders of the core: what the layers above implement and the engine calls.
+"""Interfaces of the core that upper layers implement and the engine calls.
 
-Nothing here does I/O. ``backends/spi.py`` and ``connectors`` show these contracts to implementers under the names they
-import; the engine imports them from here, so that the core never imports upward.
+No module here does I/O. ``backends/spi.py`` and ``connectors`` export these contracts to implementers; the engine
+imports them from here, so that the core never imports upward.
 """

@@ -1,7 +1,7 @@
-"""The backend contract: start, pre-commit, commit, abort, and what recovery needs (thesis 4.1.4, table 4.1).
+"""The backend contract: start, pre-commit, commit, abort, and the calls of recovery (thesis 4.1.4, table 4.1).
 
-A *backend* is one operator's state or one sink of one application. It is made in the driver, once per attempt; Spark
-carries a copy of it to the executors, so it must be serialisable and hold no connection, lock or open file.
+A *backend* is one operator's state or one sink of one application. The driver creates it once per attempt; Spark
+serialises copies of it to the executors, so it must be serialisable and hold no connection, lock or open file.
 
 ====================  =========  ==================================================================================
 call                  process    when
@@ -9,22 +9,23 @@ call                  process    when
 ``succeed``           driver     R1, once per attempt, where the application has other branches; sinks only
 ``recover``           driver     R1..R4, once per attempt, before any other call of that attempt
 ``start``             executor   E2/T1, once per task attempt; also again for the same subtask, when Spark retries,
-                                 speculates, or runs a lost stage again. Attempts of one subtask may run at once
-``write``             executor   E2/T2, any number of times, also never
+                                 speculates, or runs a lost stage again. Attempts of one subtask may run
+                                 concurrently
+``write``             executor   E2/T2, any number of times, including zero
 ``pre_commit``        executor   E2/T3, at most once, last; its handle is the task's only trace
 ``discard``           executor   instead of ``pre_commit`` when the task fails; best effort, may never be called
 ``commit``            driver     E5, in epoch order, after the manifest was published; repeated until it returns,
-                                 also by later attempts, also when it had already succeeded
-``abort``             driver     with handles that are in no published manifest, and never will be
-``sweep``             driver     after E6 and in R4: remove what no handle names
+                                 also by later attempts, and after it has succeeded
+``abort``             driver     with handles that no published manifest names or will name
+``sweep``             driver     after E6 and in R4: remove files that no handle names
 ====================  =========  ==================================================================================
 
-Never guaranteed: that a transaction that was started is ever pre-committed or discarded; that every handle reaches the
-driver; that ``abort`` is called for every lost transaction (``sweep`` finds those); that ``commit`` is called by the
-process that opened the epoch.
+Not guaranteed: that a started transaction is pre-committed or discarded; that every handle reaches the driver; that
+``abort`` is called for every lost transaction (``sweep`` finds those); that the process that opened the epoch calls
+``commit``.
 
-Faults inside a call are raised as :class:`epochal.errors.EpochalError`. ``Fenced`` stops the process; anything else in
-``start`` .. ``pre_commit`` aborts the epoch, in ``commit`` is tried again later.
+Errors are raised as :class:`epochal.errors.EpochalError`. ``Fenced`` stops the process. Any other error aborts the
+epoch in ``start`` to ``pre_commit``, and is retried later in ``commit``.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkPlace:
-    """What a sink's backend is created with: its name in the pipeline, and the application's snapshot store.
+    """Arguments of a sink's backend: its name in the pipeline, and the application's snapshot store.
 
-    ``store`` is for what must be durable before it is visible (a write-ahead log). It is ``None`` while a pipeline is
-    only analysed: then ``target`` and ``check`` are called, and nothing is written. ``delivery``: one of those that the
-    sink's definition names.
+    ``store`` holds data that must be durable before it is visible (a write-ahead log). It is ``None`` while a pipeline
+    is analysed: then only ``target`` and ``check`` are called, and nothing is written. ``delivery``: one of the
+    deliveries that the sink's definition names.
     """
 
     sink: str
@@ -60,20 +61,20 @@ class SinkPlace:
 
 
 def names_place(target: str) -> bool:
-    """Whether a sink's target is a place of its own; ``console:`` is not, and may be shared."""
+    """True if two sinks cannot share the target; ``console:`` can be shared."""
     return not target.endswith(":")
 
 
 class Transaction(ABC):
-    """What one task attempt writes: durable and invisible after ``pre_commit``, without trace after ``discard``."""
+    """Writes of one task attempt: durable and invisible after ``pre_commit``, removed after ``discard``."""
 
     @abstractmethod
     def pre_commit(self) -> Handle:
-        """Make everything written durable but invisible, and say where it is. T3."""
+        """Make all writes durable but invisible, and return where they are. T3."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was written so far. Must not raise; may be called after any failure, never after pre-commit."""
+        """Remove all writes so far. Must not raise; may be called after any failure, never after pre-commit."""
 
 
 class SinkTransaction(Transaction):
@@ -93,7 +94,7 @@ class Backend(ABC, Generic[TransactionType]):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The backend's registered name, as it stands in manifests: ``files``, ``kafka``, ``lmdb``, .."""
+        """The backend's registered name, as manifests have it: ``files``, ``kafka``, ``lmdb``, .."""
 
     @abstractmethod
     def start(self, task: TaskScope) -> TransactionType:
@@ -101,28 +102,28 @@ class Backend(ABC, Generic[TransactionType]):
 
     @abstractmethod
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """E5. Make the handles' writes visible, all at once where the target allows it. Idempotent.
+        """E5. Make the handles' writes visible, atomically where the target allows it. Idempotent.
 
-        Returns only when the commit is known to have landed. Raises ``OutcomeUnknown`` when it cannot be known yet,
-        ``Fenced`` when a later attempt owns the target, ``SinkError`` with the fix otherwise.
+        Returns only when the commit is known to have succeeded. Raises ``OutcomeUnknown`` when this cannot be known
+        yet, ``Fenced`` when a later attempt owns the target, ``SinkError`` with the fix otherwise.
         """
 
     @abstractmethod
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Undo pre-commits whose handles are in no published manifest. Idempotent: absent is done."""
+        """Undo pre-commits whose handles are in no published manifest. Idempotent: a missing file counts as removed."""
 
     @abstractmethod
     def recover(self, epoch: EpochScope) -> None:
-        """R1. Take the target over for ``epoch.attempt``: fence earlier attempts where it can, check it is there.
+        """R1. Take the target over for ``epoch.attempt``: fence earlier attempts where possible, check that it exists.
 
         ``epoch.key`` is the latest prepared epoch, or epoch 0 of the branch when there is none. Idempotent.
         """
 
     @abstractmethod
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        """Remove what attempts up to ``epoch.attempt`` left of exactly this epoch and ``keep`` does not name.
+        """Remove files of exactly this epoch that attempts up to ``epoch.attempt`` wrote and ``keep`` does not name.
 
-        Called with ``keep=[]`` for an aborted epoch. Returns how many things were removed. Idempotent.
+        Called with ``keep=[]`` for an aborted epoch. Returns the number of removed items. Idempotent.
         """
 
 
@@ -132,23 +133,26 @@ class SinkBackend(Backend[SinkTransaction]):
     @property
     @abstractmethod
     def target(self) -> str:
-        """Where the rows go, comparable, without secrets (``files:/data/out``): a fork must name another.
+        """Destination of the rows, comparable, without secrets (``files:/data/out``). A fork must name a different one.
 
-        A target that ends with its colon (``console:``) names no place, and may be shared.
+        A target that ends with a colon (``console:``) can be shared.
         """
 
     def succeed(self, epoch: EpochScope, succession: Succession) -> None:
-        """R1, before ``recover``: other branches of the application have written to this target, before a rollback.
+        """R1, before ``recover``: take the target over from other branches of the application that wrote to it before a
+        rollback.
 
-        Take from them what belongs to one branch at a time, and, when asked, hide what they left behind. Nothing is to
-        be done where each branch has a mark of its own and rows cannot be taken back (Kafka, databases). Idempotent.
+        Acquires what only one branch can own at a time and, if ``move_aside`` is set, hides rows that the rollback left
+        behind. No action is needed where each branch has its own mark and rows cannot be withdrawn (Kafka, databases).
+        Idempotent.
         """
 
     def shown(self, epoch: EpochScope) -> int | None:
         """The number of the latest epoch of ``epoch.branch`` that the target shows; 0 when it shows none.
 
-        ``None``: it does not say so by itself. Asked after a catalog was restored from a backup, in any process, with
-        the branch's latest decided epoch. Only reads: nobody is fenced, nothing is made. Raises ``SinkError``.
+        ``None``: the target does not record epochs. Called after a catalog was restored from a backup, in any process,
+        with the branch's latest decided epoch. Read-only: it fences no attempt and creates nothing. Raises
+        ``SinkError``.
         """
         return None
 
@@ -157,6 +161,6 @@ class SinkBackend(Backend[SinkTransaction]):
         """At submission and start: can rows of this schema be written here? Raises ``SinkError`` or ``SchemaError``."""
 
     def check_types(self, schema: pa.Schema) -> None:
-        """In tests: the part of :meth:`check` that contacts nothing. A sink whose ``check`` asks its target overrides
-        it. Raises ``SinkError`` or ``SchemaError``."""
+        """For tests: the part of :meth:`check` that contacts no server. A sink whose ``check`` contacts its target
+        overrides it. Raises ``SinkError`` or ``SchemaError``."""
         self.check(schema)

@@ -1,11 +1,12 @@
 """The catalog as the engine sees it: the few guarded writes of the epoch protocol.
 
 One object serves one (execution, attempt). Every write is guarded by the attempt: after a later attempt has begun, each
-raises ``Fenced``. Writes are single compare-and-sets with three outcomes: returns (landed), raises (certainly not), or
-raises ``OutcomeUnknown`` / ``CatalogUnavailable`` (unknown: call again; a repeated write that had landed returns).
+raises ``Fenced``. Writes are single compare-and-sets with three outcomes: the call returns (applied), raises (not
+applied), or raises ``OutcomeUnknown`` or ``CatalogUnavailable`` (unknown: call again; repeating an applied write
+returns).
 
-``Fenced`` is certain too: a write whose effect stands in the catalog (the row is prepared with this very manifest)
-returns as landed even when a later attempt has begun since; so after ``Fenced`` the files of the write may be removed.
+``Fenced`` means not applied: a write whose effect is in the catalog (the row is prepared with the same manifest)
+returns even when a later attempt has begun since. After ``Fenced`` the files of the write may be removed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EpochState = Literal["started", "prepared", "committed", "aborted"]
 
 
 class ManifestReference(_Record):
-    """Where a snapshot is: the manifest's path, relative to the store's root, and the sha256 of its bytes."""
+    """Location of a snapshot: the manifest's path, relative to the store's root, and the sha256 of its bytes."""
 
     branch: str
     epoch: int
@@ -48,7 +49,7 @@ Shown = Annotated[str, AfterValidator(redact)]
 
 
 class Failure(_Record):
-    """Why an epoch was aborted or an attempt failed. ``traceback`` is the author's own, where their code raised."""
+    """Reason why an epoch was aborted or an attempt failed. ``traceback``: of the author's code, if it raised."""
 
     type: str
     message: Shown
@@ -58,21 +59,24 @@ class Failure(_Record):
 
 class Change(_Record):
     """A reconfiguration that took effect with an epoch: ``start``, ``fork``, ``rollback``, ``import``, ``rescale``,
-    ``rekey``, ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``, ``queries``. ``detail`` says
-    from what to what."""
+    ``rekey``, ``upgrade``, ``parameters``, ``sinks``, ``configuration``, ``transaction``, ``queries``. ``detail`` has
+    the old and the new value."""
 
     kind: str
     detail: dict[str, Any] = {}
 
 
 class ShownWatermarks(_Record):
-    """Watermarks for people. ``None``: not known yet, or, where ``ended``, that nothing more will come."""
+    """Watermarks for display. ``None``: not known yet, or, if ``ended``, that no more rows will come."""
 
-    late: datetime | None = Field(default=None, description="Rows from before were late.")
+    late: datetime | None = Field(default=None, description="Rows with earlier times were late.")
     fire: datetime | None = Field(
-        default=None, description="The watermark: what was due by then (windows, timers) came out in the epoch."
+        default=None, description="The watermark: windows and timers due by this time fired in the epoch."
     )
-    idle: bool = Field(default=False, description="Nothing came for so long that it holds up nobody.")
+    idle: bool = Field(
+        default=False,
+        description="No rows have come for the idle timeout, so that it does not hold back other watermarks.",
+    )
     ended: bool = Field(default=False, description="The sources are exhausted: all rows have come.")
 
     @classmethod
@@ -82,24 +86,25 @@ class ShownWatermarks(_Record):
 
 
 class ShownDue(_Record):
-    """What opens the next epoch by itself, for people."""
+    """Time and operator that open the next epoch without input, for display."""
 
     at: datetime | None = Field(
-        description="The epoch opens then, or as soon as a driver runs; null: beyond all dates."
+        description="Time at which the epoch opens, or as soon as a driver runs; null: beyond the range of dates."
     )
     operator: str = Field(description="The operator that waits.")
     clock: Literal["event", "processing"] = Field(
-        description="What it waits for: its watermark, which moves then because sources are idle or because what the "
-        "epoch read counts in the next; or the time of epochs."
+        description="Clock that it waits for: its watermark, which advances then because sources are idle or because "
+        "rows of "
+        "this epoch advance it in the next one; or epoch time."
     )
-    until: datetime | None = Field(description="The time by that clock; null: beyond all dates.")
+    until: datetime | None = Field(description="The time by that clock; null: beyond the range of dates.")
 
 
 class EpochTerms(_Record):
-    """Under what an epoch ran. ``version`` is the number of the application version; ``None``: its execution's.
+    """Version and triggers of an epoch. ``version``: number of the application version; ``None``: its execution's.
 
-    With another version than its execution's, the epoch's prepare makes that the execution's: the upgrade is decided
-    together with its first epoch, and a later attempt runs the version that the head was made by.
+    If ``version`` differs from the execution's, preparing the epoch makes it the execution's: the upgrade is decided
+    together with its first epoch, and a later attempt runs the version that produced the head.
     """
 
     version: int | None = None
@@ -108,12 +113,12 @@ class EpochTerms(_Record):
     watermarks: dict[str, ShownWatermarks] = {}
     next_due: ShownDue | None = None
     calls_through: int | None = Field(default=None, exclude=True)
-    """The number of the last call of its entries that was taken; ``None``: it took none. It travels beside the others,
-    since an earlier control plane does not know it."""
+    """Number of the last entry call that the epoch took; ``None``: it took none. It is sent as a header of the prepare
+    request."""
 
 
 AS_THE_EXECUTION = EpochTerms()
-"""The version of its execution, and no change."""
+"""The execution's version, and no change."""
 
 
 class EpochRecord(_Record):
@@ -133,30 +138,34 @@ class EpochRecord(_Record):
     version: int | None = None
     changes: tuple[Change, ...] = ()
     opened_for: tuple[Trigger, ...] = ()
-    """Known once it is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a ``command``, or
-    that all input had ended (``drain``): nothing follows then."""
+    """Set when the epoch is prepared: ``input``, a time that was ``due``, records ``in_flight`` in a loop, a
+    ``command``, or the end of all input (``drain``), after which no epoch follows."""
     late_rows: dict[str, int] = Field(
-        default={}, description="By operator its late rows, which it left out; they went to its late stream."
+        default={},
+        description="Number of late rows by operator; an operator drops them and sends them to its late stream.",
     )
     rejected_rows: dict[str, int] = Field(
-        default={}, description="By declaration of event time the rows that had none, or one too far in the future."
+        default={},
+        description="By event-time declaration, the number of rows without event time or with one too far in the "
+        "future.",
     )
     dropped_timers: dict[str, int] = Field(
-        default={}, description="By operator the timers that were dropped when its input had ended."
+        default={}, description="By operator, the number of timers that were dropped at the end of its input."
     )
     watermarks: dict[str, ShownWatermarks] = Field(
-        default={}, description="By declaration of event time and by operator, what the epoch ran with."
+        default={}, description="Watermarks of the epoch, by event-time declaration and by operator."
     )
     next_due: ShownDue | None = Field(
-        default=None, description="What opens the next epoch without input; null: only input or a command can."
+        default=None,
+        description="Next time that opens an epoch without input; null: only input or a command opens one.",
     )
     in_flight: dict[str, int] | None = Field(
         default=None,
-        description="By loop the records in flight after the epoch; null where there are no loops, before the epoch is "
-        "prepared, and where its manifest cannot be read any more.",
+        description="By loop, the number of records in flight after the epoch; null without loops, before the epoch is "
+        "prepared, and when its manifest can no longer be read.",
     )
     collected_at: datetime | None = None
-    """When garbage collection removed the snapshot's files."""
+    """Time at which garbage collection removed the snapshot's files."""
     started_at: datetime
     prepared_at: datetime | None = None
     committed_at: datetime | None = None
@@ -167,11 +176,11 @@ class EpochRecord(_Record):
 
 
 class EpochCounts(_Record):
-    """What an epoch read, wrote and changed, for people: rows in and out, state rows changed and their delta bytes.
+    """Counts of an epoch, for display: rows in and out, changed state rows, and bytes of their deltas.
 
-    ``late_rows`` by operator and ``rejected_rows`` by declaration of event time, where there were any: rows that were
-    read and left out. ``dropped_timers`` by operator: timers that the end of its input left without a time to fire at.
-    JSON leaves these three out when they are empty.
+    ``late_rows`` by operator and ``rejected_rows`` by event-time declaration: rows that were read and dropped.
+    ``dropped_timers`` by operator: timers that had no time to fire after the end of its input. The JSON form omits
+    these three when they are empty.
     """
 
     rows_in: int = 0
@@ -183,7 +192,7 @@ class EpochCounts(_Record):
     dropped_timers: dict[str, int] = {}
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         counts: dict[str, Any] = serialize(self)
         return {name: value for name, value in counts.items() if value != {}}
 
@@ -199,55 +208,56 @@ class EpochRange(_Record):
 
 
 class Succession(_Record):
-    """What a branch takes over from other branches of its application: those that ran before a rollback.
+    """Branches of the same application that ran before a rollback, and that this branch takes over from.
 
-    No two branches of an application use the same epoch number, so that a number that a sink shows is one epoch.
+    No two branches of an application use the same epoch number, so that a number in a sink identifies one epoch.
     """
 
     branches: tuple[str, ...]
-    """All of the application but this one. No epoch of theirs is prepared and not committed."""
+    """All other branches of the application. None of their epochs is prepared and uncommitted."""
     left_behind: tuple[EpochRange, ...]
-    """Numbers of theirs that this branch does not stand on, in order."""
+    """Epoch numbers of those branches that are not ancestors of this branch, in order."""
     last: int
-    """The highest number that any of them used."""
+    """Highest epoch number that any of them used."""
     move_aside: bool = False
-    """Whether sinks that can shall hide what they show of ``left_behind`` from readers."""
+    """True if sinks hide rows of ``left_behind`` from readers, where they can."""
 
     def is_left_behind(self, epoch: int) -> bool:
         return any(epoch in numbers for numbers in self.left_behind)
 
 
 class RecoveryPoint(_Record):
-    """What an attempt starts from (R1, R2): the branch's head and what earlier attempts left unfinished."""
+    """Start of an attempt (R1, R2): the branch's head and the unfinished epochs of earlier attempts."""
 
     application: str
     branch: str
     attempt: int
     head: ManifestReference | None
-    """Latest prepared or committed snapshot of the lineage; of another branch right after a fork; None at the start."""
+    """Latest prepared or committed snapshot of the lineage. Right after a fork it belongs to the parent branch;
+    ``None`` before the first epoch."""
     prepared: Sequence[EpochRecord]
-    """Of this branch, prepared and not committed, in epoch order (R3)."""
+    """Prepared and uncommitted epochs of this branch, in order (R3)."""
     started: Sequence[EpochRecord]
-    """Of this branch, started and never decided (R4)."""
+    """Started and undecided epochs of this branch (R4)."""
     next_epoch: int
-    """Larger than every epoch of this branch and of its application's other branches, whatever their state."""
+    """Larger than every epoch of all branches of the application, in any state."""
     first_epoch: int = 1
-    """The smallest epoch of this branch, whatever its state; ``next_epoch`` when there is none yet."""
+    """Smallest epoch of this branch, in any state; ``next_epoch`` if it has none."""
     begun: Change | None = None
-    """How the branch began, where it stands on a snapshot: ``fork``, ``rollback``, ``import`` or ``start``."""
+    """First change of a branch that begins at a snapshot: ``fork``, ``rollback``, ``import`` or ``start``."""
     succession: Succession | None = None
-    """Other branches of the application, if there are any with epochs."""
+    """Other branches of the application that have epochs; ``None`` if there are none."""
     catalog_time: datetime | None = None
-    """The clock of the catalog's database when this was read; ``None``: the catalog has no clock of its own."""
+    """Clock of the catalog's database when this was read; ``None``: the catalog has no clock."""
 
 
 class Directive(_Record):
-    """Something the control plane wants of the running driver. Delivered until it is answered by ``complete``.
+    """Instruction of the control plane to the running driver. Delivered repeatedly until ``complete`` answers it.
 
     ``savepoint``: run one epoch now if there is input, a time is due or records are in flight; commit, answer with the
-    head. ``stop``: finish and commit what is running, answer with the head, exit. ``transaction``: see
-    :class:`TransactionOrder`, which is its arguments. ``reconfigure``: go on with another version at an epoch boundary,
-    see :class:`VersionOrder`. ``query``: change the standing queries from the next epoch on, see :class:`QueryCommand`.
+    head. ``stop``: finish and commit the running epoch, answer with the head, exit. ``transaction``: its arguments are
+    a :class:`TransactionOrder`. ``reconfigure``: continue with another version at an epoch boundary, see
+    :class:`VersionOrder`. ``query``: change the standing queries from the next epoch on, see :class:`QueryCommand`.
     """
 
     id: str
@@ -259,10 +269,10 @@ TransactionAction = Literal["retry", "commit", "abort"]
 
 
 class TransactionOrder(_Record):
-    """What an administrator wants done with one sink's part of an epoch that is decided and not committed there.
+    """Order of an administrator for one sink's part of an epoch that is decided and not committed there.
 
-    ``retry``: try now. ``commit``: it was applied by hand, so take it as committed. ``abort``: drop its rows, in this
-    sink alone. The last two leave the sink without the rows that Epochal would have written; lineage says so.
+    ``retry``: try now. ``commit``: it was applied by hand; count it as committed. ``abort``: drop its rows in this sink
+    only. After the last two the sink lacks the rows that Epochal would have written; the lineage records this.
     """
 
     sink: str
@@ -273,13 +283,13 @@ class TransactionOrder(_Record):
 
 
 class VersionOrder(_Record):
-    """The version that a running driver shall go on with."""
+    """Version with which a running driver continues."""
 
     version: int
     artifact: str
     """sha256 of the artifact."""
     filename: str
-    """Of the artifact, as its author called it."""
+    """Original name of the artifact's file."""
     parameters: Parameters = {}
     configuration: dict[str, Any] = {}
     by: str
@@ -291,9 +301,9 @@ QueryCommandKind = Literal["add", "pause", "resume", "drop"]
 
 
 class QueryCommand(_Record):
-    """What is to become of a standing query. ``number``: of the command, ascending within the application, never used
-    again; ``query``: the number of the command that added it. ``bound``: what the text means, as ``Query.json``; with
-    ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) of ``add`` alone."""
+    """Command on a standing query. ``number``: of the command, ascending within the application and never reused;
+    ``query``: number of the command that added the query. ``bound``: the bound text, as ``Query.json``. ``bound``,
+    ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) are set for ``add`` only."""
 
     number: int
     kind: QueryCommandKind
@@ -306,7 +316,8 @@ class QueryCommand(_Record):
 
 
 class OpenTransaction(_Record):
-    """One sink's part of an epoch that is decided and not committed there. ``error``, ``since``: why it cannot be."""
+    """One sink's part of an epoch that is decided and not committed there. ``error``, ``since``: why and since when its
+    commit fails."""
 
     sink: str
     epoch: int
@@ -316,11 +327,11 @@ class OpenTransaction(_Record):
 
 
 class DriverStatus(_Record):
-    """What the driver says of itself with each heartbeat."""
+    """Status of the driver, sent with each heartbeat."""
 
     phase: Literal["starting", "recovering", "running", "waiting", "stopping", "stopped", "failed"]
     detail: str | None = None
-    """For people: ``waiting for sink out since ..``."""
+    """For display: ``waiting for sink out since ..``."""
     epoch: int | None = None
     transactions: tuple[OpenTransaction, ...] = ()
 
@@ -330,11 +341,11 @@ class Catalog(ABC):
 
     @abstractmethod
     def begin_attempt(self) -> RecoveryPoint:
-        """R1, R2. Make this attempt the current one, which fences every earlier one; then read what it starts from."""
+        """R1, R2. Make this attempt the current one, which fences every earlier one, and return its starting point."""
 
     @abstractmethod
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        """E1. Row ``started``, guarded by attempt and by ``parent`` being the latest prepared epoch of the lineage."""
+        """E1. Insert the row ``started``, if the attempt is current and ``parent`` is the latest prepared epoch."""
 
     @abstractmethod
     def prepare_epoch(
@@ -361,18 +372,18 @@ class Catalog(ABC):
 
     @abstractmethod
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        """Report that the driver is alive; the answer is what it should do. Raises ``Fenced``."""
+        """Report that the driver is alive, and return its open directives. Raises ``Fenced``."""
 
-    def report(self, report: DriverReport) -> None:  # noqa: B027 not every catalog is asked what drivers measure
-        """What the attempt has measured. Nothing depends on it: it may be lost, and where nobody asks it goes nowhere.
+    def report(self, report: DriverReport) -> None:  # noqa: B027 a catalog may drop reports
+        """Store the measurements of the attempt. A report may be lost; nothing depends on it.
 
         Raises ``Fenced``, ``CatalogUnavailable``.
         """
 
     @abstractmethod
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
-        """A directive has been carried out (or could not be). Idempotent."""
+        """Answer a directive: it has been carried out, or ``failure`` is the reason why not. Idempotent."""
 
     @abstractmethod
     def finish(self, failure: Failure | None) -> None:
-        """The attempt ends: normally (stopped, or bounded sources exhausted), or failed with the reason. Idempotent."""
+        """End the attempt: normally (stopped, or bounded sources have ended), or with the failure. Idempotent."""

@@ -1,7 +1,7 @@
-"""What an epoch runs with beside its slices, chosen at E1, and the times that its operators wait for.
+"""Conditions of an epoch beside its slices, chosen at E1, and the times that its operators wait for.
 
-Both stand in the manifest, so that a retry and a replay see the same, and the loop knows what is due without reading
-state. All times are microseconds from the Unix epoch, UTC, as Spark's timestamps are.
+The manifest stores both, so that a retry and a replay see the same conditions, and the loop finds due times without
+reading state. All times are microseconds from the Unix epoch, UTC, as Spark's timestamps are.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 from epochal.contracts.identity import StorePath
 
 BEGINNING: Final = -(2**63)
-"""Before all times: nothing is known to have come."""
+"""Before all times: the watermark before the first row."""
 END: Final = 2**63 - 1
-"""After all times: nothing more will come."""
+"""After all times: the watermark after the last row."""
 EARLIEST: Final = -(2**62)
 LATEST: Final = 2**62 - 1
-"""Event times are between the two, which is 146 thousand years from 1970: an interval can be added to any of them, or
-taken from it, without leaving 64 bits."""
+"""Range of event times: 146,000 years around 1970. Adding an interval to an event time, or subtracting one, cannot
+overflow 64 bits."""
 
 Trigger = Literal["input", "due", "in_flight", "command", "drain"]
-"""Why an epoch was opened: new input; a time that was due; records in flight in a loop, or a loop that goes in rounds
-and has just come to rest; a command; the end of all input, after which everything that waits for event time comes
-out."""
+"""Reason why an epoch was opened: new input; a due time; records in flight in a loop, or an aligned loop that has just
+converged; a command; the end of all input, which fires everything that waits for event time."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -39,7 +38,8 @@ class _Record(BaseModel):
 class PartitionClock(_Record):
     """One partition of a declaration: its watermark, and the epoch time since which no row of it was observed.
 
-    ``idle``: in the epoch that ran with this clock it held up nobody. ``fresh``: rows of it were observed then.
+    ``idle``: the partition did not hold back the watermark in the epoch with this clock. ``fresh``: the epoch observed
+    rows of it.
     """
 
     watermark: int = BEGINNING
@@ -49,9 +49,10 @@ class PartitionClock(_Record):
 
 
 class Watermarks(_Record):
-    """What a declaration or an operator runs with in an epoch. ``idle``: all of its inputs are; it holds up nobody.
+    """Watermarks of a declaration or an operator in an epoch. ``idle``: all of its inputs are idle, and it does not
+    hold back other watermarks.
 
-    A row is late where its time is before ``late``; what waits for ``fire`` or earlier is due.
+    A row is late if its time is before ``late``. Windows and timers that wait for ``fire`` or earlier are due.
     """
 
     late: int = BEGINNING
@@ -61,10 +62,10 @@ class Watermarks(_Record):
 
 class Clock(_Record):
     """The time of an epoch. ``places``: by the name of a declaration or an operator. ``partitions``: by declaration and
-    partition, with what the epoch's rows were seen to hold once it is prepared.
+    partition, including the times observed in the epoch's rows, once it is prepared.
 
-    ``attempt_began``: the epoch time from which its attempt counts who is idle; while no driver ran, nobody could have
-    seen a row.
+    ``attempt_began``: epoch time at which the attempt began. Idleness is measured from there, since no rows are
+    observed while no driver runs.
     """
 
     epoch_time: int
@@ -74,7 +75,7 @@ class Clock(_Record):
 
 
 class Due(_Record):
-    """The earliest event time and the earliest processing time that something waits for. ``None``: nothing does."""
+    """Earliest event time and earliest processing time that an operator waits for. ``None``: it waits for none."""
 
     event: int | None = None
     processing: int | None = None
@@ -89,16 +90,16 @@ class Due(_Record):
 
 
 class Command(_Record):
-    """What somebody asked for, and the epoch carries out: ``savepoint``, ``reconfigure``, ``rekey``."""
+    """Request of a user that the epoch carries out: ``savepoint``, ``reconfigure``, ``rekey``."""
 
     kind: str
     detail: dict[str, Any] = {}
 
 
 class EpochQueries(_Record):
-    """The standing queries that an epoch runs with: a file of the store, named as ``FileReference`` names one;
-    ``rows``: the queries in it. ``through``: the last command that it has carried out. ``removed``: the queries that
-    the parent had, and the epoch has not."""
+    """Standing queries of an epoch: a file of the store, with the fields of ``FileReference``. ``rows``: number of
+    queries. ``through``: the last command that has been carried out. ``removed``: queries of the parent that the epoch
+    does not have."""
 
     path: StorePath
     sha256: str
@@ -109,47 +110,47 @@ class EpochQueries(_Record):
 
 
 class EpochConditions(_Record):
-    """What every task of an epoch sees alike, however often it is run.
+    """Conditions that every task of an epoch sees alike, in every run of the task.
 
-    In the manifest of a prepared epoch the clock has what was observed as well.
+    In the manifest of a prepared epoch, the clock includes the observed times.
     """
 
     clock: Clock
     opened_for: tuple[Trigger, ...] = ()
     commands: tuple[Command, ...] = ()
     hop: int = 0
-    """Of the records that come out of loops that go in rounds (``aligned``); 0 where none do."""
+    """Hop of the records that leave aligned loops in this epoch; 0 if none do."""
     converged: bool = False
-    """Such a loop came to rest in the epoch before, and none has records in flight."""
+    """An aligned loop converged in the previous epoch, and none has records in flight."""
     queries: EpochQueries | None = None
-    """``None``: the lineage has never had any."""
+    """``None``: the lineage has never had standing queries."""
 
     @model_serializer(mode="wrap")
-    def _without_loops_where_there_are_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
         absent = {"hop": 0, "converged": False, "queries": None}
         return {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
 
     @property
     def epoch_time(self) -> int:
-        """When the epoch was opened, and never before its parent: what processing time means in it."""
+        """Time at which the epoch was opened, never before its parent's: processing time in this epoch."""
         return self.clock.epoch_time
 
     @property
     def draining(self) -> bool:
-        """Nothing comes after it: all watermarks are at the end, and no timer can be waited for."""
+        """The last epoch: all watermarks are at ``END``, and no timer can be set."""
         return "drain" in self.opened_for
 
     def watermarks(self, operator: str) -> Watermarks:
-        """Those that an operator runs with; of one without event time nothing is late, and nothing is due."""
+        """Watermarks of an operator; without event time no row is late, and no time is due."""
         return self.clock.places.get(operator, NO_WATERMARKS)
 
     def seen(self, clock: Clock) -> EpochConditions:
-        """With the clock of the prepared epoch: what its rows were observed to hold."""
+        """These conditions with the clock of the prepared epoch, which includes the observed times."""
         return self.model_copy(update={"clock": clock})
 
     def opened(self, *triggers: Trigger, commands: Sequence[Command] = ()) -> EpochConditions:
-        """With what the epoch was opened for."""
+        """These conditions with the triggers and commands of the epoch."""
         return self.model_copy(update={"opened_for": triggers, "commands": tuple(commands)})
 
 
@@ -162,7 +163,7 @@ def microseconds(time: datetime) -> int:
 
 
 def as_datetime(time: int) -> datetime | None:
-    """The inverse of :func:`microseconds`, in UTC; ``None`` for what is before or after all that Python can hold."""
+    """The inverse of :func:`microseconds`, in UTC; ``None`` outside Python's range of dates."""
     try:
         return _UNIX_EPOCH + timedelta(microseconds=time)
     except OverflowError:
@@ -174,9 +175,10 @@ def _earliest(*times: int | None) -> int | None:
 
 
 def drained(epoch: int, parent: int | None) -> str:
-    """A sentence on what is drained, and what to do. ``parent``: the epoch before, which is kept."""
+    """Message for a drained snapshot. ``parent``: the previous epoch, which can be continued."""
     return (
-        f"Epoch {epoch} is drained: all input had ended, and everything that waited for event time has come out, so "
-        f"that whatever came now would be late. Roll back to epoch {parent}, or fork it; next time, --no-drain leaves "
-        "out the last epoch."
+        f"Epoch {epoch} is drained: all input has ended and all windows and timers have fired, so that any further row "
+        f"would be late. Roll back to epoch {parent}, or fork it. To continue an application after its input has "
+        f"ended, "
+        "run it with --no-drain."
     )

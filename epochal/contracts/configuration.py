@@ -1,4 +1,4 @@
-"""An application's configuration: what people set, and the engine and the control plane read."""
+"""Configuration, parameters and upgrade consent of an application, and the orders of one execution."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 
 Parameters = Annotated[
     dict[str, JsonValue],
-    Field(description="By name: values for the pipeline's `Parameters`. Sinks and sources may be named by them."),
+    Field(description="Values of the pipeline's `Parameters`, by name."),
 ]
-"""JSON, as somebody has said it. The pipeline's own model checks it and fills in defaults where the pipeline is built
-(``pipeline/parameters.py``), and nowhere else: what is kept, compared and shown is what was said."""
+"""JSON as the user gave it. Only ``pipeline/parameters.py`` validates it and fills in defaults, when the pipeline is
+built; the catalog stores, compares and shows the given values."""
 
 
 Delivery = Literal["exactly_once", "at_least_once", "idempotent"]
-"""What becomes of a sink's rows when a task or an epoch is run again (thesis 4.5.4, 4.5.6).
+"""Effect on a sink's rows when a task or an epoch is run again (thesis 4.5.4, 4.5.6).
 
-``exactly_once``: an epoch is visible once, and only when it is decided. ``at_least_once``: tasks write to the target as
-they run, so that rows are visible before the decision and may be there again; none is missing. ``idempotent``: as that,
-where a row takes the place of the one that it repeats.
+``exactly_once``: an epoch is visible once, and only after it is decided. ``at_least_once``: tasks write to the target
+while they run, so that rows are visible before the decision and may be duplicated; none is missing. ``idempotent``: as
+``at_least_once``, but a repeated row replaces its earlier copy.
 """
 Guarantee = Literal["exactly_once", "at_least_once"]
-"""What an application promises of all its sinks that do not say otherwise."""
+"""Delivery guarantee of all sinks of an application that do not declare their own."""
 
 DELIVERY: Final = "delivery"
-"""In a handle's payload how the task has delivered its rows, where that is less than exactly once."""
+"""Key in a handle's payload: how the task delivered its rows, if weaker than exactly once."""
 
 
 class RestartStrategy(BaseModel):
@@ -41,31 +41,36 @@ class RestartStrategy(BaseModel):
 
 
 class Autoscaling(BaseModel):
-    """When the control plane changes the parallelism by itself.
+    """Automatic changes of the parallelism by the control plane.
 
-    The *busy share* is how much of the time the subtasks of all operators work: seconds of work by subtask and second.
+    The *busy share* is the share of time in which the subtasks work: seconds of work per subtask and second.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    least: int = Field(1, ge=1, description="The least parallelism.")
-    greatest: int = Field(ge=1, description="The greatest parallelism, at most max_parallelism.")
-    target_busy_share: float = Field(0.5, gt=0, le=1, description="What a change of the parallelism aims at.")
-    grow_above_share: float = Field(0.7, gt=0, le=1, description="Busier than this: it grows.")
-    shrink_below_share: float = Field(0.25, ge=0, lt=1, description="Less busy than this: it shrinks.")
+    least: int = Field(1, ge=1, description="Minimum parallelism.")
+    greatest: int = Field(ge=1, description="Maximum parallelism, at most max_parallelism.")
+    target_busy_share: float = Field(
+        0.5, gt=0, le=1, description="Busy share that a change of the parallelism aims at."
+    )
+    grow_above_share: float = Field(0.7, gt=0, le=1, description="The parallelism grows above this busy share.")
+    shrink_below_share: float = Field(0.25, ge=0, lt=1, description="The parallelism shrinks below this busy share.")
     lag_seconds: float | None = Field(
         60.0,
         ge=0,
-        description="It also grows when a source is further behind than this; null: how far it is behind does not "
-        "matter.",
+        description="The parallelism also grows when the lag of a source exceeds this; null: the lag is not "
+        "considered.",
     )
-    grow_after_seconds: float = Field(30.0, ge=0, le=900, description="It has to be so for so long.")
-    shrink_after_seconds: float = Field(300.0, ge=0, le=900, description="It has to be so for so long.")
+    grow_after_seconds: float = Field(30.0, ge=0, le=900, description="Time for which a condition to grow must hold.")
+    shrink_after_seconds: float = Field(
+        300.0, ge=0, le=900, description="Time for which the condition to shrink must hold."
+    )
     cool_down_seconds: float = Field(
         120.0,
         gt=0,
         le=86_400,
-        description="At least this long between two changes of what runs; twice as long after each failure.",
+        description="Minimum time between two changes of the running version or parallelism; it doubles after each "
+        "failure.",
     )
 
     @model_validator(mode="after")
@@ -92,15 +97,24 @@ class Configuration(BaseModel):
     parallelism: int = Field(2, ge=1, description="Subtasks per operator, at most max_parallelism.")
     max_parallelism: int = Field(128, ge=1, le=32768, description="Key groups; cannot change once state exists.")
     state_backend: str = Field("heap", description="heap or lmdb: the executors' cache of the state.")
-    epoch_interval_seconds: float = Field(1.0, ge=0, description="At least this long between the starts of two epochs.")
-    max_records_per_epoch: int | None = Field(None, ge=1, description="Upper bound of a slice, per source.")
-    target_epoch_seconds: float | None = Field(None, gt=0, description="Adapt the slices towards this epoch duration.")
-    max_uncommitted_epochs: int = Field(3, ge=1, description="Prepared epochs that may wait for their sinks' commit.")
+    epoch_interval_seconds: float = Field(1.0, ge=0, description="Minimum time between the starts of two epochs.")
+    max_records_per_epoch: int | None = Field(
+        None, ge=1, description="Maximum number of records in a slice, per source."
+    )
+    target_epoch_seconds: float | None = Field(
+        None, gt=0, description="Epoch duration towards which slice sizes are adapted."
+    )
+    max_uncommitted_epochs: int = Field(
+        3, ge=1, description="Maximum number of prepared epochs that wait for commits of their sinks."
+    )
     commit: Literal["asynchronous", "synchronous"] = Field(
         "asynchronous",
-        description="synchronous: an epoch opens when all before are committed, whatever max_uncommitted_epochs says.",
+        description="synchronous: an epoch opens when all earlier epochs are committed; max_uncommitted_epochs is "
+        "ignored.",
     )
-    epoch_timeout_seconds: float = Field(600.0, gt=0, description="E1 to E4 of one epoch; then it is aborted.")
+    epoch_timeout_seconds: float = Field(
+        600.0, gt=0, description="Timeout for E1 to E4 of one epoch, which is then aborted."
+    )
     clock_tolerance_seconds: float = Field(
         60.0,
         gt=0,
@@ -108,16 +122,23 @@ class Configuration(BaseModel):
         description="Maximum deviation of a driver's wall clock from epoch time, and from the clock of the catalog's "
         "database at the start of an attempt. A wall clock that deviates more is ignored, or refused at the start.",
     )
-    tolerable_failed_epochs: int = Field(3, ge=0, description="Aborted epochs in a row before the attempt fails.")
-    retained_epochs: int = Field(1000, ge=1, description="Committed snapshots that can be read back.")
-    retained_seconds: float | None = Field(None, gt=0, description="Snapshots older than this expire, too.")
+    tolerable_failed_epochs: int = Field(
+        3, ge=0, description="Maximum number of consecutive aborted epochs before the attempt fails."
+    )
+    retained_epochs: int = Field(1000, ge=1, description="Number of committed snapshots that are retained.")
+    retained_seconds: float | None = Field(None, gt=0, description="Maximum age of retained snapshots.")
     compact_after_epochs: int = Field(50, ge=2, description="Length of a chain of deltas before bases are written.")
     compact_after_share: float = Field(
-        0.5, gt=0, description="Bases are also written when the deltas since are this share of their bytes .."
+        0.5,
+        gt=0,
+        description="Bases are also written when the deltas since the last bases reach this share of their bytes ..",
     )
-    compact_after_bytes: int = Field(16 << 20, ge=0, description=".. and at least so many bytes.")
+    compact_after_bytes: int = Field(16 << 20, ge=0, description=".. and at least this number of bytes.")
     compact_on_spark_bytes: int = Field(
-        512 << 20, ge=0, description="State of so many bytes is compacted by a Spark job, less in the driver."
+        512 << 20,
+        ge=0,
+        description="Minimum state size, in bytes, that a Spark job compacts; smaller state is compacted in the "
+        "driver.",
     )
     allow_dropped_state: tuple[str, ...] = Field(
         (),
@@ -126,14 +147,15 @@ class Configuration(BaseModel):
     )
     guarantee: Guarantee = Field(
         "exactly_once",
-        description="How rows are delivered by sinks that do not say so themselves. at_least_once: where the sink can, "
-        "tasks write to the target as they run, and a slice that is run again is there again.",
+        description="Delivery guarantee of sinks that do not declare their own. at_least_once: where the sink "
+        "supports it, "
+        "tasks write to the target while they run, and rows of a slice that is run again are duplicated.",
     )
     master: str = Field("local[2]", description="Spark master.")
     spark: dict[str, str] = Field(default_factory=dict, description="Further Spark settings.")
     restart: RestartStrategy = RestartStrategy()
     autoscaling: Autoscaling | None = Field(
-        None, description="When the control plane changes the parallelism by itself; null: never."
+        None, description="Automatic changes of the parallelism by the control plane; null: none."
     )
 
     def stored(self) -> dict[str, Any]:
@@ -142,7 +164,7 @@ class Configuration(BaseModel):
 
     @property
     def epochs_ahead_of_commits(self) -> int:
-        """How many epochs may be decided and not committed."""
+        """Maximum number of decided and uncommitted epochs."""
         return 1 if self.commit == "synchronous" else self.max_uncommitted_epochs
 
     @field_validator("spark")
@@ -150,8 +172,8 @@ class Configuration(BaseModel):
     def _ansi(cls, spark: dict[str, str]) -> dict[str, str]:
         if spark.get("spark.sql.ansi.enabled", "true").strip().lower() != "true":
             raise ValueError(
-                "spark.sql.ansi.enabled is always true: without it a sum that leaves its type would be a wrong number. "
-                "Leave it out; where null is meant instead of an error, write try_add(..) or try_cast(..)"
+                "spark.sql.ansi.enabled is always true: without it, sums that overflow would be wrong numbers. "
+                "Remove the setting; to get null instead of an error, use try_add(..) or try_cast(..)"
             )
         return spark
 
@@ -169,20 +191,20 @@ class Configuration(BaseModel):
         if scaling.greatest > self.max_parallelism:
             raise ValueError(
                 f"autoscaling.greatest {scaling.greatest} is above max_parallelism {self.max_parallelism}: a subtask "
-                "has one key group at least"
+                "needs at least one key group"
             )
         if not scaling.least <= self.parallelism <= scaling.greatest:
             raise ValueError(
                 f"parallelism {self.parallelism} is not between autoscaling.least {scaling.least} and "
-                f"autoscaling.greatest {scaling.greatest}; widen them, or switch autoscaling off (null)"
+                f"autoscaling.greatest {scaling.greatest}; widen the range, or set autoscaling to null"
             )
         return self
 
 
 class Acceptance(BaseModel):
-    """Consent to the changes of one upgrade. It is not inherited by later versions, and is recorded in the lineage.
+    """Consent to the changes of one upgrade. Later versions do not inherit it; the lineage records it.
 
-    Each name is ``OPERATOR`` (every column of it, its keys and its inputs) or ``OPERATOR.COLUMN``.
+    Each name is ``OPERATOR`` (all of its columns, its keys and its inputs) or ``OPERATOR.COLUMN``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -209,7 +231,7 @@ class Acceptance(BaseModel):
         return _covered(self.partial, operator, column)
 
     def unused(self, names: Sequence[str]) -> Iterator[str]:
-        """The accepted names that are not in ``names``, each ``OPERATOR`` or ``OPERATOR.COLUMN`` of a difference."""
+        """Accepted names that match none of ``names``, each ``OPERATOR`` or ``OPERATOR.COLUMN`` of a difference."""
         known = {*names, *(name.partition(".")[0] for name in names)}
         return (name for name in (*self.changed, *self.partial) if name not in known)
 
@@ -222,7 +244,7 @@ def _covered(names: Sequence[str], operator: str, column: str | None) -> bool:
 
 
 class ExecutionOrders(BaseModel):
-    """What a driver runs: one application version, as one attempt of one execution."""
+    """Orders of a driver: one application version, run as one attempt of one execution."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -234,19 +256,19 @@ class ExecutionOrders(BaseModel):
     parameters: Parameters = {}
     configuration: Configuration = Configuration()
     version: int | None = None
-    """The number of the application version; ``None`` where versions are not counted. Made ``by`` whom, and why."""
+    """Number of the application version; ``None`` without a catalog. ``by`` and ``message``: its author and reason."""
     by: str | None = None
     message: str | None = None
     acceptance: Acceptance = NOTHING_ACCEPTED
-    """What going on from the head with this version accepts. Without effect once the version has committed an epoch."""
+    """Consent to continue from the head with this version. Without effect after the version has committed an epoch."""
     shadow: bool = False
-    """Run without sinks: a fork that only computes state."""
+    """Run without sinks; a fork that only computes state."""
     available_now: bool = False
-    """Take what the sources have when the attempt starts, commit it, and end: Spark's ``Trigger.AvailableNow``."""
+    """Process the input available when the attempt starts, commit it, and end: Spark's ``Trigger.AvailableNow``."""
     drain: bool = True
-    """When all sources are bounded and at their end, bring out everything that waits, in a last epoch; ``False``: stop
-    without, so that another run can go on. ``available_now`` never drains."""
+    """When all sources are bounded and have ended, fire all windows and timers in a last epoch. ``False``: stop without
+    it, so that another run can continue. ``available_now`` never drains."""
     store: str
     """URL of the snapshot store."""
     cache_directory: str
-    """Where executors keep their local state stores; may be deleted at any time."""
+    """Directory of the executors' local state stores; may be deleted at any time."""

@@ -12,13 +12,13 @@ from epochal.contracts.conditions import Due
 
 
 class Handle(BaseModel):
-    """All that a commit or an abort needs later, in any process (thesis 4.1.4).
+    """Everything that a later commit or abort needs, in any process (thesis 4.1.4).
 
     ``owner`` is the operator's or the sink's name, ``subtask`` its index; ``payload`` is JSON that only the backend
-    which made it reads (at most a few kilobytes); ``rows`` and ``bytes`` count what was made durable. ``due``: the
-    times that an operator's subtask waits for after the epoch, in all of its state; ``None`` when there is none.
-    ``agreed``: what is the same in the handles of all subtasks of the operator, or the epoch is aborted.
-    ``dropped_timers``: how many the end of the input left without a time to fire at.
+    that wrote it reads (at most a few kilobytes); ``rows`` and ``bytes`` count durable output. ``due``: earliest times
+    that the operator's subtask waits for after the epoch; ``None`` if it waits for none. ``agreed``: a value that must
+    be equal in the handles of all subtasks of the operator, or the epoch is aborted. ``dropped_timers``: number of
+    timers dropped at the end of the input.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,8 +33,8 @@ class Handle(BaseModel):
     dropped_timers: int = 0
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Most handles wait for nothing and agree on nothing, and stand in every manifest."""
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Every manifest has handles, and most have only defaults in these fields."""
         members: dict[str, Any] = serialize(self)
         nothing = {"due": None, "agreed": None, "dropped_timers": 0}
         return {name: value for name, value in members.items() if name not in nothing or value != nothing[name]}
@@ -47,5 +47,5 @@ class Handle(BaseModel):
 
     @classmethod
     def decode(cls, data: builtins.bytes) -> Handle:
-        """A task's answer may say more behind the first line."""
+        """The handle is the first line of a task's answer."""
         return cls.model_validate_json(data.partition(b"\n")[0])

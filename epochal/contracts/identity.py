@@ -1,4 +1,4 @@
-"""Who an epoch, a subtask and a state table are: the small frozen values that every layer passes around."""
+"""Identities of epochs and subtasks, and paths in a store: frozen values that all layers share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EpochScope:
 
 @dataclass(frozen=True, slots=True)
 class TaskScope:
-    """One (operator or sink, subtask) of an epoch, as its task sees it in an executor."""
+    """One subtask of an operator or a sink in one epoch."""
 
     epoch: EpochScope
     owner: str
@@ -62,4 +62,4 @@ def _in_the_store(path: str) -> str:
 
 
 StorePath = Annotated[str, AfterValidator(_in_the_store)]
-"""Relative to the store's root, normalised. Nobody who reads a manifest, or is told of one, is led out of the store."""
+"""Normalised path relative to the store's root. A manifest or a request cannot name a file outside the store."""

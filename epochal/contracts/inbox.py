@@ -1,4 +1,4 @@
-"""Where calls of an application's entries wait for its driver: numbered, durable, the same whenever they are read."""
+"""Inbox of an application: durable, numbered calls of its entries, waiting for the driver."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from epochal.errors import SourceError
 
 
 class CallBatch(BaseModel):
-    """Calls of one entry that were taken together. The i-th has the number ``first + i``; numbers rise from batch to
-    batch, with gaps. ``arguments``: of each call, the JSON text of an object."""
+    """Calls of one entry that were accepted together. Call i has the number ``first + i``; numbers rise from batch to
+    batch, with gaps. ``arguments``: a JSON object per call, as text."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -27,7 +27,7 @@ class CallBatch(BaseModel):
         return self.first + len(self.request_ids) - 1
 
     def within(self, after: int, through: int) -> CallBatch:
-        """Those with numbers above ``after``, up to ``through``."""
+        """The calls with numbers above ``after``, up to ``through``."""
         begin, end = max(0, after + 1 - self.first), max(0, through + 1 - self.first)
         return CallBatch(
             entry=self.entry,
@@ -38,8 +38,8 @@ class CallBatch(BaseModel):
 
 
 class InboxPage(BaseModel):
-    """``last``: the highest number that was given out; ``taken``: that of the last call that epochs have taken, by what
-    the catalog knows. ``batches``: some of those that were asked for, in order."""
+    """A page of the inbox. ``last``: highest assigned number; ``taken``: number of the last call that epochs have
+    taken, as the catalog records it. ``batches``: some of the requested calls, in order."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,15 +49,15 @@ class InboxPage(BaseModel):
 
 
 class Inbox(ABC):
-    """The inbox of one application as its driver sees it. All methods may be called from any thread."""
+    """Inbox of one application, as its driver sees it. All methods are thread-safe."""
 
     @abstractmethod
     def begin(self, after: int) -> None:
-        """From now on calls above ``after`` are waited for."""
+        """Start to fetch calls above ``after``."""
 
     @abstractmethod
     def arrived(self, after: int, most: int | None) -> Sequence[CallBatch]:
-        """Calls above ``after`` that are known to be there, at most so many. Asks nobody."""
+        """Calls above ``after`` that have been fetched, at most ``most``. Contacts no server."""
 
     @abstractmethod
     def read(self, after: int, through: int) -> Sequence[CallBatch]:
@@ -65,20 +65,20 @@ class Inbox(ABC):
 
     @abstractmethod
     def last(self) -> int:
-        """The highest number that was given out. May block. Raises ``CatalogUnavailable``."""
+        """Highest assigned number. May block. Raises ``CatalogUnavailable``."""
 
     @abstractmethod
     def taken(self) -> int:
-        """The number of the last call that epochs of this line have taken, for a source that does not know where it
-        was: entries were gone for some versions. May block. Raises ``CatalogUnavailable``."""
+        """Number of the last call that epochs of this lineage have taken, for a source without a position: some
+        versions in between had no entries. May block. Raises ``CatalogUnavailable``."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Return when calls have come, or when the time is over."""
+        """Wait until calls arrive, at most ``seconds``."""
 
 
 class GivenCalls(Inbox):
-    """Calls that are there from the beginning, and no others: those that a trial runs again."""
+    """A fixed list of calls, which a trial runs again."""
 
     def __init__(self, batches: Sequence[CallBatch]) -> None:
         self._batches = tuple(batches)
@@ -109,7 +109,7 @@ class GivenCalls(Inbox):
 
 
 class NoInbox(Inbox):
-    """Where there is no control plane nobody calls."""
+    """Inbox without a control plane: it receives no calls."""
 
     def begin(self, after: int) -> None:
         pass
@@ -119,8 +119,8 @@ class NoInbox(Inbox):
 
     def read(self, after: int, through: int) -> Sequence[CallBatch]:
         raise SourceError(
-            f"The calls from {after + 1} to {through} are in the inbox of a control plane, which is not reached from "
-            "here. Run the application there."
+            f"The calls from {after + 1} to {through} are in the inbox of a control plane, which this run cannot "
+            "reach. Run the application with that control plane."
         )
 
     def last(self) -> int:

@@ -1,7 +1,7 @@
-"""What a driver has measured of its attempt: sums that only rise, and what is true at the moment.
+"""Measurements of a driver's attempt: monotonic totals and current values.
 
-The control plane keeps the latest report of an attempt, and adds up those of attempts that are over. Models ignore what
-they do not know, since a driver may be newer than the control plane that it reports to.
+The control plane stores the latest report of each attempt, and adds up the reports of ended attempts. Models ignore
+unknown fields, since a driver may be newer than the control plane.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from typing import Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 BOUNDS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
-"""Upper bounds of the buckets of every histogram. Sums over attempts and versions rely on them: they stay."""
+"""Upper bounds of the buckets of every histogram. They never change, since histograms of attempts and versions are
+added up."""
 
 MeasuredStep = Literal["E1", "E2", "E3", "E4", "E5", "E6", "E7", "R"]
-"""Steps of the epoch protocol; ``R``: R1 to R5, once in an attempt."""
+"""Steps of the epoch protocol; ``R``: R1 to R5, once per attempt."""
 
 TaskStep = Literal["T1", "T2", "T3"]
-"""Steps of a task: its view and its transaction, its rows, its pre-commit."""
+"""Steps of a task: view and transaction, rows, pre-commit."""
 
 MOST_NAMES = 200
-"""So many sinks, or sources, of an application are reported."""
+"""Maximum number of sinks, and of sources, in a report."""
 
 MOST_SUBTASKS = 1000
-"""Of so many subtasks of an application's operators each is counted by itself; where there are more, none is."""
+"""Maximum number of subtasks of an application that are reported one by one; with more, none is."""
 
 SAMPLE_SECONDS = 10.0
-"""What an application does is summed up over at least so long."""
+"""Minimum length of a load sample."""
 
 MOST_SAMPLES = 90
-"""So many sums are kept and reported: a quarter of an hour."""
+"""Maximum number of samples in a report: a quarter of an hour."""
 
 Summed = TypeVar("Summed")
 
 
 class Work(NamedTuple):
-    """What a subtask of an operator did: the rows that it took, and how long it worked, without waiting for them or for
-    whoever took its output."""
+    """Work of an operator's subtask: the rows that it took, and its working time without waiting for input or for the
+    reader of its output."""
 
     rows: int = 0
     busy_seconds: float = 0.0
@@ -75,19 +76,19 @@ class Durations(_Measured):
 
 
 class Totals(_Measured):
-    """What only rises within an attempt."""
+    """Values that only rise within an attempt."""
 
     epochs: Durations = Durations()
-    """From E1 to E6: opened until committed."""
+    """Durations from E1 to E6: from open to committed."""
     steps: dict[MeasuredStep, Durations] = {}
     tasks: dict[TaskStep, Durations] = {}
-    """Of each subtask of an operator or a sink in each epoch whose answers were complete."""
+    """Durations per subtask of an operator or a sink, in each epoch whose handles were complete."""
     sinks: dict[str, Durations] = Field(default={}, max_length=MOST_NAMES)
-    """By sink, from the decision (E4) until it has committed."""
+    """Durations by sink, from the decision (E4) to its commit."""
     compactions: Durations = Durations()
     failed_compactions: int = Field(default=0, ge=0)
     subtasks: dict[str, tuple[Work, ...]] = Field(default={}, max_length=MOST_NAMES)
-    """By operator, of each of its subtasks; empty where there are more than ``MOST_SUBTASKS``."""
+    """By operator, the work of each of its subtasks; empty if there are more than ``MOST_SUBTASKS``."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -110,10 +111,10 @@ class Totals(_Measured):
 
 
 class SourceReport(_Measured):
-    """How far a source is behind what its place has, as far as it can say. ``None``: it cannot.
+    """Lag of a source behind its input. ``None``: the source cannot tell.
 
-    ``read_until``: what was there then has been read in epochs that are decided. ``skipped_files``: files that decided
-    epochs record as missing, of a source of files with ``missing="skip"``.
+    ``read_until``: input available at this time has been read by decided epochs. ``skipped_files``: number of missing
+    files that decided epochs skipped (``missing="skip"``).
     """
 
     records: int | None = Field(default=None, ge=0)
@@ -128,7 +129,7 @@ class SourceReport(_Measured):
 
 
 class SubtaskLoad(_Measured):
-    """One subtask among those of its operator."""
+    """Load of one subtask of an operator."""
 
     subtask: int = Field(ge=0)
     rows: int = Field(ge=0)
@@ -136,10 +137,10 @@ class SubtaskLoad(_Measured):
 
 
 class OperatorLoad(_Measured):
-    """What the subtasks of an operator did within the window; ``epoch_..``: in the latest epoch.
+    """Load of an operator within the window; ``epoch_..``: in the latest epoch.
 
-    ``skew``: the rows of the subtask that had the most (``largest``) against their mean over the subtasks; ``None``
-    without rows. ``skewed`` and ``stragglers`` as :mod:`epochal.engine.load` has the rules.
+    ``skew``: rows of the subtask with the most rows (``largest``) divided by the mean over the subtasks; ``None``
+    without rows. :mod:`epochal.engine.load` has the rules for ``skewed`` and ``stragglers``.
     """
 
     rows: int = Field(default=0, ge=0)
@@ -153,9 +154,9 @@ class OperatorLoad(_Measured):
 
 
 class LoadSample(NamedTuple):
-    """What all subtasks did together within some seconds: whole epochs, and what was between them.
+    """Work of all subtasks over some seconds: whole epochs and the time between them.
 
-    ``lag_seconds``: how far the source that was furthest behind was then; ``None``: no source can say.
+    ``lag_seconds``: largest lag of a source at the end; ``None``: no source can tell.
     """
 
     seconds: float
@@ -164,10 +165,10 @@ class LoadSample(NamedTuple):
 
 
 class Load(_Measured):
-    """How busy the operators of an application were lately, with one version and one parallelism.
+    """Recent load of an application's operators, with one version and parallelism.
 
-    ``seconds``: the length of the window. ``busy_share``: the seconds of work of all operators, by subtask and second.
-    ``samples``: one after the other, oldest first; the last one ended a moment before the report.
+    ``seconds``: length of the window. ``busy_share``: seconds of work per subtask and second. ``samples``: consecutive,
+    oldest first; the last one ended shortly before the report.
     """
 
     version: int | None
@@ -180,18 +181,18 @@ class Load(_Measured):
 
 
 class Moment(_Measured):
-    """What is true when the report is made. Times are the driver's clock, in UTC."""
+    """Values at the time of the report. Times are the driver's clock, in UTC."""
 
     sources: dict[str, SourceReport] = Field(default={}, max_length=MOST_NAMES)
     blocked_sinks: dict[str, datetime] = Field(default={}, max_length=MOST_NAMES)
-    """Sinks that do not take a decided epoch, since when."""
+    """Sinks whose commit of a decided epoch fails, and since when."""
     idle_at: datetime | None = None
-    """When there was last nothing to do: all that had come was committed."""
+    """Last time at which all input was committed."""
     state_rows: int | None = Field(default=None, ge=0)
-    """In the files of the latest snapshot: bases, and each change since."""
+    """Rows in the files of the latest snapshot: its bases and all later changes."""
     state_bytes: int | None = Field(default=None, ge=0)
     clock_deviation_seconds: float = 0.0
-    """The driver's wall clock minus its first reading and the time that has elapsed since."""
+    """Deviation of the driver's wall clock from its first reading plus elapsed time."""
     epoch_time_ahead_seconds: float = Field(default=0.0, ge=0)
     """Epoch time of the latest epoch minus the clock."""
     load: Load | None = None
@@ -199,7 +200,7 @@ class Moment(_Measured):
 
 
 class DriverReport(_Measured):
-    """``number`` rises from report to report of an attempt."""
+    """A report of an attempt. ``number`` rises from report to report."""
 
     number: int = Field(ge=1)
     totals: Totals = Totals()

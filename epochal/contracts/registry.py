@@ -1,4 +1,4 @@
-"""Backends, connectors and launchers are found through entry points, so that a third party can add one."""
+"""Discovery of backends, connectors and launchers through entry points."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def names(group: str) -> tuple[str, ...]:
 
 @cache
 def find(group: str, name: str) -> Any:
-    """What is registered under ``name``. Raises ``OptionError`` naming what there is."""
+    """The object registered under ``name``. Raises ``OptionError``, which lists the registered names."""
     for entry in entry_points(group=group, name=name):
         return entry.load()
     kind = group.removeprefix("epochal.").replace("_", " ").removesuffix("s")
-    raise OptionError(f"There is no {kind} {name!r}; installed are: {', '.join(names(group)) or 'none'}.")
+    raise OptionError(f"Unknown {kind} {name!r}; installed are: {', '.join(names(group)) or 'none'}.")

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 PARTITION = "_partition_of_source"
-"""The column, beside those of the schema, that names the partition that a row is of."""
+"""Extra column with the partition of a row."""
 
 
 class Slice(BaseModel):
-    """What one epoch reads of one source: ``[start, end)``. JSON, in the manifest, readable by people.
+    """Input of one epoch from one source: ``[start, end)``. JSON in the manifest, readable by people.
 
-    ``start`` and ``end`` are positions that only the source interprets; ``detail`` is what it needs to read the slice
-    again exactly (files with sizes, offset ranges), and the files that it skips; ``rows`` is the count where the source
-    knows it before reading.
+    ``start`` and ``end`` are positions that only the source interprets. ``detail``: what the source needs to read
+    exactly the same slice again (files with sizes, offset ranges), and the files that it skips. ``rows``: the number of
+    rows, if known before reading.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,27 +37,28 @@ class Slice(BaseModel):
 
     @property
     def has_no_rows(self) -> bool:
-        """Whether it only records input that is missing, and that is skipped."""
+        """True if the slice only records missing input that is skipped."""
         return self.start == self.end and bool(self.detail.get("missing"))
 
 
 @dataclass(frozen=True)
 class SliceLimits:
-    """At most ``max_records`` rows in a slice, where the source can tell; ``None`` is no limit."""
+    """Limits of a slice. ``max_records``: maximum number of rows, where the source can count them; ``None``: no
+    limit."""
 
     max_records: int | None
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """What is there beyond what was accepted, as the last ``plan`` saw it: records or files, ``None`` where the source
-    cannot tell. ``reachable`` is false while its place does not answer."""
+    """Input beyond the accepted slices, as of the last ``plan``: records or files; ``None`` if the source cannot tell.
+    ``reachable`` is false while the external system does not answer."""
 
     records: int | None = None
     files: int | None = None
     reachable: bool = True
     skipped: int = 0
-    """Files that the accepted slices record as missing."""
+    """Number of missing files that accepted slices record."""
 
     @property
     def amount(self) -> int | None:
@@ -65,11 +66,11 @@ class Backlog:
 
 
 class Source(ABC):
-    """One source of one application. All calls are made in the driver; ``read`` only describes, Spark reads.
+    """One source of one application. All calls are made in the driver; ``read`` returns a DataFrame, and Spark reads.
 
-    A new attempt makes a new instance and calls ``restore`` before ``plan``, and between the two ``limit_to_bounds``;
-    or ``limit_to_available`` if it takes only what is available now. The engine plans at most one slice ahead:
-    ``plan`` is called again with the same ``start`` when an epoch was aborted, and may then answer with more.
+    A new attempt creates a new instance and calls ``restore``, then ``limit_to_bounds`` (or ``limit_to_available`` if
+    it processes only the available input), then ``plan``. The engine plans at most one slice ahead: after an aborted
+    epoch it calls ``plan`` again with the same ``start``, and the source may return more.
     """
 
     @property
@@ -79,38 +80,39 @@ class Source(ABC):
 
     @abstractmethod
     def schema(self, spark: SparkSession) -> StructType:
-        """The columns of ``read``, known without input. Raises ``SourceError`` or ``SchemaError`` with the fix."""
+        """Columns of ``read``, known without input. Raises ``SourceError`` or ``SchemaError`` with the fix."""
 
     @abstractmethod
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        """Recovery: the last checkpoint of this lineage, if any, and every slice after it, oldest first."""
+        """Restore the position from the last checkpoint of the lineage, if any, and all later slices, oldest first."""
 
     @abstractmethod
     def checkpoint(self) -> dict[str, Any]:
-        """What ``restore`` needs instead of all slices planned and ``accept``ed so far; stored beside a base."""
+        """State for ``restore`` that replaces all slices accepted so far; stored beside a base."""
 
     @abstractmethod
     def limit_to_available(self) -> None:
-        """From now on ``plan`` takes only what is there at this moment, and ``ended`` comes true once it is taken.
+        """Limit ``plan`` to the input that exists now; ``ended`` becomes true when it has been planned.
 
-        Raises ``SourceError`` when the place cannot be asked, ``OptionError`` for input that never ends.
+        Raises ``SourceError`` when the external system does not answer, ``OptionError`` for endless input.
         """
 
     @abstractmethod
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """E1. The next slice after what was accepted, or ``None`` when there is nothing new. Accepts nothing."""
+        """E1. The next slice after the accepted ones, or ``None`` without new input. Does not accept it."""
 
     @abstractmethod
     def accept(self, slice: Slice) -> None:
-        """E4 landed: the next ``plan`` starts at ``slice.end``."""
+        """The slice is decided (E4): the next ``plan`` starts at ``slice.end``."""
 
     def backlog(self) -> Backlog:
-        """What is left to read. Asks nobody: it tells what ``plan`` and ``accept`` have seen."""
+        """Input that is left to read, as of the last ``plan`` and ``accept``. Contacts no external system."""
         return Backlog()
 
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when that cannot be."""
+        """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when this is
+        impossible."""
 
     def unreadable(self, slice: Slice) -> EpochalError | None:
         """E2 failed while sources were read: the error to report instead, if this slice can no longer be read.
@@ -120,71 +122,72 @@ class Source(ABC):
         return None
 
     def most_rows(self, slice: Slice) -> int | None:
-        """An upper bound of the rows of a slice, known without reading it; ``None`` where there is none. Small epochs
-        are planned in another way, with equal results."""
+        """Upper bound of the number of rows of a slice, known without reading it; ``None``: unknown. Small epochs use
+        another execution mode, with equal results."""
         return slice.rows
 
     @property
     def bounded(self) -> bool:
-        """Whether the input has an end. Once such a source has ``ended``, watermarks reach the end of all times."""
+        """True if the input has an end. Once such a source has ``ended``, its watermarks reach ``END``."""
         return False
 
     def limit_to_bounds(self) -> None:
-        """Called where ``limit_to_available`` is not: of a ``bounded`` source what is there now is all that there is.
+        """Fix the end of a ``bounded`` source to the input that exists now. Called instead of ``limit_to_available``.
 
-        Raises ``SourceError`` when the place cannot be asked.
+        Raises ``SourceError`` when the external system does not answer.
         """
         if self.bounded:
             self.limit_to_available()
 
     @property
     def punctuated(self) -> bool:
-        """Whether records of its own say where an epoch ends (thesis 3.4.3.1): every slice ends with the next such
-        record, whatever the limits are, and ``plan`` gives ``None`` while none has come. What a bounded source has
-        after its last one is its last slice."""
+        """True if punctuation records in the input end epochs (thesis 3.4.3.1): every slice ends with the next
+        punctuation, regardless of limits, and ``plan`` returns ``None`` while none has come. The rest of a bounded
+        source is its last slice."""
         return False
 
     @property
     def urgent(self) -> bool:
-        """Whether an epoch is opened at once, without waiting for the interval: somebody waits for what has come.
-        Asks nobody."""
+        """True if an epoch opens immediately, without waiting for the interval, because callers wait for answers.
+        Contacts no external system."""
         return False
 
     @property
     def partitioned(self) -> bool:
-        """Whether rows come in partitions, each in an order of its own: their watermarks are kept apart then."""
+        """True if rows come in partitions with separate orders, which then have separate watermarks."""
         return False
 
     def partitions(self) -> frozenset[str]:
-        """The partitions that there are, as far as ``plan`` has seen. Of one that is not ``partitioned`` none."""
+        """Partitions seen by ``plan``; empty for a source that is not ``partitioned``."""
         return frozenset()
 
     def partitions_of(self, slice: Slice) -> frozenset[str]:
-        """The partitions that a slice may have rows of."""
+        """Partitions from which a slice may have rows."""
         return frozenset()
 
     def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        """As :meth:`read`, with the column ``PARTITION`` at the end: text, as :meth:`partitions` has it."""
+        """As :meth:`read`, with ``PARTITION`` as the last column: the partition's name of :meth:`partitions`."""
         raise NotImplementedError
 
     def read_some(
         self, spark: SparkSession, slice: Slice, unread: frozenset[str], partitioned: bool = False
     ) -> DataFrame:
-        """:meth:`read`, or :meth:`read_partitioned`, for a pipeline that looks into none of the columns ``unread``.
+        """:meth:`read`, or :meth:`read_partitioned`, for a pipeline that does not read the columns ``unread``.
 
-        They are there by name and type. What is in them may be left out, in a way that fails whoever looks. Which rows
-        there are, and which are refused, may not depend on it.
+        The columns exist by name and type. Their values may be left out such that reading them fails. The set of rows,
+        and of refused rows, must not depend on this.
         """
         return self.read_partitioned(spark, slice) if partitioned else self.read(spark, slice)
 
     @abstractmethod
     def acknowledge(self, slice: Slice) -> None:
-        """E6. The epoch is committed: an outside system may be notified. Idempotent."""
+        """E6. The epoch is committed: notify the external system, if needed. Idempotent."""
 
     @property
     @abstractmethod
     def ended(self) -> bool:
-        """True when ``plan`` will never give another slice: its bound is reached, or all that was available is taken.
+        """True when ``plan`` will never return another slice: the end, or the limit of available input, is reached.
 
-        A run stops when all of its sources have ended. That ``plan`` gave ``None`` says less: the place may be away.
+        A run stops when all of its sources have ended. ``None`` from ``plan`` is weaker: the external system may be
+        unavailable.
         """

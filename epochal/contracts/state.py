@@ -1,7 +1,8 @@
 """The state backend: views of state tables at epoch n-1, and the write set of epoch n (design decision 1).
 
-A task never changes state in place. ``start`` gives a stable view of the parent snapshot, the task stages its changes,
-``pre_commit`` writes them as one delta per state table. Local stores (heap, LMDB) are caches that catch up from deltas.
+A task never changes state in place. ``start`` returns a stable view of the parent snapshot, the task stages its
+changes, and ``pre_commit`` writes them as one delta per state table. Local stores (heap, LMDB) are caches that catch up
+from deltas.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Found = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class StateTaskScope(TaskScope):
-    """A stateful subtask: its state tables, and the chain of files that makes up each at the parent epoch."""
+    """A stateful subtask: its state tables, and their chains of files at the parent epoch."""
 
     parallelism: int
     max_parallelism: int
@@ -42,7 +43,7 @@ class StateTaskScope(TaskScope):
         return self.epoch.parent
 
     def by_groups(self) -> Iterator[StateTaskScope]:
-        """This scope, once for the tables that the subtask reads the same key groups of."""
+        """This scope split by tables of which the subtask reads the same key groups."""
         alike: dict[StateScope, list[StateTable]] = {}
         for table in self.tables:
             alike.setdefault(table.scope.read_like, []).append(table)
@@ -51,7 +52,7 @@ class StateTaskScope(TaskScope):
 
     @property
     def groups(self) -> range:
-        """The key groups whose rows the subtask reads, of the tables of one of :meth:`by_groups`."""
+        """Key groups that the subtask reads, for a scope of :meth:`by_groups`."""
         return self.tables[0].scope.groups_read(self.subtask, self.parallelism, self.max_parallelism)
 
 
@@ -59,7 +60,7 @@ class StateTaskScope(TaskScope):
 class StateRows:
     """Rows of some ranges, in the order of the ranges and of the keys within each.
 
-    ``owner[i]`` is the position of the range that row i is of; ``keys`` are encoded full keys, ``values`` the value
+    ``owner[i]`` is the position of the range of row i; ``keys`` are encoded full keys, ``values`` the value
     columns.
     """
 
@@ -69,18 +70,19 @@ class StateRows:
 
 
 class StateView(ABC):
-    """One state table, the key groups that this subtask reads, at the parent epoch. Stable until the transaction ends.
+    """One state table at the parent epoch, limited to the key groups of this subtask. Stable until the transaction
+    ends.
 
     Full keys are the bytes of :class:`epochal.state.key_codec.KeyCodec`, in the order of their columns; values have
-    ``StateTable.value_schema``. Callers ask for only those key groups. Rows that have expired
-    by the chain's clock are not there.
+    ``StateTable.value_schema``. Callers use only those key groups. The view hides rows that have expired by
+    the chain's clock.
     """
 
     @abstractmethod
     def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
-        """Which keys there are, and the value columns: a row per key, in their order, null where there is no such key.
+        """Existence and value columns of keys: a row per key, in their order, null for a missing key.
 
-        ``groups[i]`` is the key group of ``keys[i]``. A key may be asked for twice.
+        ``groups[i]`` is the key group of ``keys[i]``. Keys may repeat.
         """
 
     @abstractmethod
@@ -89,35 +91,35 @@ class StateView(ABC):
     ) -> StateRows:
         """All rows of many ranges of keys: range i has the keys of ``groups[i]`` with ``low[i] <= key < high[i]``.
 
-        A bound that is null is open. ``limit``: at most so many rows of each range, its first ones; whoever needs more
-        goes on with the last key and one zero byte more as ``low``. Ranges may overlap.
+        A null bound is open. ``limit``: maximum number of rows per range, its first ones; to continue, pass the last
+        key plus one zero byte as ``low``. Ranges may overlap.
         """
 
     def range(
         self, group: int, low: bytes | None = None, high: bytes | None = None, limit: int | None = None
     ) -> tuple[pa.BinaryArray, pa.Table]:
-        """The keys of one range, ascending, and the value columns of each. As :meth:`ranges` of one."""
+        """Keys of one range, ascending, and their value columns. As :meth:`ranges` for one range."""
         rows = self.ranges(
             np.array([group], np.int32), pa.array([low], pa.binary()), pa.array([high], pa.binary()), limit
         )
         return rows.keys, rows.values
 
     def scan(self, group: int, prefix: bytes) -> tuple[pa.BinaryArray, pa.Table]:
-        """The keys of one key group that begin with ``prefix``, ascending, and the value columns of each."""
+        """Keys of one key group that begin with ``prefix``, ascending, and their value columns."""
         return self.range(group, prefix, end_of_prefix(prefix))
 
     def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
-        """The value columns of one key as Python values; ``None`` where there is no such key.
+        """Value columns of one key as Python values; ``None`` for a missing key.
 
-        For keys that become known one after the other, as those that an author asks of a map. The values are those of
-        ``pyarrow.Scalar.as_py``. A backend that has something faster than a look-up of one overrides it.
+        For keys that become known one by one, as in reads of a map state. The values are those of
+        ``pyarrow.Scalar.as_py``. A backend with a faster single look-up overrides it.
         """
         found, values = self.lookup(np.array([group], np.int32), pa.array([key], pa.binary()))
         return cast("Mapping[str, Any]", values.to_pylist()[0]) if found[0] else None
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """The least bytes above all that begin with ``prefix``; ``None`` where there are none."""
+    """Smallest byte string above all that begin with ``prefix``; ``None`` if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
@@ -131,7 +133,7 @@ class StateTransaction(Transaction):
 
     @abstractmethod
     def stage(self, table: str, changes: pa.Table) -> None:
-        """Add changes: columns of ``StateTable.delta_schema``, at most one row per full key a transaction."""
+        """Add changes: columns of ``StateTable.delta_schema``, at most one row per full key and transaction."""
 
 
 class StateBackend(Backend[StateTransaction]):
@@ -142,9 +144,9 @@ class StateBackend(Backend[StateTransaction]):
         """The delta files that a handle of this backend names."""
 
     def cached(self, handle: Handle) -> Mapping[str, tuple[str, bool]]:
-        """By state table that is not durable: the name of what the handle's subtask holds of it in a cache, empty where
-        that is nothing; and whether it had to begin empty, though there had been something."""
+        """By state table that is not durable: the name of the cache entry of the handle's subtask, empty without one,
+        and whether the subtask began empty although an entry had existed."""
         return {}
 
     has_cached_state: ClassVar[bool] = False
-    """Whether state tables need not be durable. One that says so keeps them as :meth:`cached` names."""
+    """True if the backend supports state tables that are not durable; see :meth:`cached`."""

@@ -1,12 +1,12 @@
-"""What the rows of a stream are to whoever reads it, and which kinds of stream a reader takes.
+"""Kinds of streams: what a stream's rows mean to its readers, and which kinds a reader accepts.
 
 =================  ===================================================================================================
-``append``         rows, each of which stands for itself and stays
-``upsert(keys)``   new values of keys: a row takes the place of the earlier row with the same keys; an epoch has at
-                   most one row of a key
-``updates``        rows that changed. They replace earlier rows, but not all that changes is there, or nobody can tell
-                   which row a row replaces: what they come to cannot be found from them
-``changes``        rows as they were and as they are: :data:`CHANGE` is -1 and +1
+``append``         independent rows that are never replaced
+``upsert(keys)``   new values of keys: a row replaces the earlier row with the same keys; an epoch has at most one
+                   row of a key
+``updates``        changed rows. They replace earlier rows, but some changes are missing, or the replaced row cannot be
+                   identified: the current rows cannot be derived from them
+``changes``        rows before and after each change: :data:`CHANGE` is -1 and +1
 =================  ===================================================================================================
 """
 
@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 
 CHANGE = "_change"
-"""The column (int) of a stream of changes: -1 in a row that is no more, +1 in one that is now."""
+"""The column (int) of a stream of changes: -1 in a removed row, +1 in an added row."""
 
 
 class Kind(StrEnum):
@@ -32,7 +32,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class StreamKind:
-    """``keys``: an upsert's key columns, and none of any other kind. ``reason``: why it is updates, for people."""
+    """A kind with its keys. ``keys``: key columns of an upsert, empty for other kinds. ``reason``: why the stream is of
+    kind ``updates``, for messages."""
 
     kind: Kind
     keys: tuple[str, ...] = ()
@@ -56,15 +57,15 @@ def upsert(keys: Collection[str]) -> StreamKind:
 
 
 def updates(reason: str) -> StreamKind:
-    """Rows that changed. ``reason``: a clause that says why they are no more than that."""
+    """The kind ``updates``. ``reason``: a clause for messages."""
     return StreamKind(Kind.UPDATES, reason=reason)
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The kinds of stream that a reader takes. ``keys``: an upsert is taken by these alone; ``None``: by any.
+    """Kinds of streams that a reader accepts. ``keys``: required keys of an upsert; ``None``: any.
 
-    ``fix`` says what an author can do who has a stream of a kind that is not taken. It is serialised with the reader.
+    ``fix`` returns what an author can do about a stream of another kind. It is serialised with the reader.
     """
 
     kinds: frozenset[Kind]
@@ -83,23 +84,23 @@ class Accepted:
 
 
 def same_columns(one: Collection[str], other: Collection[str]) -> bool:
-    """Whether these are names of the same columns, in any order; Spark's names do not differ by case alone."""
+    """True if both name the same columns, in any order. Spark's column names are case-insensitive."""
     return {name.casefold() for name in one} == {name.casefold() for name in other}
 
 
 def without_changes(stream: StreamKind) -> str:
-    """The fix of a reader that takes all kinds but ``changes``."""
-    return "Leave changes=True out where the stream comes from, to have new values alone; only aggregates take changes."
+    """Fix of a reader that accepts all kinds but ``changes``."""
+    return "Remove changes=True from the operator that produces the stream; only aggregates accept changes."
 
 
 EVERY_KIND = Accepted(frozenset(Kind), without_changes)
-"""Of what shows rows as they are, ``_change`` among the columns."""
+"""For readers that show rows as they are, including the column ``_change``."""
 ALL_BUT_CHANGES = Accepted(frozenset({Kind.APPEND, Kind.UPSERT, Kind.UPDATES}), without_changes)
-"""Of an author's own function, of what only shows rows, and of a sink that does not say what it takes."""
+"""For author functions, readers that only show rows, and sinks that do not declare accepted kinds."""
 
 
 def only_append(fix: str) -> Accepted:
-    """Of a reader to which every row stands for itself. ``fix``: what to do with new values of keys instead."""
+    """For readers that need independent rows. ``fix``: what to do with a stream of another kind."""
     return Accepted(frozenset({Kind.APPEND}), partial(_instead, fix))
 
 

@@ -6,32 +6,11 @@ A caller of :func:`sql_text` must let Spark compare the plan of the text with th
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any
 
 from epochal.declarations.expressions import Expression
+from epochal.state.column_methods import BINARY, UNARY
 from epochal.state.type_names import quoted
-
-_BINARY: Final = {
-    "__add__": "+",
-    "__sub__": "-",
-    "__mul__": "*",
-    "__truediv__": "/",
-    "__mod__": "%",
-    "__and__": "AND",
-    "__or__": "OR",
-    "__eq__": "=",
-    "__ne__": "!=",
-    "__lt__": "<",
-    "__le__": "<=",
-    "__gt__": ">",
-    "__ge__": ">=",
-}
-_OF_ONE: Final = {
-    "__invert__": "(NOT {})",
-    "__neg__": "(- {})",
-    "isNull": "({} IS NULL)",
-    "isNotNull": "({} IS NOT NULL)",
-}
 
 
 def sql_text(expression: Expression) -> str | None:
@@ -62,10 +41,10 @@ def _operand(expression: Expression) -> str | None:
     target, arguments = _operand(call.target), [_argument(each) for each in call.arguments]
     if target is None or None in arguments:
         return None
-    if call.name in _OF_ONE and not arguments:
-        return _OF_ONE[call.name].format(target)
-    if call.name in _BINARY and len(arguments) == 1:
-        return f"({target} {_BINARY[call.name]} {arguments[0]})"
+    if call.name in UNARY and not arguments:
+        return UNARY[call.name].format(target)
+    if call.name in BINARY and len(arguments) == 1:
+        return f"({target} {BINARY[call.name]} {arguments[0]})"
     if call.name == "cast" and isinstance(call.arguments[0], str):
         return f"CAST({target} AS {call.arguments[0]})"
     return None

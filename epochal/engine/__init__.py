@@ -1,1 +1,1 @@
-"""The engine: runs a graph as a sequence of epochs, through the contracts alone."""
+"""Engine: runs a graph as a sequence of epochs, through the contracts only."""

@@ -1,4 +1,4 @@
-"""A program made of a graph, for Spark: planned, with its sources, backends and runner."""
+"""Assembly of a program from a graph: planned for Spark, with sources, backends and runner."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ MakeSink = Callable[[SinkNode], SinkBackend]
 def assemble(
     orders: ExecutionOrders, graph: Graph, spark: SparkSession, store: SnapshotStore, sink: MakeSink | None = None
 ) -> Program:
-    """``sink`` makes the backend of a sink; without it, what the author has named is made.
+    """Plan a graph and create its sources and backends. ``sink`` creates the backend of a sink; ``None``: the sink's
+    own.
 
-    Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``: what cannot be run, and the fix.
+    Raises ``PipelineError``, ``SchemaError``, ``SourceError``, ``OptionError``, each with the fix.
     """
     make_sink = sink or (lambda node: node.backend(store, orders.configuration.guarantee))
     sources: dict[str, Source] = {node.name: node.make() for node in graph.sources}
@@ -49,7 +50,7 @@ def spark_program(
     sources: Mapping[str, Source],
     sinks: Mapping[str, SinkBackend],
 ) -> Program:
-    """A program of a graph that is planned, over these sources and sinks; loops have their records in ``store``."""
+    """A program of a planned graph with these sources and sinks. Loops store their records in ``store``."""
     make_state: Callable[..., StateBackend] = find(STATE_BACKENDS, orders.configuration.state_backend)
     participants = Participants(
         sources={**sources, **heads_of(graph, store)},
@@ -73,7 +74,7 @@ def spark_program(
 
 
 def with_inbox(program: Program, inbox: Inbox) -> Program:
-    """Let the source of its calls, if it has entries, know where these are."""
+    """Connect the source of entry calls, if there is one, to the inbox."""
     for source in program.participants.sources.values():
         if isinstance(source, EntrySource):
             source.connect(inbox)

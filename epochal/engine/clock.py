@@ -83,7 +83,7 @@ def advanced(state: ClockState, reading: Reading, tolerance: int) -> ClockState:
 
 
 def deviation_of(earliest: int, latest: int, reference: int) -> int:
-    """How far a clock is ahead of ``reference``, which another clock showed at some moment between the two readings."""
+    """Deviation of a clock from ``reference``, a reading of another clock between ``earliest`` and ``latest``."""
     if reference < earliest:
         return earliest - reference
     return min(0, latest - reference)
@@ -125,11 +125,11 @@ class EpochClock:
 
     def __call__(self) -> datetime:
         time = as_datetime(self.read().time)
-        assert time is not None  # it was read from a clock of this machine, whose range is smaller
+        assert time is not None  # this machine's clock has a smaller range
         return time
 
     def read(self) -> ClockState:
-        """The state at this moment. Logs when the wall clock leaves the tolerance, and when it is back."""
+        """The state at this moment. Logs when the wall clock leaves the tolerance, and when it returns."""
         with self._lock:
             before = self._state
             self._state = state = advanced(before, self._reading(), self._tolerance)
@@ -139,13 +139,13 @@ class EpochClock:
             log.warning("The wall clock is back within %s of epoch time, which follows it.", _seconds(self._tolerance))
         return state
 
-    def compare(self, asked: datetime, catalog_time: datetime | None) -> None:
-        """Raise ``ClockDeviates`` if the clock of the catalog's database, read since ``asked``, differs by more than
-        the tolerance. ``None``: the catalog has no clock of its own."""
+    def compare(self, requested_at: datetime, catalog_time: datetime | None) -> None:
+        """Raise ``ClockDeviates`` if the clock of the catalog's database, read since ``requested_at``, differs by more
+        than the tolerance. ``None``: the catalog has no clock."""
         if catalog_time is None:
             return
         here = self()
-        deviation = deviation_of(microseconds(asked), microseconds(here), microseconds(catalog_time))
+        deviation = deviation_of(microseconds(requested_at), microseconds(here), microseconds(catalog_time))
         if abs(deviation) > self._tolerance:
             raise ClockDeviates(
                 f"The clock of the driver shows {_shown(here)} and the clock of the catalog's database "
@@ -154,7 +154,7 @@ class EpochClock:
             )
 
     def warning(self, head: int | None) -> str | None:
-        """What is wrong with the clock, for people. ``head``: epoch time of the latest epoch, in microseconds."""
+        """Warning about the clock, for display. ``head``: epoch time of the latest epoch, in microseconds."""
         state = self.read()
         if state.ignored:
             return _ignored(state, self._tolerance_seconds())
@@ -162,7 +162,7 @@ class EpochClock:
             return None
         return (
             f"Epoch time of the latest epoch, {_shown_microseconds(head)}, is ahead of the clock. Timers and times to "
-            "live in processing time stand still until the clock reaches it. If the clock is right, roll back to an "
+            "live in processing time are paused until the clock reaches it. If the clock is right, roll back to an "
             "epoch before the jump."
         )
 

@@ -1,10 +1,10 @@
-"""E5 to E7: what happens to an epoch after it was decided, in the background of later epochs.
+"""E5 to E7: commit, publish and retain decided epochs, in the background of later epochs.
 
 The queue holds prepared epochs in order. Each sink commits its epochs in order and independently of the other sinks, so
-that a sink that is down holds back only its own commits; an epoch is published (E6) when all its sinks are done and
-every earlier epoch is published. An administrator may give one sink's part up (:meth:`CommitQueue.give_up`). A sink
+that an unavailable sink delays only its own commits; an epoch is published (E6) when all its sinks have committed and
+every earlier epoch is published. An administrator may give up one sink's part (:meth:`CommitQueue.give_up`). A sink
 whose target refuses a row (``RowRefused``) is *stopped*: further epochs open, and the other sinks commit them.
-:meth:`CommitQueue.step` does one round without threads: simulation calls it directly, :class:`BackgroundCommits` calls
+:meth:`CommitQueue.step` runs one round without threads; simulations call it directly, :class:`BackgroundCommits` calls
 it from a thread.
 """
 
@@ -32,18 +32,18 @@ from epochal.snapshots.manifest import Manifest
 log = logging.getLogger(__name__)
 
 EPOCHS_BEHIND_A_STOPPED_SINK = 1_000
-"""Epochs that the other sinks commit while one is stopped by a refused row."""
+"""Maximum number of epochs that other sinks commit while one sink is stopped by a refused row."""
 STOPPED_RETRY_SECONDS = 5.0
 SHOWN_TRANSACTIONS = 100
 ABORT_COMMAND = "`epochal transaction abort {application} {sink} {epoch}` drops the epoch's rows in this sink alone."
-"""How a refused row is resolved without correcting it."""
+"""Command that resolves a refused row without correcting it."""
 
 
 @dataclass
 class PreparedEpoch:
-    """An epoch that is decided and not yet published. ``open_sinks`` have not committed it yet.
+    """A decided epoch that is not yet published. ``open_sinks``: sinks that have not committed it.
 
-    ``decided``, ``began``: by the meter's clock; ``None`` for when it was opened by an earlier attempt.
+    ``decided``, ``began``: times of the meter's clock; ``began`` is ``None`` if an earlier attempt opened the epoch.
     """
 
     scope: EpochScope
@@ -58,13 +58,13 @@ class PreparedEpoch:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A sink that cannot commit: since when, and why."""
+    """A sink that cannot commit, with the time and the reason."""
 
     sink: str
     since: datetime
     error: str
     refused: RowRefused | None = None
-    """The sink is stopped: its target refuses a row."""
+    """Set if the sink is stopped because its target refused a row."""
 
     def __str__(self) -> str:
         return f"waiting for sink {self.sink} since {self.since:%Y-%m-%dT%H:%M:%SZ}: {self.error}"
@@ -75,7 +75,7 @@ Retain = Callable[[PreparedEpoch], None]
 
 @dataclass
 class CommitQueue:
-    """Prepared epochs on their way to committed. ``retain`` is E7, called once for each published epoch."""
+    """Queue of prepared epochs to commit. ``retain`` is E7, called once for each published epoch."""
 
     catalog: Catalog
     current: CurrentProgram
@@ -87,55 +87,55 @@ class CommitQueue:
     hurried: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
     retaining: threading.Lock = field(default_factory=threading.Lock)
-    """Held while an epoch is retained: a reconfiguration may not put another program in place meanwhile."""
+    """Held during E7, so that a reconfiguration does not replace the program."""
     meter: Meter = field(default_factory=Meter)
     abort_command: str = ABORT_COMMAND
     _next_try: dict[str, float] = field(default_factory=dict)
-    """When a stopped sink commits again, by the meter's clock."""
+    """Time of the next attempt of a stopped sink, by the meter's clock."""
 
     def submit(self, scope: EpochScope, manifest: Manifest, began: float | None = None) -> None:
-        """Queue an epoch that has been prepared; epochs come in order."""
+        """Add a prepared epoch; epochs are added in order."""
         with self.changed:
             sinks = set(self._participants.sinks)
             self.epochs.append(PreparedEpoch(scope, manifest, sinks, self.meter.clock(), began))
             self.changed.notify_all()
 
     def is_open(self, sink: str, epoch: int) -> bool:
-        """Is the sink's part of the epoch decided and not committed?"""
+        """True if the sink's part of the epoch is decided and not committed."""
         return any(item.scope.epoch == epoch and sink in item.open_sinks for item in self.epochs)
 
     def hurry(self) -> None:
-        """Try again now, whatever the back-off."""
+        """Retry now, without waiting for the back-off."""
         with self.changed:
             self.hurried = True
             self._next_try.clear()
             self.changed.notify_all()
 
     def give_up(self, sink: str, epoch: int) -> None:
-        """Commit the epoch in this sink without its rows, which are then removed. Over when it is no longer open."""
+        """Commit the epoch in this sink without its rows, then remove the rows. Done when :meth:`is_open` is false."""
         self.to_give_up.add((sink, epoch))
         self.hurry()
 
     def was_given_up(self, sink: str, epoch: int) -> bool:
-        """Of an epoch that is no longer open: or did it commit as any other, before that was seen?"""
+        """True if a closed epoch was given up in this sink; false if it was committed before the order took effect."""
         self.to_give_up.discard((sink, epoch))
         return (sink, epoch) in self.given_up
 
     def transactions(self) -> tuple[OpenTransaction, ...]:
-        """What is decided and not committed, by epoch and sink."""
+        """Decided and uncommitted parts of epochs, by epoch and sink."""
         items = [(epoch, sink) for epoch in list(self.epochs) for sink in sorted(epoch.open_sinks)]
         return tuple(self._transaction(epoch, sink) for epoch, sink in items[:SHOWN_TRANSACTIONS])
 
     @property
     def has_room(self) -> bool:
-        """False while as many epochs as may be are prepared and not committed: then no further one may be opened."""
+        """False while the maximum number of epochs is prepared and uncommitted; then no further epoch may open."""
         held = [epoch for epoch in list(self.epochs) if not epoch.open_sinks or not self._is_stopped(epoch)]
         ahead = self.current.program.configuration.epochs_ahead_of_commits
         return len(held) < ahead and len(self.epochs) < EPOCHS_BEHIND_A_STOPPED_SINK + ahead
 
     @property
     def settled(self) -> bool:
-        """Every epoch is committed, except in sinks that are stopped."""
+        """True if every epoch is committed, except in stopped sinks."""
         return all(epoch.open_sinks and self._is_stopped(epoch) for epoch in list(self.epochs))
 
     def check_refused(self) -> None:
@@ -145,7 +145,7 @@ class CommitQueue:
                 raise RowRefused(f"Sink {waiting.sink!r} is stopped: {waiting.error}") from waiting.refused
 
     def _is_stopped(self, epoch: PreparedEpoch) -> bool:
-        """Whether the epoch waits for stopped sinks alone."""
+        """True if the epoch waits only for stopped sinks."""
         waiting = self.waiting
         return all(sink in waiting and waiting[sink].refused is not None for sink in tuple(epoch.open_sinks))
 
@@ -158,7 +158,7 @@ class CommitQueue:
         return self.current.program.participants
 
     def step(self) -> bool:
-        """One round over all sinks and epochs. True when something was done. Raises ``Fenced``."""
+        """Run one round over all sinks and epochs. Returns true if it made progress. Raises ``Fenced``."""
         progress = False
         for sink in self._participants.sinks:
             progress |= self._commit_sink(sink)
@@ -186,7 +186,7 @@ class CommitQueue:
             self._commit(backend, sink, epoch)
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001  whatever a sink raises: the decision stands, so try again later
+        except Exception as error:  # noqa: BLE001  the epoch is decided, so any error is retried later
             self._note_waiting(sink, epoch, error)
             return False
         self.waiting.pop(sink, None)
@@ -200,7 +200,7 @@ class CommitQueue:
         if (sink, epoch.scope.epoch) not in self.to_give_up:
             backend.commit(epoch.scope, epoch.handles(sink))
             return
-        # As an epoch without rows, so that the target's own mark moves on; only then its rows may go.
+        # Commit without rows first, so that the target's mark advances; only then the rows may be removed.
         backend.commit(epoch.scope, ())
         points.E5_GIVEN_UP.hit(epoch.scope.epoch)
         backend.abort(epoch.scope, epoch.handles(sink))
@@ -237,7 +237,7 @@ class CommitQueue:
             self.catalog.commit_epoch(number)
             points.E6_PUBLISHED.hit(number)
             for name, source in self._participants.sources.items():
-                # An epoch of an earlier version may have read a source that this one does not have.
+                # An epoch of an earlier version may have read a source that this version does not have.
                 if name in epoch.manifest.slices:
                     source.acknowledge(epoch.manifest.slices[name])
             points.E6_ACKNOWLEDGED.hit(number)
@@ -253,7 +253,7 @@ class CommitQueue:
 
 
 class BackgroundCommits:
-    """Runs a queue's rounds in a thread, with exponential back-off while nothing moves."""
+    """Runs rounds of a queue in a thread, with exponential back-off without progress."""
 
     def __init__(self, queue: CommitQueue, first_wait_seconds: float = 0.1, longest_wait_seconds: float = 5.0) -> None:
         self.queue = queue
@@ -267,16 +267,16 @@ class BackgroundCommits:
         self._service.start()
 
     def stop(self) -> None:
-        """Stop after the round under way; what is still queued is redone by the next attempt (R3)."""
+        """Stop after the current round. The next attempt commits the remaining epochs (R3)."""
         self._service.stop(timeout=None)
 
     def check(self) -> None:
-        """Raise what ended the thread: ``Fenced``, or a defect."""
+        """Raise the error that ended the thread: ``Fenced``, or a defect."""
         if self.failure is not None:
             raise self.failure
 
     def wait(self, until: Callable[[], bool], timeout_seconds: float) -> bool:
-        """Wait for the queue to change until ``until()`` holds. Raises what ended the thread."""
+        """Wait until ``until()`` is true. Raises the error that ended the thread."""
         with self.queue.changed:
             held = self.queue.changed.wait_for(lambda: self.failure is not None or until(), timeout_seconds)
         self.check()
@@ -307,7 +307,7 @@ class BackgroundCommits:
 
 
 def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:
-    """R3: rounds until the queue is settled, with back-off while a sink cannot commit."""
+    """R3: run rounds until the queue is settled, with back-off while a sink cannot commit."""
     wait = 0.1
     while not queue.settled:
         if queue.step():
@@ -321,7 +321,7 @@ def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Se
 def until_available(
     sink: str, call: Callable[[], None], pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]
 ) -> None:
-    """Before there is a queue: ``call``, again and again while the sink's server is down, with back-off."""
+    """Repeat ``call`` with back-off while the sink's server is unavailable, before a queue exists."""
     since, wait = datetime.now(UTC), 0.1
     while True:
         try:

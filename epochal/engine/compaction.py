@@ -1,7 +1,7 @@
-"""E7: new bases for a chain that has become long or large, written beside the epochs that go on.
+"""E7: new bases for chains that have become long or large, written in parallel with later epochs.
 
-Nobody waits for a base. It counts from the moment a manifest names it, and a compaction that fails, or is cut short by
-the attempt's end, leaves no file: what a crash leaves is swept by R4 or by garbage collection.
+No epoch waits for a base. A base takes effect when a manifest names it. A compaction that fails, or that the end of the
+attempt interrupts, removes its files; after a crash, R4 or garbage collection removes them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 3600.0
-"""After a failure (the store is full): trying again at once would only fill it more."""
+"""Pauses after a failure. With a full store, an immediate retry would fail again."""
 
 BESIDE_BYTES = 1 << 19
-"""Of files. To start a process for less takes longer than the work."""
+"""Minimum size of the files for a separate process; for less, starting the process takes longer than the work."""
 
 RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
 
 
 @dataclass
 class Compaction:
-    """Considered once after each published epoch. Without a ``background`` the work is done in the call itself.
+    """Compaction of one attempt, considered after each published epoch. Without ``background`` it runs in the call.
 
-    ``on_spark`` makes the writer for large state, ``beside`` is that of state which is not small; what has none is
-    written in the driver.
+    ``on_spark`` creates the writer for large state; ``beside`` is the writer for state that is not small; small state
+    is written in the driver.
     """
 
     store: SnapshotStore
@@ -64,26 +64,26 @@ class Compaction:
     _published: int = field(default=0, init=False)
 
     def consider(self, epoch: int) -> None:
-        """Write bases when they are due, none are under way, and none wait for a manifest."""
+        """Write bases if they are due, no compaction is running, and no bases wait for a manifest."""
         chains = {table: chain for table, chain in self.position.chains.items() if chain.cached is None}
         head = self.position.head
         if not chains:
-            self._ask_for_checkpoints()
+            self._request_checkpoints()
             return
         if head is None or self.bases.take() or self.clock() < self._not_before or not self._policy.is_due(chains):
             return
         manifest = self.store.read_manifest(head)
         tables = [table for table in manifest.tables if table.id in chains]
-        # The epoch loop goes on meanwhile: what belongs to two epochs is left for the next time.
+        # The epoch loop runs concurrently: skip chains and a manifest of different epochs.
         if not tables or any(chains[table.id].at != manifest.key for table in tables):
             return
         jobs = [job for table in tables for job in jobs_of(table, chains[table.id], manifest.max_parallelism)]
         self._begin(lambda: self._write(epoch, jobs))
 
     def finish(self) -> None:
-        """The attempt ends in order: nothing stays that no manifest names."""
+        """Remove files that no manifest names, at an orderly end of the attempt."""
         if self.background is not None and not self.background.stop():
-            log.warning("E7 retain: a compaction is still under way; its files are left to garbage collection")
+            log.warning("E7 retain: a compaction is still running; garbage collection removes its files")
             return
         self.bases.discard(self.store, self.position.chains.values())
 
@@ -119,12 +119,12 @@ class Compaction:
         self._pause = FIRST_PAUSE_SECONDS
         seconds = self.clock() - started
         self.meter.compacted(seconds)
-        anew = {base.file.path for base in written} - {base.file.path for chain in chains for base in chain.bases}
+        new = {base.file.path for base in written} - {base.file.path for chain in chains for base in chain.bases}
         log.info(
-            "E7 retain: %d bases at epoch %s, %d of them written anew in %.1f s",
+            "E7 retain: %d bases at epoch %s, %d of them new, in %.1f s",
             len(written),
             chains[0].at,
-            len(anew),
+            len(new),
             seconds,
         )
         points.E7_BASES_WRITTEN.hit(epoch)
@@ -138,8 +138,8 @@ class Compaction:
             return self.beside
         return lambda jobs: write_bases(self.store, jobs)
 
-    def _ask_for_checkpoints(self) -> None:
-        """Without state there are no bases, and recovery would walk back to the first epoch."""
+    def _request_checkpoints(self) -> None:
+        """Without state no base is written, and recovery would walk back to the first epoch."""
         if self._published % self.current.program.configuration.compact_after_epochs == 0:
             self.bases.want_checkpoint()
         self._published += 1

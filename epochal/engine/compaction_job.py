@@ -1,4 +1,5 @@
-"""Compaction as a Spark job: ranges of key groups on executors, a few at a time, so that epochs find free slots."""
+"""Compaction as a Spark job: ranges of key groups on executors, with few concurrent tasks, which leaves slots to
+epochs."""
 
 from __future__ import annotations
 
@@ -20,23 +21,25 @@ _RESULT = pa.schema([pa.field("base", pa.string(), nullable=False)])
 
 @dataclass(frozen=True)
 class SparkRangeWriter:
-    """Carries out all jobs and then gives their files. ``slots``: tasks at once, fewer than the cluster has."""
+    """Runs all jobs and then returns their files. ``slots``: number of concurrent tasks, fewer than the cluster's
+    slots."""
 
     spark: SparkSession
     store: SnapshotStore
     slots: int
 
     def __call__(self, jobs: Sequence[RangeJob]) -> Iterator[BaseFile]:
-        """Raises ``SnapshotError`` when a task failed for good; what it wrote is left to garbage collection."""
+        """Raises ``SnapshotError`` when a task failed finally; garbage collection removes its files."""
         shares = min(self.slots, len(jobs))
         task = _Task(self.store, tuple(jobs), shares)
-        # In a session of its own: of the epochs' session all jobs are cancelled when an epoch takes too long.
+        # A separate session, since the epoch timeout cancels all jobs of the epochs' session.
         frame = self.spark.newSession().range(0, shares, 1, shares).mapInArrow(task, "base string")
         yield from written_bases(frame, "The compaction on Spark")
 
 
 def written_bases(frame: DataFrame, what: str) -> list[BaseFile]:
-    """Run a job whose tasks write bases and answer with them as JSON, by table and range. Raises ``SnapshotError``."""
+    """Run a job whose tasks write bases and return them as JSON; sorted by table and range. Raises
+    ``SnapshotError``."""
     try:
         rows = frame.collect()
     except EpochalError:
@@ -48,13 +51,13 @@ def written_bases(frame: DataFrame, what: str) -> list[BaseFile]:
 
 
 def base_row(base: BaseFile) -> pa.RecordBatch:
-    """How a task answers."""
+    """Result row of a task."""
     return pa.RecordBatch.from_pydict({"base": [base.model_dump_json()]}, schema=_RESULT)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Runs on executors: every ``shares``-th job, so that ranges of all tables spread."""
+    """Task on executors: runs every ``shares``-th job, so that ranges of all tables are spread."""
 
     store: SnapshotStore
     jobs: tuple[RangeJob, ...]

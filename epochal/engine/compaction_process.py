@@ -1,8 +1,7 @@
-"""Compaction in a process that all others go before: what it does, epochs do not wait for.
+"""Compaction in a separate process with low priority, so that epochs do not wait for it.
 
-A thread of the driver cannot give way like this: while others have the cores it keeps the interpreter's lock. The
-process ends with the driver, however that ends; what it has written by then nobody names, and it is swept like anything
-that a crash leaves.
+A low-priority thread would not help: it holds the interpreter's lock while other processes use the cores. The process
+ends with the driver. Files that it wrote before are named by no manifest and are swept as after a crash.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from epochal.snapshots.store import SnapshotStore
 
 _NICENESS = 19
 _PROBLEM = b"!"
-"""Begins the line that says why there are no more bases; other lines are bases, as JSON."""
+"""First byte of an error line; other lines are bases, as JSON."""
 _FULL = b"full "
 
 
 @dataclass(frozen=True)
 class ProcessRangeWriter:
-    """Carries out jobs in order, and gives each file once it is durable."""
+    """Runs jobs in order, and yields each file when it is durable."""
 
     store: SnapshotStore
 
@@ -44,7 +43,7 @@ class ProcessRangeWriter:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            with suppress(BrokenPipeError):  # how it has ended is seen below
+            with suppress(BrokenPipeError):  # the exit code is checked below
                 pickle.dump((self.store, tuple(jobs)), process.stdin)
                 process.stdin.flush()
             for line in process.stdout:
@@ -52,7 +51,7 @@ class ProcessRangeWriter:
                     raise _problem(line[1:].strip())
                 yield BaseFile.model_validate_json(line)
             if code := process.wait():
-                raise SnapshotError(f"The process that compacts has ended with {code}; its log is the driver's.")
+                raise SnapshotError(f"The compaction process ended with exit code {code}. See the driver's log.")
         finally:
             process.kill()
             process.wait()
@@ -61,14 +60,15 @@ class ProcessRangeWriter:
             process.stdout.close()
 
 
-def _problem(said: bytes) -> EpochalError:
-    if said.startswith(_FULL):
-        return StorageFull(said.removeprefix(_FULL).decode())
-    return SnapshotError(f"The compaction failed: {said.decode()}")
+def _problem(message: bytes) -> EpochalError:
+    if message.startswith(_FULL):
+        return StorageFull(message.removeprefix(_FULL).decode())
+    return SnapshotError(f"The compaction failed: {message.decode()}")
 
 
 def main() -> int:
-    """The process: store and jobs from standard input, which stays open as long as the driver is there."""
+    """Main function of the process: reads store and jobs from standard input, which the driver keeps open while it
+    runs."""
     os.nice(_NICENESS)
     store, jobs = pickle.load(sys.stdin.buffer)
     BackgroundTask("driver", _end_with_driver)

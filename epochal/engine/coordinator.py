@@ -1,7 +1,7 @@
 """E1 to E4 of one epoch, and its abort: the driver's part of the epoch commit (thesis 4.1.3).
 
-The coordinator does no background work and knows no Spark: it runs one epoch to its decision or to its abort. Whatever
-is not decided leaves no trace; whatever is decided goes to the commit queue.
+The coordinator runs one epoch to its decision or its abort, without background work and without Spark. An undecided
+epoch leaves no files; a decided one goes to the commit queue.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Coordinator:
-    """Runs epochs one after the other for one attempt. Not thread-safe; the commit queue is the only shared thing."""
+    """Runs the epochs of one attempt, one at a time. Not thread-safe, except for the commit queue."""
 
     current: CurrentProgram
     catalog: Catalog
@@ -61,11 +61,11 @@ class Coordinator:
     position: Position
     bases: PendingBases
     now: Callable[[], datetime]
-    """Epoch time of an epoch that is opened at this moment, in UTC: the attempt's :class:`EpochClock`."""
+    """Current epoch time, in UTC: the attempt's :class:`EpochClock`."""
     changes: list[Change] = field(default_factory=list)
     """Reconfigurations that take effect with the next epoch."""
     aborted: list[EpochScope] = field(default_factory=list)
-    """Aborted epochs whose late tasks may still have written a file after their sweep; swept once more in E7."""
+    """Aborted epochs, which E7 sweeps again because late tasks may have written files after the first sweep."""
     meter: Meter = field(default_factory=Meter)
     queries: StandingQueries = field(init=False)
     _planned_in: float = field(default=0.0, init=False)
@@ -76,7 +76,7 @@ class Coordinator:
 
     @cached_property
     def attempt_began(self) -> int:
-        """Epoch time from which on it is counted which sources are idle."""
+        """Epoch time from which idleness of sources is measured."""
         return microseconds(self.now())
 
     @property
@@ -88,7 +88,7 @@ class Coordinator:
         return self.current.program.participants
 
     def _conditions(self, slices: Mapping[str, Slice], draining: bool) -> EpochConditions:
-        """Of the next epoch, opened now over these slices."""
+        """Conditions of the next epoch, opened now with these slices."""
         time, sources = self._program.plan.time, self._participants.sources
         ended = frozenset(time.declared) if draining else self._ended
         opening = time.opening(sources, slices, microseconds(self.now()), self.attempt_began, ended=ended)
@@ -97,20 +97,20 @@ class Coordinator:
 
     @property
     def _ended(self) -> frozenset[str]:
-        """The declarations for which nothing more will come, while others go on; all of them end by the drain."""
+        """Declarations whose input has ended while others continue. When all have ended, the drain ends them."""
         return frozenset() if self._program.is_at_end else self._program.plan.time.ended(self._program.at_end)
 
     @property
     def drained(self) -> bool:
-        """Whether the last epoch has run: its input has ended, and everything that waited has come out."""
+        """True if the last epoch has run: the input has ended, and all windows and timers have fired."""
         snapshot = self.position.snapshot
         return snapshot is not None and snapshot.drained
 
     @property
     def _to_drain(self) -> bool:
-        """Whether one more epoch is to bring out what waits, as nothing will ever come any more.
+        """True if one more epoch must fire what waits, since all input has ended.
 
-        Without event time, and without a timer, nothing waits, and a later run may go on with more input.
+        Without event time and timers nothing waits, and a later run may continue with more input.
         """
         snapshot = self.position.snapshot
         if snapshot is None or snapshot.drained or not self._program.is_at_end:
@@ -121,8 +121,7 @@ class Coordinator:
 
     @property
     def until_due(self) -> float | None:
-        """Seconds until an epoch without input would have something to do; 0 when it has, ``None`` when only input can
-        bring that about."""
+        """Seconds until a time is due without input; 0 if one is due now, ``None`` if only input can make one due."""
         snapshot = self.position.snapshot
         if snapshot is None or not snapshot.due:
             return None
@@ -131,19 +130,19 @@ class Coordinator:
         return None if due is None else max(0, due.at - now) / 1_000_000
 
     def _next_due_after(self, snapshot: Manifest) -> NextDue | None:
-        """Found once for a snapshot and program, as the loop asks again and again."""
+        """Next due time, cached per snapshot and program, since the loop reads it repeatedly."""
         if snapshot.drained:
             return None
-        program, ended, known = self._program, self._ended, self._next_due
-        if known is not None and known[0] is snapshot and known[1] is program and known[2] == ended:
-            return known[3]
+        program, ended, cached = self._program, self._ended, self._next_due
+        if cached is not None and cached[0] is snapshot and cached[1] is program and cached[2] == ended:
+            return cached[3]
         graph, operators = program.plan.time.graph, program.participants.operators
         due = next_due(graph, snapshot.clock, snapshot.due, operators, self.attempt_began, ended)
         self._next_due = snapshot, program, ended, due
         return due
 
     def situation(self, until_interval: float = 0.0, *, hurried: bool = False, commanded: bool = False) -> Situation:
-        """What the loop decides by, before the sources have been asked for input. ``until_interval``: in seconds."""
+        """Everything that the loop's decision depends on, except for new input. ``until_interval``: in seconds."""
         sources, snapshot = self._participants.sources, self.position.snapshot
         return Situation(
             has_room=self.commits.has_room,
@@ -181,7 +180,7 @@ class Coordinator:
         return found | slices_in_flight(every, parent, limits)
 
     def has_input(self, slices: Mapping[str, Slice]) -> bool:
-        """Whether there is anything from outside among these slices."""
+        """True if any of these slices comes from an external source."""
         sources = self._participants.sources
         return any(not isinstance(sources[name], InternalSource) for name in slices)
 
@@ -190,8 +189,8 @@ class Coordinator:
     ) -> Manifest:
         """Run one epoch over ``slices`` to its decision.
 
-        Raises ``EpochAborted`` (with the cause) when the epoch was aborted: its number is spent, the next epoch covers
-        its slice (thesis 4.5.3). Raises ``Fenced`` when a later attempt has taken over.
+        Raises ``EpochAborted`` (with the cause) when the epoch was aborted: its number is not reused, and the next
+        epoch covers its slice (thesis 4.5.3). Raises ``Fenced`` when a later attempt has taken over.
         """
         number = self.position.next_epoch
         with about(epoch=number):
@@ -238,7 +237,7 @@ class Coordinator:
         except Fenced:
             undecided.forget(self.store, self._participants)
             raise
-        except Exception as raised:  # noqa: BLE001 raised again, from what a source finds to be its cause
+        except Exception as raised:  # noqa: BLE001 raised again, with the cause that a source finds
             error = self._cause(raised, slices)
             failure = failure_of(error)
             undecided.abort(self.store, self._participants, self.catalog, failure)
@@ -249,11 +248,11 @@ class Coordinator:
         return manifest
 
     def _cause(self, error: Exception, slices: Mapping[str, Slice]) -> Exception:
-        """``error``, or what a source finds wrong with the slice that was being read."""
+        """``error``, or the problem that a source finds with its slice."""
         kind = error_class(failure_of(error).type)
         if kind is not None and issubclass(kind, SourceError):
             for name, slice in slices.items():
-                with suppress(SourceError):  # a source that does not answer now finds nothing
+                with suppress(SourceError):  # an unavailable source finds no cause
                     found = self._participants.sources[name].unreadable(slice)
                     if found is not None:
                         found.__cause__ = error
@@ -300,7 +299,7 @@ class Coordinator:
         )
         for table, subtasks in began_empty(manifest).items():
             log.warning(
-                "state %s is not durable, and its cache is gone: subtasks %s begin empty in epoch %s",
+                "state %s is not durable and its cache is missing: subtasks %s begin empty in epoch %s",
                 table,
                 ", ".join(map(str, subtasks)),
                 manifest.key,
@@ -308,7 +307,8 @@ class Coordinator:
         return manifest
 
     def _decide(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference) -> None:
-        """E4: the compare-and-set. An unknown outcome is read back and asked again, never guessed."""
+        """E4: the compare-and-set. After an unknown outcome the row is read back, and the call is repeated if
+        needed."""
         terms = EpochTerms(
             version=self._program.orders.version,
             changes=manifest.changes,
@@ -328,7 +328,7 @@ class Coordinator:
                 state: EpochState | None = record.state if record else None
                 if state != "started":
                     raise Conflict(
-                        f"Epoch {scope.key} is {state or 'gone'} and was not prepared by this attempt."
+                        f"Epoch {scope.key} is {state or 'missing'} and was not prepared by this attempt."
                     ) from None
         log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
 

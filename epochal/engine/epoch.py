@@ -13,7 +13,7 @@ E7        background            compaction, retention, sweep
 R1..R5    driver                attempt+1; latest prepared; finish E5, E6; abort started; go on at E1
 ========  ====================  =========================================================================
 
-There is no third outcome after E4: a prepared epoch is committed, however often its commit has to be redone.
+After E4 a prepared epoch is always committed; its commit is repeated until it succeeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from epochal.errors import EpochalError
 
 
 class State(StrEnum):
-    """The states of an epoch, as they stand in the catalog."""
+    """States of an epoch in the catalog."""
 
     STARTED = "started"
     PREPARED = "prepared"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What may happen to an epoch, named after the step that makes it happen."""
+    """Events of an epoch, named after the protocol step that causes them."""
 
     OPEN = "E1 open"
     PREPARE = "E4 prepare"
@@ -52,7 +52,7 @@ TRANSITIONS: dict[tuple[State | None, Event], State] = {
     (State.STARTED, Event.PREPARE): State.PREPARED,
     (State.STARTED, Event.ABORT): State.ABORTED,
     (State.PREPARED, Event.PUBLISH): State.COMMITTED,
-    # A step that is repeated after a lost answer lands where it had landed.
+    # A step that is repeated after a lost answer has no further effect.
     (State.STARTED, Event.OPEN): State.STARTED,
     (State.PREPARED, Event.PREPARE): State.PREPARED,
     (State.COMMITTED, Event.PUBLISH): State.COMMITTED,

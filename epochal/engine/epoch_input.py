@@ -1,4 +1,7 @@
-"""E1: what an epoch runs with, from what its parent ran with and the clock. Pure."""
+"""E1: input and conditions of an epoch. Pure.
+
+Slice limits come from the configuration and the measured rate, conditions from the parent's and the clock.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from epochal.state.watermarks import Opening, TimeGraph, opened
 
 
 def conditions_after(graph: TimeGraph, parent: Manifest | None, opening: Opening) -> EpochConditions:
-    """Of an epoch on top of ``parent``: neither epoch time nor watermarks ever fall."""
+    """Conditions of the epoch after ``parent``. Neither epoch time nor watermarks ever fall."""
     return EpochConditions(clock=opened(graph, None if parent is None else parent.clock, opening))
 
 
 def in_rounds(
     conditions: EpochConditions, sources: Mapping[str, Source], parent: Manifest | None, slices: Mapping[str, Slice]
 ) -> EpochConditions:
-    """With the hop of the records that come out of loops that go in rounds, and whether these have come to rest."""
+    """Conditions with the hop of the records that leave aligned loops, and whether these loops have converged."""
     held_back_by = {name for name, source in internal_sources(sources).items() if source.holds_input_back(parent)}
     hop = max((hop_of(slices.get(name)) for name in held_back_by), default=0)
     converged = bool(held_back_by) and held_back_by.isdisjoint(slices)
@@ -29,8 +32,8 @@ def in_rounds(
 
 
 def conditions_at_rest(parent: Manifest) -> EpochConditions:
-    """Conditions of an epoch in which no operator runs: nothing could fire, so that neither watermarks nor epoch time
-    advance. No driver has compared the clock of the process that writes such an epoch."""
+    """Conditions of an epoch in which no operator runs: no timer could fire, so that neither watermarks nor epoch time
+    advance. The clock of the writing process has not been compared with the catalog's."""
     queries = parent.conditions.queries
     return EpochConditions(
         clock=parent.clock, queries=None if queries is None else queries.model_copy(update={"removed": ()})
@@ -38,9 +41,9 @@ def conditions_at_rest(parent: Manifest) -> EpochConditions:
 
 
 def punctuated_together(sources: Mapping[str, Source], slices: Mapping[str, Slice]) -> dict[str, Slice]:
-    """The slices that an epoch may take: of punctuated sources all, or none while one of them has yet to come.
+    """Slices that an epoch may take: those of all punctuated sources, or of none while a punctuation is missing.
 
-    So the n-th punctuation of each belongs to one epoch (definition 3.4.1). One that has ended is not waited for.
+    The n-th punctuation of each source thus belongs to one epoch (definition 3.4.1). Ended sources are not waited for.
     """
     punctuated = {name for name, source in sources.items() if source.punctuated}
     if all(name in slices or sources[name].ended for name in punctuated):
@@ -54,15 +57,15 @@ LARGEST_STEP = 4.0
 
 @dataclass
 class Pace:
-    """What was measured of earlier epochs, whatever their version. Times are seconds of one monotonic clock."""
+    """Measured rate of earlier epochs of all versions. Times are seconds of one monotonic clock."""
 
     last_start: float | None = None
     _records_per_second: float | None = None
     _last_records: int = 0
 
     def limits(self, configuration: Configuration) -> SliceLimits:
-        """At most ``max_records_per_epoch``; with ``target_epoch_seconds``, what the measured rate gets done in that
-        time, changed gradually."""
+        """Slice limits: at most ``max_records_per_epoch``; with ``target_epoch_seconds``, also the number of records
+        that the measured rate processes in this time, changed gradually."""
         bound, seconds = configuration.max_records_per_epoch, configuration.target_epoch_seconds
         if seconds is None or self._records_per_second is None:
             return SliceLimits(max_records=bound)

@@ -1,7 +1,7 @@
-"""Event time in the driver: with what an epoch opens, and what is observed of it on Spark's frames.
+"""Event time in the driver: the opening of an epoch, and observations on Spark's frames.
 
-Rows without a possible event time are cut off where it is declared, whatever reads them; late rows before the operator
-to which they are late. Both are counted where they are cut off, and no job is run for it.
+Rows without a valid event time are removed where it is declared, late rows before the operator to which they are late.
+Both are counted where they are removed, without an extra job.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from epochal.pipeline.event_time import NO_PARTITIONS, Partitions, partitions_in
 from epochal.pipeline.graph import EventTimeNode, Graph, Node, NodeId, OperatorNode, SideNode
 from epochal.state.watermarks import WHOLE, WITHOUT_TIME, Opening, TimeGraph, latest_accepted
 
-NOBODY: Final[frozenset[str]] = frozenset()
+NO_PARTITION: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
 class TimePlan:
-    """What of a program has watermarks, and where the rows of its declarations come from."""
+    """Watermarks of a program, and the sources of its event-time declarations."""
 
     graph: TimeGraph = WITHOUT_TIME
     partitions: Partitions = NO_PARTITIONS
     declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The declarations by name, for people and for the next version to be compared with."""
+    """Declarations by name, for display and for comparison with the next version."""
 
     @property
     def failing(self) -> frozenset[str]:
-        """The declarations that take no row without a possible event time."""
+        """Declarations that fail the epoch on rows without a valid event time."""
         return frozenset(name for name, details in self.declared.items() if details["on_reject"] == "fail")
 
     @classmethod
@@ -51,11 +51,11 @@ class TimePlan:
         now: int,
         attempt_began: int,
         known: Mapping[str, Collection[str]] | None = None,
-        ended: frozenset[str] = NOBODY,
+        ended: frozenset[str] = NO_PARTITION,
     ) -> Opening:
-        """Of an epoch over these slices. ``known``: by declaration its partitions, when the sources are not to say.
+        """Opening of an epoch with these slices. ``known``: partitions by declaration, instead of those of the sources.
 
-        ``ended``: the declarations for which nothing more will come.
+        ``ended``: declarations whose input has ended.
         """
         partitioned = self.partitions.partitioned
         of_epoch: dict[str, frozenset[str]] = {}
@@ -63,15 +63,15 @@ class TimePlan:
         for declaration, above in self.partitions.sources.items():
             source = partitioned.get(declaration)
             if source is None:
-                of_epoch[declaration] = frozenset({WHOLE}) if above & slices.keys() else NOBODY
+                of_epoch[declaration] = frozenset({WHOLE}) if above & slices.keys() else NO_PARTITION
                 continue
-            of_epoch[declaration] = sources[source].partitions_of(slices[source]) if source in slices else NOBODY
+            of_epoch[declaration] = sources[source].partitions_of(slices[source]) if source in slices else NO_PARTITION
             if known is None:
                 there[declaration] = sources[source].partitions()
         return Opening(now, attempt_began, of_epoch, there, ended)
 
     def ended(self, sources: Collection[str]) -> frozenset[str]:
-        """The declarations all of whose rows come from these sources."""
+        """Declarations whose rows all come from these sources."""
         return frozenset(name for name, above in self.partitions.sources.items() if above <= set(sources))
 
 
@@ -79,7 +79,7 @@ WITHOUT_EVENT_TIME: Final = TimePlan()
 
 
 def read_by_operators(graph: Graph, run: Collection[NodeId]) -> frozenset[NodeId]:
-    """The declarations among the nodes ``run`` whose rows go to operators and nowhere else, but for those rejected."""
+    """Declarations among the nodes ``run`` whose accepted rows go only to operators."""
     return frozenset(
         node.id
         for node in graph.declarations
@@ -94,12 +94,12 @@ def _only_operators(readers: Sequence[Node]) -> bool:
 
 @dataclass
 class TimedFrames:
-    """Cuts off rejected and late rows of one epoch, and remembers what has to be read back from Spark afterwards.
+    """Removes rejected and late rows of one epoch, and holds the observations to read after the jobs.
 
-    ``run``: the nodes whose frames are part of some job; of others nothing will ever be observed. ``read_apart``: those
-    whose rejected or late rows somebody reads, from ``sides``: by input. ``by_operators``: the declarations of
-    :func:`read_by_operators`. What is observed of these the first operator's input observes together with its late
-    rows: every place where something is observed is a step that all rows take, and Spark generates no code across it.
+    ``run``: nodes whose frames are part of a job; others are not observed. ``read_apart``: nodes whose rejected or late
+    rows have a reader; ``sides`` has these rows. ``by_operators``: the declarations of :func:`read_by_operators`; the
+    first operator's input observes them together with its late rows, since each observation is one more step for all
+    rows, across which Spark generates no code.
     """
 
     time: TimePlan
@@ -115,18 +115,18 @@ class TimedFrames:
     _unobserved: dict[NodeId, tuple[EventTimeNode, DataFrame]] = field(default_factory=dict)
 
     def accepted(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
-        """The rows of a declaration that have a possible event time; the latest of them is observed."""
+        """Rows of a declaration with a valid event time; the latest time is observed."""
         if node.id in self.by_operators:
             self._unobserved[node.id] = node, frame
         elif node.id in self.run:
             frame = self._observing(node, frame)
         if node.id in self.read_apart:
             apart = frame.where(self._rejected(node))
-            self.sides[node.id] = [apart.drop(PARTITION) if self._knows_partitions(node) else apart]
+            self.sides[node.id] = [apart.drop(PARTITION) if self._is_partitioned(node) else apart]
         return self._kept(node, frame)
 
     def on_time(self, node: OperatorNode, frames: Sequence[DataFrame]) -> list[DataFrame]:
-        """The rows of an operator's inputs that are not late to it."""
+        """Rows of an operator's inputs that are not late to it."""
         late = self.conditions.watermarks(node.name).late
         kept, apart = [], []
         for number, (input, above, frame) in enumerate(zip(node.operator.inputs, node.inputs, frames, strict=True)):
@@ -150,7 +150,8 @@ class TimedFrames:
     def _observing(
         self, node: EventTimeNode, frame: DataFrame, reader: OperatorNode | None = None, is_late: str | None = None
     ) -> DataFrame:
-        """All rows of a declaration, observed; with those that are late to the operator ``reader``."""
+        """Rows of a declaration with an observation, which also counts rows that are late to the operator
+        ``reader``."""
         rejected, time = self._rejected(node), str(expressions.microseconds(node.event_time.column))
         partitions = self._partitions(node)
         observation = Observation(f"event time of {node.name}")
@@ -166,17 +167,17 @@ class TimedFrames:
 
     def _kept(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
         kept = frame.where(f"NOT {self._rejected(node)}")
-        return kept.drop(PARTITION) if self._knows_partitions(node) else kept
+        return kept.drop(PARTITION) if self._is_partitioned(node) else kept
 
     def _rejected(self, node: EventTimeNode) -> str:
         latest = latest_accepted(self.conditions.epoch_time, node.event_time.max_ahead)
         return str(expressions.rejected(node.event_time.column, latest))
 
-    def _knows_partitions(self, node: EventTimeNode) -> bool:
+    def _is_partitioned(self, node: EventTimeNode) -> bool:
         return node.name in self.time.partitions.partitioned
 
     def observed(self) -> ObservedTime:
-        """After the jobs. What was not observed is left out, or 0."""
+        """Observed times, after the jobs. Missing observations are left out, or 0."""
         latest: dict[str, dict[str, int | None]] = {}
         rejected: dict[str, int] = {}
         for name, (observation, partitions) in self.declared.items():

@@ -1,6 +1,6 @@
-"""One attempt from its orders to its end: recovery, the epoch loop, and the orderly finish.
+"""One attempt of an execution: recovery, the epoch loop, and the orderly end.
 
-``run`` is all that a driver process, ``epochal run`` and the author's test harness call.
+``run`` is the only entry point for driver processes, ``epochal run`` and the test harness.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ log = logging.getLogger(__name__)
 
 
 def _no_other_version(order: VersionOrder) -> Graph:
-    raise Conflict("This run has no control plane, and knows only the version that it was started with.")
+    raise Conflict("This run has no control plane and cannot switch to another version.")
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the caller wants to see and to decide while the attempt runs. ``epochs_limit`` None: no limit.
+    """Callbacks and options of an attempt. ``epochs_limit``: maximum number of epochs; ``None``: no limit.
 
-    ``load``: the graph of another version, when the control plane asks for one; it runs the author's code.
-    ``meter``: what the attempt measures; ``None``: nobody asks. ``inbox``: where calls of entries come from, which
-    also wake the loop. ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is
-    called before ``catalog.finish``. ``aborted``: sinks and epochs whose decided rows are dropped, in that sink alone;
-    ``abort_command``: how a message says to do so.
+    ``load``: returns the graph of another version that the control plane orders; it runs the author's code. ``meter``:
+    measurements of the attempt; ``None``: not reported. ``inbox``: calls of entries, which also wake the loop.
+    ``clock``: the epoch clock; ``None``: one that reads the clocks of this machine. ``at_end`` is called before
+    ``catalog.finish``. ``aborted``: sinks and epochs whose decided rows are dropped, in that sink only;
+    ``abort_command``: the command for this that messages show.
     """
 
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -71,8 +71,8 @@ class Hooks:
 def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks = Hooks()) -> None:
     """Run one attempt until it is stopped, its sources end, or it fails.
 
-    Returns after a normal end; ``catalog.finish`` was called. Raises ``Fenced`` when a later attempt has taken over
-    (nothing more may be done), any other error after ``catalog.finish`` recorded it.
+    Returns after a normal end, when ``catalog.finish`` has been called. Raises ``Fenced`` when a later attempt has
+    taken over, and any other error after ``catalog.finish`` has recorded it.
     """
     try:
         _run(orders, graph, spark, catalog, hooks)
@@ -184,7 +184,7 @@ def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Ca
 
 
 def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
-    """The orders of an attempt that goes on with another version. Raises ``ValidationError``."""
+    """Orders of an attempt that continues with another version. Raises ``ValidationError``."""
     return before.model_copy(
         update={
             "artifact": order.artifact,
@@ -199,7 +199,7 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
 
 
 def size_of(position: Position) -> tuple[int, int]:
-    """Rows and bytes of the files that the state consists of."""
+    """Rows and bytes of the state's files."""
     chains = list(position.chains.values())
     return sum(rows_of(chain) for chain in chains), bytes_of_bases(chains) + bytes_of_deltas(chains)
 
@@ -210,17 +210,18 @@ def _epoch_time(position: Position) -> int | None:
 
 
 def _dropped(queue: CommitQueue, aborted: Sequence[tuple[str, int]]) -> list[Change]:
-    """What the next manifest says of them. Raises ``Conflict`` for an epoch that is not open in its sink."""
+    """Changes that the next manifest records for dropped parts. Raises ``Conflict`` for an epoch that is not open in
+    its sink."""
     for sink, epoch in aborted:
         if not queue.is_open(sink, epoch) and not queue.was_given_up(sink, epoch):
-            raise Conflict(f"Epoch {epoch} is not open in sink {sink!r}; nothing was dropped.")
+            raise Conflict(f"Epoch {epoch} is not open in sink {sink!r}; no rows were dropped.")
     return [
         Change(kind="transaction", detail={"action": "abort", "sink": sink, "epoch": epoch}) for sink, epoch in aborted
     ]
 
 
 def _first_changes(position: Position, begun: Change | None) -> list[Change]:
-    """What the first epoch of a branch says of where it comes from."""
+    """Changes that the first epoch of a branch records: its start or its parent branch."""
     if position.parent is None:
         return [Change(kind="start")]
     if position.parent.branch != position.branch:

@@ -1,8 +1,8 @@
-"""Any exception of an epoch as the catalog's :class:`Failure`: what went wrong, to what, at which step.
+"""Exceptions of an epoch as the catalog's :class:`Failure`.
 
-What tasks of Epochal raised in an executor is read back from the line they left in the exception's text
-(:mod:`epochal.tasks.reporting`). What Spark raised by itself is recognised by its error conditions, which are
-stable names (``MALFORMED_RECORD_IN_PARSING``), never by its prose, with one exception: a full disk has no condition.
+Errors of Epochal's tasks in executors are decoded from a line in the exception's text
+(:mod:`epochal.tasks.reporting`). Errors of Spark are recognised by their error conditions, which are stable names
+(``MALFORMED_RECORD_IN_PARSING``), not by their text, except for a full disk, which has no condition.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ _OF_AUTHORS = frozenset({AuthorError.slug, TransientAuthorError.slug})
 
 
 def failure_of(exception: BaseException) -> Failure:
-    """What the catalog and the API say of ``exception``, wherever in an epoch it was raised.
+    """The failure that the catalog and the API show for ``exception``.
 
-    The type is the slug of one of Epochal's errors; ``traceback`` is the author's own where the author's code raised.
-    Never raises.
+    The type is the slug of one of Epochal's errors; ``traceback`` is set if the author's code raised. Never raises.
     """
     for error in _with_causes(exception):
         reported = _reported(str(error))
@@ -82,7 +81,7 @@ def _reported(text: str) -> Failure | None:
 
 
 def _of_abort(exception: EpochAborted, cause: Failure) -> Failure:
-    """An aborted epoch, by what aborted it."""
+    """Failure of an aborted epoch, with the type of its cause."""
     failure = as_failure(exception).model_copy(update={"type": cause.type})
     if cause.type in _OF_AUTHORS:
         failure = failure.model_copy(update={"traceback": cause.traceback})
@@ -97,7 +96,8 @@ def _of_spark(exception: BaseException) -> Failure:
     full = next((line for line in text.splitlines() if any(sign in line for sign in _FULL_DISK)), None)
     if full is not None:
         return _failure(
-            StorageFull, f"A disk that the epoch writes to is full: {sentence(full)} Free space; it is tried again."
+            StorageFull,
+            f"A disk that the epoch writes to is full: {sentence(full)} Free some space; the epoch is retried.",
         )
     if stems & set(_MALFORMED):
         return _failure(
@@ -108,22 +108,22 @@ def _of_spark(exception: BaseException) -> Failure:
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in conditions or "PATH_NOT_FOUND" in stems:
         return _failure(
             SourceError,
-            f"{file or 'A source file'} is not there any more. Put it back: a slice is read again as it was recorded.",
+            f"{file or 'A source file'} is missing. Restore it: a recorded slice is read again from the same files.",
         )
     mismatch = _OTHER_TYPE.search(text)
     if mismatch is not None:
         column, declared, found = mismatch.groups()
         return _failure(
             SchemaError,
-            f"Column {column} of {file or 'a source file'} is {found} in the file; its declared type is {declared}, "
-            "as which Spark cannot read it. Declare the type that the files have, and cast in the pipeline.",
+            f"Column {column} of {file or 'a source file'} is {found} in the file; Spark cannot read it "
+            f"as the declared type {declared}. Declare the type of the files, and cast in the pipeline.",
         )
     twice = _SAME_NAME.search(text)
     if twice is not None:
         return _failure(
             SchemaError,
             f"{file or 'A source file'} has columns whose names differ only by case ({twice[2]}): column {twice[1]} "
-            "is ambiguous. Write the file again under other names.",
+            "is ambiguous. Rename the columns in the file.",
         )
     if "FAILED_READ_FILE" in stems:
         return _failure(SourceError, f"{file or 'A source file'} cannot be read: {innermost_cause(text)}")
@@ -133,13 +133,13 @@ def _of_spark(exception: BaseException) -> Failure:
         return _failure(PipelineError, f"Spark refuses the pipeline: {first_cause(text)}")
     if isinstance(exception, PySparkPicklingError):
         return _failure(
-            PipelineError, f"Something in the pipeline cannot be sent to the executors: {first_cause(text)}"
+            PipelineError, f"A function or object of the pipeline cannot be serialised: {first_cause(text)}"
         )
     if isinstance(exception, (Py4JNetworkError, ConnectionError)):
         return _failure(
             SparkLost,
-            f"Spark's JVM does not answer any more (out of memory?): {first_cause(text)} See the driver's log; the "
-            "next attempt starts another one.",
+            f"Spark's JVM does not answer (out of memory?): {first_cause(text)} See the driver's log; the "
+            "next attempt starts a new JVM.",
         )
     if computation_error(text) is not None:
         return _failure(ComputationFailed, f"{first_cause(text)} Correct the expression or the rows.")
@@ -149,21 +149,22 @@ def _of_spark(exception: BaseException) -> Failure:
 
 
 def _of_python_function(text: str) -> Failure:
-    """A Python function of a transform (a UDF): the worker's traceback stands in the text, without Spark's frames."""
+    """Failure of a Python function in a transform (a UDF); the text has the worker's traceback without Spark's
+    frames."""
     start = text.rfind(TRACEBACK_TITLE)
     if start < 0:
         return _failure(AuthorError, f"A Python function of the pipeline raised an exception: {first_cause(text)}")
     traceback = text[start:].partition("\n\tat ")[0].rstrip()
     raised = traceback.splitlines()[-1].strip()
     message = f"A Python function of the pipeline raised {raised}"
-    # Spark leaves out what it was raised from: of an exception that is no builtin, nobody knows what stands behind it.
+    # Spark omits the exception's cause, so that any non-builtin exception may have a transient cause.
     name = raised.partition(":")[0]
     kind = TransientAuthorError if "." in name or name in _OF_OPERATING_SYSTEM else AuthorError
     return Failure(type=kind.slug, message=message[:_LONGEST_MESSAGE], traceback=traceback)
 
 
 def _of_author_in_driver(exception: BaseException) -> Failure:
-    """Plain Python exceptions in the driver come from the author's functions or our own defects: both need frames."""
+    """Failure for plain Python exceptions in the driver: errors of the author's functions or defects of Epochal."""
     return Failure(
         type=EpochAborted.slug,
         message=f"{type(exception).__name__}: {exception}"[:_LONGEST_MESSAGE],
@@ -185,11 +186,11 @@ def _failure(kind: type[EpochalError], message: str) -> Failure:
 
 
 def located(graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[str, OperatorPlan]) -> EpochalError | None:
-    """The error that names the verb or operator, and the column, that a computation failed in when Spark's error names
-    neither; ``None`` where no column fails. Only a failed epoch pays for this search.
+    """Find the verb or operator, and the column, in which a computation failed, if Spark's error names neither.
 
-    ``frames``: of the graph's nodes over the epoch's slices, as far as they exist. Nodes that read another operator's
-    output are left out, because its task would have to run again.
+    Returns ``None`` if no column fails. Runs only after a failed epoch. ``frames``: existing frames of the graph's
+    nodes over the epoch's slices. Nodes that read another operator's output are skipped, because its task would have to
+    run again.
     """
     operators = {node.id for node in graph.operators}
     for node in graph.nodes:
@@ -205,7 +206,7 @@ def located(graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[str
 
 
 def _of_verb(label: str, frame: DataFrame) -> ComputationFailed | None:
-    """The verbs before this one compute their output without an error; a column that fails here is computed here."""
+    """Error of a verb whose inputs compute without an error, so that a failing column is computed here."""
     found = failure(frame)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""An epoch's DataFrames: the pipeline's graph over the slices, with every operator as one ``mapInArrow``.
+"""DataFrames of an epoch: the pipeline's graph over the slices, with each operator as one ``mapInArrow``.
 
-Only plans are made here; nothing runs. See docs/architecture.md for the job's shape.
+This module builds plans and runs no job. See docs/architecture.md for the job's shape.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SINK_RESULT_TYPE = from_arrow_schema(SINK_RESULT)
 
 @dataclass
 class StaticTables:
-    """The tables that one attempt joins with: read once, and again when their refresh is due."""
+    """Tables that an attempt joins with: read once, and again when their refresh is due."""
 
     frames: dict[str, DataFrame] = field(default_factory=dict)
     read_at: dict[str, int] = field(default_factory=dict)
-    """Epoch time, by the table's name."""
+    """Epoch time of the last read, by table."""
 
     def of(self, spark: SparkSession, nodes: Iterable[StaticNode], epoch_time: int) -> dict[str, DataFrame]:
-        """The tables of an epoch. Raises ``SchemaError`` for one whose columns have changed since the first reading.
+        """Tables of an epoch. Raises ``SchemaError`` if a table's columns have changed since the first read.
 
-        An epoch that is retried has the same ones, unless its refresh has become due in the meantime.
+        A retried epoch uses the same tables, unless a refresh has become due in the meantime.
         """
         for node in nodes:
             known = self.frames.get(node.name)
@@ -51,7 +51,7 @@ class StaticTables:
                 if known is not None and _columns(known) != _columns(found):
                     raise SchemaError(
                         f"Table {node.name!r} had the columns {known.schema.simpleString()} when this attempt began, "
-                        f"and has {found.schema.simpleString()} now. Put the columns back, or start again."
+                        f"and has {found.schema.simpleString()} now. Restore the columns, or restart the application."
                     )
                 self.frames[node.name], self.read_at[node.name] = found, epoch_time
         return self.frames
@@ -63,7 +63,7 @@ def _columns(frame: DataFrame) -> list[tuple[str, DataType]]:
 
 @dataclass
 class EpochFrames:
-    """Makes the frames of one epoch; remembers what has to be read back from Spark afterwards."""
+    """Builds the frames of one epoch, and holds the observations to read after the job."""
 
     spark: SparkSession
     plan: EpochPlan
@@ -71,18 +71,18 @@ class EpochFrames:
     configuration: Configuration
     statics: Mapping[str, DataFrame]
     without_rows: Callable[[str], DataFrame]
-    """By the name of a source: its columns."""
+    """Empty frame of a source, by its name."""
     operators: Mapping[str, OperatorPlan]
     subtasks: Subtasks
     handles_column: Column
     time: TimedFrames
     unread: Mapping[str, frozenset[str]]
-    """By the name of a source: the columns of its that nothing reads."""
+    """Unread columns, by source."""
     handles: dict[str, Observation] = field(default_factory=dict)
     rows_in: dict[str, Observation] = field(default_factory=dict)
 
     def source(self, node: SourceNode | FeedbackNode) -> DataFrame:
-        """The rows of the epoch's slice; no rows where the source has none in this epoch."""
+        """Rows of the epoch's slice; an empty frame if the source has no slice in this epoch."""
         source: Source = self.participants.sources[node.name]
         slice = self.plan.slices.get(node.name)
         carrying = node.id in self.time.time.partitions.carrying
@@ -99,16 +99,15 @@ class EpochFrames:
         return self.statics[node.name]
 
     def task_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], read: Collection[str | None]) -> DataFrame:
-        """The operator's task over its inputs: rows of the sides that are ``read``, and those that carry its handles.
+        """Result of the operator's task: rows of its outputs in ``read``, and rows with its handles.
 
-        Its output itself is ``None`` among the sides.
+        ``None`` in ``read`` is the main output, other names are sides.
         """
         plan = self._in_epoch(node)
         return map_in_arrow(self._distributed(plan, node, inputs), self._task(plan, node, read), plan.task_schema)
 
     def last_rows(self, node: OperatorNode, inputs: Sequence[DataFrame], writing: FusedSink | None) -> DataFrame:
-        """The task of an operator whose output goes to one sink as it is, or to nobody, and that of the sink: rows of
-        ``SINK_RESULT``."""
+        """Result of an operator's task fused with its only sink, or without a reader: rows of ``SINK_RESULT``."""
         plan = self._in_epoch(node)
         task = FusedSinkTask(self._task(plan, node, () if writing is None else (None,)), writing)
         return map_in_arrow(self._distributed(plan, node, inputs), task, SINK_RESULT_TYPE)
@@ -140,23 +139,23 @@ class EpochFrames:
         )
 
     def observed(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
-        """``frame`` with the operator's handles on their way to the driver."""
+        """``frame`` with an observation of the operator's handles."""
         observation = self.handles.setdefault(node.name, Observation(f"handles of {node.name}"))
         return frame.observe(observation, self.handles_column)
 
     def observed_answers(self) -> dict[str, list[TaskAnswer]]:
-        """After the job: what came back; an answer that came twice is there twice."""
+        """Answers by operator, after the job. Duplicate answers are kept."""
         return {
             name: [TaskAnswer.decode(bytes(handle)) for handle in observed(observation).get("handles", ())]
             for name, observation in self.handles.items()
         }
 
     def observed_rows_in(self) -> int:
-        """After the job: rows read, as the sources knew before or Spark counted."""
+        """Number of rows read, after the job, as known by the sources or counted by Spark."""
         known = sum(slice.rows or 0 for slice in self.plan.slices.values())
         return known + sum(int(observed(observation).get("rows", 0)) for observation in self.rows_in.values())
 
 
 def handles_column() -> Column:
-    """What is observed of an operator's rows: all handles. For any number of epochs."""
+    """Observed column with all handles of an operator; reused in all epochs."""
     return F.expr(f"collect_list({HANDLE}) AS handles")

@@ -1,4 +1,4 @@
-"""What the engine runs an epoch with: the contracts of E2, and the participants of the commit."""
+"""Input and result of E2, and E3: the check that every subtask returned exactly one handle."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """E2's whole input: the epoch and its conditions, the slice of each source, the chain of each state table at the
-    parent."""
+    """Complete input of E2: the epoch and its conditions, the slice of each source, and the chain of each state table
+    at the parent."""
 
     scope: EpochScope
     conditions: EpochConditions
     slices: Mapping[str, Slice]
     chains: Mapping[str, Chain]
     queries: bytes = b""
-    """The standing queries, as ``conditions.queries`` names them; empty where there have never been any."""
+    """Content of the file that ``conditions.queries`` names; empty without standing queries."""
 
 
 class EpochRunner(ABC):
     """Runs E2 on some cluster. Pure: the same plan may be run again after a failure."""
 
-    def activate(self) -> None:  # noqa: B027 most rely on nothing
-        """The epochs from here on are this runner's, until another is activated: what it relies on in a session that
-        they share is set now."""
+    def activate(self) -> None:  # noqa: B027 most runners need no settings
+        """Set what this runner relies on in a session that several runners share. It runs the following epochs, until
+        another runner is activated."""
 
     def declaring(self, participants: Participants) -> EpochRunner:
-        """This runner with ``participants.tables`` in place of the declarations of the same state tables."""
+        """This runner with the declarations of state tables in ``participants.tables``."""
         return self
 
     @abstractmethod
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        """Run the job and return what every subtask answered. Raises ``EpochTimeout``, ``EpochAborted``."""
+        """Run the job and return the answers of all subtasks. Raises ``EpochTimeout``, ``EpochAborted``."""
 
     @abstractmethod
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
-        """The delta files that an operator's handle names."""
+        """Delta files that an operator's handle names."""
 
 
 @dataclass(frozen=True)
 class Participants:
-    """All that takes part in an epoch: sources, operators' state backends, sinks' backends, tails of loops, by name.
+    """Participants of an epoch, by name: sources, state backends of operators, backends of sinks, tails of loops.
 
-    A loop's head is among the sources. Its tail takes rows as a sink does, and nothing of it is committed.
+    The head of a loop is one of the sources. Its tail takes rows as a sink does, but has no commit.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -70,16 +70,13 @@ class Participants:
 
     @property
     def backends(self) -> list[Backend]:  # type: ignore[type-arg]
-        """The backends of operators, sinks and loops alike: all speak start, pre-commit, commit, abort.
-
-        No dictionary: an operator and a sink may have the same name.
-        """
+        """Backends of all operators, sinks and loops. A list, since an operator and a sink may have the same name."""
         return [*self.operators.values(), *self.sinks.values(), *self.loops.values()]
 
 
 @dataclass(frozen=True)
 class SinkAnswer:
-    """One row of the job's result: the handle of the sink task that was partition ``partition`` of the last stage."""
+    """One row of the job's result: the handle of a sink task, and its partition in the last stage."""
 
     partition: int
     handle: Handle
@@ -87,9 +84,9 @@ class SinkAnswer:
 
 @dataclass(frozen=True)
 class ObservedTime:
-    """What an epoch saw of event time. ``latest``: by declaration and partition the greatest, in microseconds.
+    """Event times that an epoch observed. ``latest``: the greatest by declaration and partition, in microseconds.
 
-    ``rejected``: by declaration the rows without a possible event time. ``late``: by operator its late rows.
+    ``rejected``: number of rows without a valid event time, by declaration. ``late``: number of late rows, by operator.
     """
 
     latest: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
@@ -99,22 +96,22 @@ class ObservedTime:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back from E2. ``partitions``: those of the job's last stage that have to answer."""
+    """Result of E2. ``partitions``: partitions of the job's last stage that must answer."""
 
     operators: Mapping[str, Sequence[Handle]]
     sinks: Sequence[SinkAnswer]
     drained_partitions: frozenset[int]
-    """Partitions of the last stage that belong to no sink: they have the handles of an operator that nobody reads."""
+    """Partitions of the last stage with the handles of an operator without readers."""
     partitions: Collection[int]
     rows_in: int = 0
     time: ObservedTime = ObservedTime()
     task_seconds: Sequence[Mapping[TaskStep, float]] = ()
-    """How long each task took for its steps, in any order."""
+    """Durations of the steps of each task, in any order."""
     work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
-    """By operator and subtask what it did."""
+    """Work by operator and subtask."""
 
     def worked(self, parallelism: int) -> dict[str, list[Work]]:
-        """By operator, in the order of its subtasks."""
+        """Work by operator, in the order of its subtasks."""
         return {
             name: [self.work.get((name, subtask), Work()) for subtask in range(parallelism)] for name in self.operators
         }
@@ -132,13 +129,13 @@ class Collected:
 
     @property
     def due(self) -> dict[str, Due]:
-        """By operator the least of its subtasks' times; operators that wait for none are left out."""
+        """By operator, the earliest due times of its subtasks. Operators without due times are left out."""
         found = {name: _earliest(handles) for name, handles in self.operators.items()}
         return {name: due for name, due in found.items() if not due.nothing}
 
     @property
     def dropped_timers(self) -> dict[str, int]:
-        """By operator how many timers were dropped; operators that dropped none are left out."""
+        """By operator, the number of dropped timers. Operators without any are left out."""
         found = {name: sum(handle.dropped_timers for handle in handles) for name, handles in self.operators.items()}
         return {name: dropped for name, dropped in found.items() if dropped}
 
@@ -160,10 +157,10 @@ def collect(
     rejecting: Collection[str] = (),
     loops: Sequence[str] = (),
 ) -> Collected:
-    """Check that exactly one handle per (operator, sink or loop, subtask) is there. Raises :class:`HandlesIncomplete`.
+    """Check that each subtask of each operator, sink and loop returned exactly one handle.
 
-    Raises :class:`AuthorError` where subtasks differ in what they have to agree on, :class:`MalformedRecord` where rows
-    have no possible event time and their declaration, one of ``rejecting``, has none of them.
+    Raises :class:`HandlesIncomplete`, :class:`AuthorError` if subtasks differ in a value that must agree, and
+    :class:`MalformedRecord` if rows of a declaration in ``rejecting`` have no valid event time.
     """
     _check_rejected(answers.time.rejected, rejecting)
     written = _sinks(answers, [*sinks, *map(tail_owner, loops)])
@@ -177,7 +174,7 @@ def collect(
 
 
 def tail_owner(loop: str) -> str:
-    """Whose the handles of a loop's tail are; never a sink's name."""
+    """Owner of the handles of a loop's tail; never equal to a sink's name."""
     return f"loop {loop}"
 
 
@@ -188,9 +185,9 @@ def _complete(operator: str, handles: Sequence[Handle], parallelism: int) -> tup
     if wrong or strange:
         seen = ", ".join(f"{subtask}: {counts[subtask]}" for subtask in (*wrong, *strange))
         raise HandlesIncomplete(
-            f"Operator {operator!r} must give exactly one handle for each of its {parallelism} subtasks; "
-            f"handles seen by subtask: {seen}. A limit or a filter that is always false after the operator can cause "
-            "this, or a stage run twice."
+            f"Operator {operator!r} must return exactly one handle for each of its {parallelism} subtasks; "
+            f"handles by subtask: {seen}. Possible causes: a limit or an always-false filter after the operator, "
+            "or a stage that ran twice."
         )
     in_order = tuple(sorted(handles, key=lambda handle: handle.subtask))
     _check_agreement(operator, in_order)
@@ -201,9 +198,10 @@ def _check_agreement(operator: str, handles: Sequence[Handle]) -> None:
     differing = [handle.subtask for handle in handles if handle.agreed != handles[0].agreed]
     if differing:
         raise AuthorError(
-            f"Operator {operator!r}: process_broadcast() wrote other broadcast state on subtask {differing[0]} than on "
-            "subtask 0. Every subtask holds the same: let it depend on the control row and on broadcast state alone, "
-            "not on ctx.subtask, the clock, chance or the order of a set."
+            f"Operator {operator!r}: process_broadcast() wrote different broadcast state on subtask {differing[0]} "
+            f"and on "
+            "subtask 0. Broadcast state must be equal on every subtask: compute it only from the control row and "
+            "broadcast state, not from ctx.subtask, the clock, random numbers or the order of a set."
         )
 
 
@@ -212,8 +210,8 @@ def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> 
         if rows := rejected.get(name, 0):
             raise MalformedRecord(
                 f"Watermark {name!r}: {rows} rows of the epoch have no event time, or one too far in the future "
-                "(max_ahead). Correct them where they come from, or let with_watermark() count and leave them out "
-                "(on_reject='count')."
+                "(max_ahead). Correct them in the source, or set on_reject='count' in with_watermark() to drop and "
+                "count them."
             )
 
 
@@ -229,7 +227,7 @@ def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ..
     for answer in sorted(answers.sinks, key=lambda answer: answer.partition):
         if answer.handle.owner not in handles:
             raise HandlesIncomplete(
-                f"A handle came back for {answer.handle.owner!r}, which is no sink of this pipeline."
+                f"The job returned a handle of {answer.handle.owner!r}, which is not a sink of this pipeline."
             )
         handles[answer.handle.owner].append(answer.handle)
     return {name: tuple(found) for name, found in handles.items()}

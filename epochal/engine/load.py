@@ -1,12 +1,11 @@
-"""How busy an application's operators are, over a short window: pure but for its clock.
+"""Load of an application's operators over a short window. Pure except for its clock.
 
-The rules by which skew and stragglers are named:
+Rules for skew and stragglers:
 
-- An operator is *skewed* when the subtask with the most rows has had at least ``SKEWED`` times their mean, of at least
-  ``ENOUGH_ROWS`` rows in all.
+- An operator is *skewed* when the subtask with the most rows has at least ``SKEWED`` times the mean, and there are at
+  least ``ENOUGH_ROWS`` rows in total.
 - A subtask is a *straggler* when it has worked at least ``STRAGGLING`` times as long as the median of the operator's
-  other subtasks, and ``NOTICEABLE_SECONDS`` longer, over no more than ``SAME_ROWS`` times the median of their rows: so
-  its rows do not explain it.
+  other subtasks, and ``NOTICEABLE_SECONDS`` longer, with at most ``SAME_ROWS`` times the median of their rows.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from epochal.contracts.measurements import (
 )
 
 WINDOW_SAMPLES = 6
-"""The window: so many samples, and the one that is not complete yet."""
+"""Number of complete samples in the window, beside the current one."""
 
 SKEWED = 1.5
 ENOUGH_ROWS = 1000
@@ -39,10 +38,10 @@ STRAGGLING = 2.0
 NOTICEABLE_SECONDS = 1.0
 SAME_ROWS = 1.25
 MOST_STRAGGLERS = 10
-"""So many are named, those that worked longest."""
+"""Maximum number of reported stragglers, those that worked longest."""
 
 Figures = npt.NDArray[np.float64]
-"""A row for each subtask: rows, and seconds of work."""
+"""One row per subtask: number of rows and seconds of work."""
 
 
 def figures_of(subtasks: Sequence[Work]) -> Figures:
@@ -60,7 +59,7 @@ class _Sample:
 
 
 class RecentLoad:
-    """Of one version and parallelism: what was measured with others is forgotten. ``clock`` counts seconds."""
+    """Recent load with one version and parallelism; a change discards earlier measurements. ``clock``: in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -73,9 +72,9 @@ class RecentLoad:
         self._samples: deque[LoadSample] = deque(maxlen=MOST_SAMPLES)
 
     def ran(self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]) -> None:
-        """An epoch has run: by operator what each of its subtasks did.
+        """Add an epoch: the work of each subtask, by operator.
 
-        The first one, which began before, and had a view of the state to make, is in no sum.
+        The first epoch is not added, since it also built the views of the state.
         """
         figures = {name: figures_of(subtasks) for name, subtasks in work.items()}
         if self._epoch is None or (version, parallelism) != (self._version, self._parallelism):
@@ -83,13 +82,13 @@ class RecentLoad:
             self._window.clear()
             self._samples.clear()
             self._sample = _Sample(self._clock())
-            _add(self._sample.operators, {name: np.zeros_like(nothing) for name, nothing in figures.items()})
+            _add(self._sample.operators, {name: np.zeros_like(each) for name, each in figures.items()})
         else:
             _add(self._sample.operators, figures)
         self._epoch, self._latest = epoch, figures
 
     def between_epochs(self, lag_seconds: Callable[[], float | None]) -> None:
-        """No epoch is under way: here a sample may end."""
+        """End the current sample if it is long enough. Called between epochs."""
         seconds = self._clock() - self._sample.began
         if self._epoch is None or seconds < SAMPLE_SECONDS:
             return
@@ -120,7 +119,7 @@ class RecentLoad:
 
 
 def operator_load(window: Figures, latest: Figures | None) -> OperatorLoad:
-    """Of the figures of an operator's subtasks in the window, and in the latest epoch."""
+    """Load of an operator from the figures of its subtasks in the window and in the latest epoch."""
     rows, busy = window[:, 0], window[:, 1]
     total, largest = int(rows.sum()), int(rows.argmax()) if len(rows) else 0
     skew = None if not total else float(rows[largest] / rows.mean())
@@ -138,7 +137,7 @@ def operator_load(window: Figures, latest: Figures | None) -> OperatorLoad:
 
 
 def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int]:
-    """The subtasks whose rows do not explain how long they worked; at most ``MOST_STRAGGLERS``, the longest first."""
+    """Stragglers, at most ``MOST_STRAGGLERS``, ordered by decreasing working time."""
     found: list[int] = []
     for subtask in sorted(range(len(rows)), key=lambda one: -busy_seconds[one]):
         others = [other for other in range(len(rows)) if other != subtask]
@@ -147,7 +146,7 @@ def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int
         usual = median(busy_seconds[other] for other in others)
         mine = busy_seconds[subtask]
         if mine < STRAGGLING * usual or mine - usual < NOTICEABLE_SECONDS:
-            break  # nobody after it has worked longer
+            break  # the following subtasks have worked less
         if rows[subtask] <= SAME_ROWS * median(rows[other] for other in others):
             found.append(subtask)
     return found

@@ -1,7 +1,7 @@
-"""The epoch loop: directives, decisions, tolerable failures. Knows neither Spark nor HTTP.
+"""The epoch loop: directives, decisions and tolerated failures, without Spark and HTTP.
 
-What comes next is decided by :mod:`epochal.engine.triggers`. While ``max_uncommitted_epochs`` are prepared and not
-committed the loop waits and says for which sink.
+:mod:`epochal.engine.triggers` decides the next step. While ``max_uncommitted_epochs`` epochs are prepared and
+uncommitted, the loop waits and reports the sinks that it waits for.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class EpochLoop:
     _epochs_run: int = field(default=0, init=False)
 
     def run(self) -> None:
-        """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row, or one
-        failed that would fail again; ``RowRefused`` at the end, when a refused row has stopped a sink."""
+        """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row or a
+        failure is permanent; ``RowRefused`` at the end, when a refused row has stopped a sink."""
         while True:
             self.commits.check()
             directives = self.transactions.heartbeat(self._status())
@@ -77,7 +77,7 @@ class EpochLoop:
         self.commits.queue.check_refused()
 
     def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
-        """What comes next, and the slices of the sources if they had to be asked for it."""
+        """The next step, and the slices of the sources if the decision needed them."""
         situation = self.coordinator.situation(self._until_interval(), hurried=hurried, commanded=commanded)
         decision = decide(situation)
         if decision.step is not Step.ASK_SOURCES:
@@ -86,13 +86,13 @@ class EpochLoop:
         return decide(replace(situation, has_input=self.coordinator.has_input(slices))), slices
 
     def _run_epoch(self, decision: Decision, slices: Mapping[str, Slice], *commands: Command) -> None:
-        """One epoch, to its decision or to an abort that is tolerated."""
+        """Run one epoch to its decision or to a tolerated abort."""
         self.pace.started(self.clock())
         try:
             manifest = self.coordinator.run_epoch(slices, decision.opened_for, commands)
         except EpochAborted as error:
             failed = failure_of(error).type
-            if failed == SliceOutdated.slug:  # each of these takes a file out of what is planned next
+            if failed == SliceOutdated.slug:  # the next plan leaves the missing file out
                 return
             self._failed_in_a_row += 1
             if ends_attempt(failed):
@@ -103,7 +103,8 @@ class EpochLoop:
             self._ran(manifest)
 
     def _first_epoch(self) -> None:
-        """Of another version: with the input that is there, also with none, so that it is decided now."""
+        """Run the first epoch of another version with the available input, even without any, so that it is decided
+        now."""
         decision, slices = self._next(commanded=True)
         self.pace.started(self.clock())
         command = Command(kind="reconfigure", detail={"version": self._program.orders.version})
@@ -130,11 +131,11 @@ class EpochLoop:
         return max(0.0, started + self._configuration.epoch_interval_seconds - self.clock())
 
     def _stops(self) -> bool:
-        """It was asked to, or as many epochs were run as were asked for."""
+        """True if a stop was requested or the epochs limit is reached."""
         return self.stop_requested() or (self.epochs_limit is not None and self._epochs_run >= self.epochs_limit)
 
     def _carry_out(self, directives: Sequence[Directive]) -> bool:
-        """True when the loop shall end."""
+        """Carry out directives. Returns true to end the loop."""
         stop = False
         queries = [directive for directive in directives if directive.kind == "query"]
         if queries:
@@ -144,7 +145,7 @@ class EpochLoop:
         return stop
 
     def _change_queries(self, directives: Sequence[Directive]) -> None:
-        """All commands on standing queries that have come, in one epoch, with input or without."""
+        """Carry out all received commands on standing queries in one epoch, with or without input."""
         queries, position = self.coordinator.queries, self.coordinator.position
         for directive in directives:
             queries.take(directive)
@@ -153,7 +154,7 @@ class EpochLoop:
             return
         if self.coordinator.drained:
             failure = Failure(
-                type=Conflict.slug, message="The input of the application has ended; nothing comes any more."
+                type=Conflict.slug, message="The input of the application has ended; no further epoch runs."
             )
             for directive in directives:
                 self.catalog.complete(directive.id, position.head, failure)
@@ -179,14 +180,14 @@ class EpochLoop:
         else:
             try:
                 self._savepoint()
-            except RowRefused as error:  # epochs go on, and are not committed before that row is resolved
+            except RowRefused as error:  # epochs continue; they commit after the row is resolved
                 self.catalog.complete(directive.id, None, failure_of(error))
                 return False
         self.catalog.complete(directive.id, self.coordinator.position.head)
         return directive.kind == "stop"
 
     def _savepoint(self) -> None:
-        """One epoch with what is there now, so that it is in the savepoint; the head will do when there is nothing.
+        """Run one epoch with the available input, so that the savepoint includes it; without input the head is used.
 
         Raises ``RowRefused`` while a sink is stopped.
         """
@@ -199,14 +200,14 @@ class EpochLoop:
         self._commit_all()
 
     def _commit_all(self) -> None:
-        """Wait until everything that is decided is committed. Raises ``RowRefused`` when a refused row stops a sink:
-        it may stay unresolved, and no epoch would open until then."""
+        """Wait until every decided epoch is committed. Raises ``RowRefused`` when a refused row stops a sink, since no
+        epoch could open until the row is resolved."""
         while not self.commits.queue.empty:
             self._settle()
             self.commits.queue.check_refused()
 
     def _settle(self) -> None:
-        """Wait until everything that is decided is committed, except in sinks that a refused row has stopped."""
+        """Wait until every decided epoch is committed, except in stopped sinks."""
         self._wait_until(lambda: self.commits.queue.settled)
 
     def _wait_until(self, committed: Callable[[], bool]) -> None:
@@ -224,7 +225,12 @@ class EpochLoop:
 
 @dataclass
 class TransactionOrders:
-    """``changes`` is what the next epoch's manifest says of its reconfigurations: there an order is kept for good."""
+    """Orders of an administrator on open transactions, carried out between epochs and while waiting for commits.
+
+    An order is answered when it has taken effect: immediately for ``retry``, after the sink has advanced for ``commit``
+    and ``abort``. Until then it is delivered again, also to the next attempt, where repeating it has the same effect.
+    ``changes``: changes for the next manifest, which records the order permanently.
+    """
 
     catalog: Catalog
     queue: CommitQueue
@@ -232,7 +238,7 @@ class TransactionOrders:
     _under_way: dict[str, TransactionOrder] = field(default_factory=dict, init=False)
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        """Report, and carry out the orders on transactions that come back; the other directives are the answer."""
+        """Send a heartbeat and carry out received transaction orders. Returns the other directives."""
         status = status.model_copy(update={"transactions": self.queue.transactions()})
         directives = self.catalog.heartbeat(status)
         for directive in directives:
@@ -268,5 +274,5 @@ class TransactionOrders:
 
 
 def _too_late(order: TransactionOrder) -> Failure:
-    message = f"Epoch {order.epoch} is not open in sink {order.sink!r} any more; nothing was done."
+    message = f"Epoch {order.epoch} is no longer open in sink {order.sink!r}; the order had no effect."
     return Failure(type=Conflict.slug, message=message)

@@ -1,4 +1,4 @@
-"""The one way to a manifest: of an epoch that was run, tried again, or written by a job without input."""
+"""Manifests of epochs: run, replayed in a trial, or written by a job without input."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def manifest_of(
     due: Mapping[str, Due] | None = None,
     before: Manifest | None = None,
 ) -> Manifest:
-    """What an epoch of ``program`` leaves on top of ``parent``: its plan, and what came back of it.
+    """Manifest of an epoch of ``program`` after ``parent``, from its plan and its result.
 
-    ``due``: of operators that did not run. ``before``: the parent's manifest, whose records in flight stay where no
-    slice took them.
+    ``due``: due times of operators that did not run. ``before``: the parent's manifest; its records in flight that no
+    slice took remain.
     """
     clock = observed(program.plan.time.graph, plan.conditions.clock, collected.time.latest)
     orders, participants = program.orders, program.participants

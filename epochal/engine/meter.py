@@ -1,4 +1,4 @@
-"""What an attempt measures of itself while it runs, for whoever asks. Costs an epoch a few microseconds."""
+"""Measurements of a running attempt. Costs a few microseconds per epoch."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class _Histogram:
 
 @dataclass
 class _Reading:
-    """One source. A mark says when how much was there in all, in the source's own unit, counted from this attempt on.
+    """Lag of one source. A mark has a time and the total amount of input at that time, in the source's unit, counted
+    from the start of the attempt.
 
-    What was there at a mark has been read as soon as that much was accepted.
+    The input at a mark has been read when the accepted amount reaches the mark's.
     """
 
     behind: int | None = None
@@ -79,14 +80,14 @@ class _Reading:
         )
 
     def lag_seconds(self, now: datetime) -> float | None:
-        """How long ago what is read was all that there was: at least, where that is not known of this attempt."""
+        """Time since all then existing input had been read; a lower bound if this is not known of this attempt."""
         if not self.behind:
             return None if self.behind is None else 0.0
         since = self.report.read_until or (self.marks[0][0] if self.marks else None)
         return None if since is None else max(0.0, (now - since).total_seconds())
 
     def _is_close(self, now: datetime) -> bool:
-        """Marks are kept apart as they become many: fewer can only make a source look further behind."""
+        """Thin out marks when there are many. Fewer marks can only overestimate the lag."""
         if len(self.marks) > _MOST_MARKS:
             self.apart = 2 * (self.marks[-1][0] - self.marks[0][0]) / _MOST_MARKS
             del self.marks[1::2]
@@ -113,7 +114,7 @@ class _Reading:
 
 
 class Meter:
-    """Written by the epoch loop, the commits' thread and the compaction's; read by any."""
+    """Measurements of an attempt. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -135,7 +136,7 @@ class Meter:
 
     @contextmanager
     def step(self, step: MeasuredStep, before: float = 0.0) -> Iterator[None]:
-        """The block is the step, or, with the seconds ``before``, the rest of it. Nothing is counted when it raises."""
+        """Measure the block as a step; ``before``: seconds already spent on it. Not counted if the block raises."""
         began = self.clock()
         yield
         self.took(step, before + self.clock() - began)
@@ -145,7 +146,7 @@ class Meter:
             self._steps.setdefault(step, _Histogram()).observe(seconds)
 
     def tasks_took(self, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
-        """The seconds of each step, of the tasks of an epoch."""
+        """Add the durations of the steps of an epoch's tasks."""
         with self._lock:
             for task in tasks:
                 for step, seconds in task.items():
@@ -154,7 +155,7 @@ class Meter:
     def operators_worked(
         self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]
     ) -> None:
-        """In an epoch, which ran with this version and parallelism: by operator what each of its subtasks did."""
+        """Add the work of each subtask in an epoch, by operator."""
         with self._lock:
             for name, subtasks in work.items():
                 figures, before = figures_of(subtasks), self._subtasks.get(name)
@@ -166,17 +167,17 @@ class Meter:
             self._load.ran(epoch, version, parallelism, work)
 
     def committed(self, sink: str, seconds: float) -> None:
-        """E5 in one sink: so long after the decision."""
+        """Add a commit of one sink (E5): seconds since the decision."""
         with self._lock:
             self._sinks.setdefault(sink, _Histogram()).observe(seconds)
 
     def published(self, seconds: float) -> None:
-        """E6: an epoch that this attempt opened so long ago is committed."""
+        """Add a published epoch (E6): seconds since this attempt opened it."""
         with self._lock:
             self._epochs.observe(seconds)
 
     def compacted(self, seconds: float | None) -> None:
-        """A compaction has ended; ``None``: it failed."""
+        """Add a compaction; ``None``: it failed."""
         with self._lock:
             if seconds is None:
                 self._failed_compactions += 1
@@ -184,7 +185,7 @@ class Meter:
                 self._compactions.observe(seconds)
 
     def looked(self, sources: Mapping[str, Source]) -> None:
-        """Each source has just looked for input; no epoch is under way."""
+        """Update the lags after all sources have looked for input, between epochs."""
         now = datetime.now(UTC)
         with self._lock:
             self._load.between_epochs(lambda: self._lag_seconds(now))
@@ -198,27 +199,27 @@ class Meter:
         return max(found, default=None)
 
     def accepted(self, name: str, source: Source) -> None:
-        """A slice of the source is decided."""
+        """Update the lag after a slice of the source was decided."""
         with self._lock:
             if name in self._readings:
                 self._readings[name].took(source)
 
     def blocked(self, sinks: Mapping[str, datetime]) -> None:
-        """Just these sinks do not take what is decided, since when."""
+        """Set the sinks whose commits fail, and since when."""
         self._blocked = dict(sinks)
 
     def idle(self) -> None:
-        """There is nothing to do: no input, and all that had come is committed."""
+        """Record that all input is committed and there is no new input."""
         with self._lock:
             if all(reading.report.reachable for reading in self._readings.values()):
                 self._idle_at = datetime.now(UTC)
 
     def sized(self, size: Callable[[], tuple[int, int]]) -> None:
-        """How to find rows and bytes of the state's files; called when a report is made."""
+        """Set the function that returns rows and bytes of the state's files; called for each report."""
         self._size = size
 
     def timed(self, clocks: Callable[[], tuple[float, float]]) -> None:
-        """How to find the deviation of the wall clock, and how far epoch time is ahead of it, in seconds."""
+        """Set the function that returns the deviation of the wall clock and the lead of epoch time, in seconds."""
         self._clocks = clocks
 
     def report(self) -> DriverReport:

@@ -1,4 +1,4 @@
-"""What Spark observes of frames while it runs a job, read back afterwards."""
+"""Metrics that Spark observes while it runs a job."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NO_ROW = "PythonSQLUtils.toPyRow"
 
 
 def observed(observation: Observation) -> Mapping[str, Any]:
-    """The metrics of a job that has ended; empty when nothing was observed.
+    """Metrics of an observation after its job; empty if Spark did not observe it.
 
-    Spark leaves an observation out together with a part of the plan that it knows to give no rows (a filter that is
-    always false, a limit of 0, an empty relation). It then has a row without columns, which pyspark cannot convert.
+    Spark drops an observation together with a part of the plan that is known to be empty (an always-false filter, a
+    limit of 0, an empty relation). The result is a row without columns, which pyspark cannot convert.
     """
     try:
         return observation.get

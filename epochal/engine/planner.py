@@ -1,4 +1,4 @@
-"""What the engine knows of a graph before the first epoch: operators' plans, sinks' columns, what has watermarks."""
+"""Plan of a graph: operators' plans and sinks' columns, made before the first epoch, and the shape of its jobs."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """All operators' plans by name, and the columns that each sink will get."""
+    """Plans of all operators by name, and the columns of each sink."""
 
     operators: dict[str, OperatorPlan]
     sinks: dict[str, pa.Schema]
     time: TimePlan = WITHOUT_EVENT_TIME
-    """The places that have watermarks."""
+    """Event-time declarations and watermarks."""
     calls_epoch_time: bool = False
-    """Whether ``epoch_time()`` has to be defined before an epoch's frames are made."""
+    """True if ``epoch_time()`` must be defined before an epoch's frames are built."""
 
     defined: tuple[StateTable, ...] | None = None
-    """All state tables with their definitions; ``None`` where the operators were planned without a graph's frames."""
+    """All state tables with their definitions; ``None`` if the operators were planned without a graph's frames."""
 
     @classmethod
     def of(cls, analysis: Analysis, sources: Mapping[str, Source]) -> PipelinePlan:
-        """The plan of a graph that has just been analysed, which need not be evaluated again."""
+        """Plan from an analysis, without evaluating the graph again."""
         graph = analysis.graph
         plans = {node.name: analysis.plans[node.id] for node in graph.operators}
         return cls(plans, analysis.sinks, TimePlan.of(graph, sources), analysis.calls_epoch_time, analysis.tables)
@@ -98,11 +98,12 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
 
 @dataclass(frozen=True)
 class JobShape:
-    """``shared`` operators are read more than once per epoch: each is materialised first, so that it runs once.
+    """Shape of an epoch's jobs. ``shared``: operators with several readers, which are materialised so that they run
+    once.
 
-    Its sides are read as its output is: one task gives them all. ``drained`` operators lead to no sink and to no other
-    operator: the job reads them for their handles alone. ``unread``: the operators whose output, and the readers of
-    sides whose rows, nobody needs. ``written``: by operator the sink that alone reads it, with nothing between.
+    Sides count as output, since one task produces them all. ``drained``: operators that lead to no sink and to no other
+    operator; the job reads only their handles. ``unread``: operators whose output, and side nodes whose rows, have no
+    reader. ``written``: by operator, the sink that is its only direct reader.
     """
 
     shared: frozenset[NodeId]
@@ -112,7 +113,7 @@ class JobShape:
 
 
 def job_shape(graph: Graph, sinks: bool) -> JobShape:
-    """``sinks`` False: a shadow execution, whose sinks are left out."""
+    """The shape of a graph's jobs. ``sinks``: false for a shadow execution, which has none."""
     uses = _uses(graph, sinks)
     runs = {
         node.id: uses[node.id] + sum(uses[side.id] for side in graph.sides(node.id) if not side.by_engine)
@@ -129,7 +130,7 @@ def job_shape(graph: Graph, sinks: bool) -> JobShape:
 
 
 def _uses(graph: Graph, sinks: bool) -> dict[NodeId, int]:
-    """How often each node's rows are computed in one job, were nothing materialised: one for each path to a reader."""
+    """How often a job would compute each node's rows without materialisation: once for each path to a reader."""
     uses: dict[NodeId, int] = {}
     for node in reversed(graph.nodes):
         total = 0
@@ -144,14 +145,14 @@ def _uses(graph: Graph, sinks: bool) -> dict[NodeId, int]:
                 case EventTimeNode():
                     total += uses[consumer] + _kept_out(graph, consumer, uses)
                 case OperatorNode():
-                    # A shared operator is materialised, a drained one is read once: either way it reads its input once.
+                    # A shared operator is materialised, and a drained one is read once: both read their input once.
                     total += 1 + _kept_out(graph, consumer, uses)
                 case SideNode():
-                    pass  # of the operator's task, or of what it reads: not of its output
+                    pass  # read from the operator's task or its input, not from its output
         uses[node.id] = total
     return uses
 
 
 def _kept_out(graph: Graph, id: NodeId, uses: dict[NodeId, int]) -> int:
-    """How often what is kept out of a node's input is read: each time the input is computed for it."""
+    """How often rejected or late rows of a node's input are read; each read computes the input."""
     return sum(uses[side.id] for side in graph.sides(id) if side.by_engine)

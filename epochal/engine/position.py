@@ -1,4 +1,4 @@
-"""Where an execution stands: the latest prepared snapshot of its lineage and the chains of its state tables."""
+"""Position of an execution: the latest prepared snapshot, the chains of its state tables, and bases not yet named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.state.table import StateTable
 
 @dataclass
 class Position:
-    """Moved on by E4 of every epoch, so that the chains need not be walked again within an attempt."""
+    """Position of an attempt. E4 of every epoch advances it, so that chains are read once per attempt."""
 
     branch: str
     next_epoch: int
@@ -50,17 +50,17 @@ class Position:
         return cls(branch, next_epoch, head, chains, store.read_manifest(head) if head is not None else None)
 
     def advance(self, manifest: Manifest, reference: ManifestReference) -> None:
-        """E4 landed: the epoch is the new head."""
+        """Advance to an epoch that E4 has prepared."""
         self.head, self.snapshot = reference, manifest
         self.chains = {table: extend(chain, table, manifest) for table, chain in self.chains.items()}
 
 
 @dataclass
 class PendingBases:
-    """Hands the bases that the background wrote over to the coordinator; an aborted epoch leaves them for the next.
+    """Bases that E7 has written in the background and the next manifest names. An aborted epoch leaves them pending.
 
-    Beside bases a manifest has the sources' checkpoints, which end the walk of a recovery. An application without
-    state tables has no bases, and asks for checkpoints alone.
+    Manifests with bases have the sources' checkpoints, at which a recovery stops its walk. An application without state
+    tables has no bases and requests checkpoints only.
     """
 
     _bases: tuple[BaseFile, ...] = ()
@@ -72,12 +72,12 @@ class PendingBases:
             self._bases = bases
 
     def take(self) -> tuple[BaseFile, ...]:
-        """The bases to be named by the manifest under way; empty when there are none."""
+        """Bases that the next manifest names; empty if there are none."""
         with self._lock:
             return self._bases
 
     def want_checkpoint(self) -> None:
-        """The next manifest shall have the sources' checkpoints, also without bases."""
+        """Request the sources' checkpoints in the next manifest, even without bases."""
         with self._lock:
             self._checkpoint_requested = True
 
@@ -87,11 +87,11 @@ class PendingBases:
             return self._checkpoint_requested
 
     def discard(self, store: SnapshotStore, chains: Iterable[Chain]) -> None:
-        """Remove them after an orderly end: no manifest names them then. After any other R4 does it, which can tell."""
+        """Remove the pending bases at an orderly end, when no manifest names them. After a crash, R4 removes them."""
         compaction.discard(store, self.take(), chains)
 
     def published(self, manifest: Manifest) -> None:
-        """The manifest is decided: its bases need not be named again."""
+        """Clear the bases and checkpoints that a decided manifest has."""
         with self._lock:
             if manifest.bases and manifest.bases == self._bases:
                 self._bases = ()

@@ -1,8 +1,8 @@
-"""One application version, ready to run, and the one reference to the version in place.
+"""An application version that is ready to run, and the reference to the active version.
 
-Everybody who needs something of the version in place (coordinator, commit queue, retention, compaction, the loop) holds
-the same :class:`CurrentProgram` and asks it each time: recovery, upgrade, rescale and the return from a first epoch
-that failed replace one value, and nothing of the version before can stay behind somewhere.
+The coordinator, commit queue, retention, compaction and loop share one :class:`CurrentProgram` and read it at each use.
+Recovery, upgrade, rescale and the return after a failed first epoch replace this one value, so that no component can
+keep parts of the previous version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from epochal.state.evolution import TableChange, compare
 
 @dataclass(frozen=True)
 class Program:
-    """A version with all that its epochs take: its graph planned, its sources, backends and runner made.
+    """A version with everything that its epochs need: the planned graph, sources, backends and the runner.
 
-    Version, artifact, parameters and configuration stand in ``orders``. Nothing was written for it yet.
+    ``orders`` has version, artifact, parameters and configuration. Creating a program writes no file.
     """
 
     orders: ExecutionOrders
@@ -46,21 +46,21 @@ class Program:
 
     @property
     def at_end(self) -> frozenset[str]:
-        """The sources from which nothing will ever come any more; none where a later run may bring more."""
+        """Sources that have ended for good; empty if a later run may read more input."""
         if not self.orders.drain or self.orders.available_now:
             return frozenset()
         return frozenset(name for name, source in self.participants.sources.items() if source.bounded and source.ended)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing will ever come from outside any more."""
+        """True if all external sources have ended for good."""
         sources = self.participants.sources
         outside = {name for name, source in sources.items() if not isinstance(source, InternalSource)}
         return bool(outside) and outside <= self.at_end
 
 
 class CurrentProgram:
-    """What an attempt runs, until :meth:`replace` puts another program in its place."""
+    """Reference to the active program of an attempt."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -71,18 +71,18 @@ class CurrentProgram:
         return self._program
 
     def replace(self, program: Program) -> None:
-        """From here on all epochs are those of ``program``. Only between epochs, with everything decided committed."""
+        """Make ``program`` the active one. Called between epochs, when all decided epochs are committed."""
         self._program = program
         program.runner.activate()
 
 
 def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> tuple[TableChange, ...]:
-    """What becomes of each state table. Raises ``IncompatibleState`` when the program cannot go on from a snapshot."""
+    """Changes of each state table. Raises ``IncompatibleState`` when the program cannot continue from a snapshot."""
     head, configured = store.read_manifest(reference), program.configuration.max_parallelism
     if head.max_parallelism != configured:
         raise IncompatibleState(
-            f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration says {configured}; it "
-            f"cannot change once state exists. Set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
+            f"Snapshot {head.key} has max_parallelism {head.max_parallelism}, the configuration has {configured}. It "
+            f"cannot change once state exists: set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
     loops, may_drop = program.graph.columns_of_loops, program.configuration.allow_dropped_state
     parallelism, acceptance = program.configuration.parallelism, program.orders.acceptance
@@ -90,20 +90,20 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
     if program.orders.version is None:
         check_acceptance(found.changes, acceptance)
     if found.problems:
-        raise IncompatibleState(f"Snapshot {head.key} cannot be gone on from. {' '.join(found.problems)}")
+        raise IncompatibleState(f"Snapshot {head.key} cannot be continued. {' '.join(found.problems)}")
     return found.changes
 
 
 def accepting_everything(program: Program) -> Program:
-    """``program``, which accepts every difference that can be accepted."""
+    """``program`` with consent to every difference that can be accepted."""
     operators = tuple(sorted({table.operator for table in program.participants.tables}))
     acceptance = Acceptance(changed=operators, partial=operators)
     return replace(program, orders=program.orders.model_copy(update={"acceptance": acceptance, "version": 0}))
 
 
 def going_on(program: Program, head: Manifest | None, first: int | None = None) -> Program:
-    """``program`` on top of a snapshot: its state tables with what the lineage knows of the expiry of their rows, and
-    of columns that do not count all of them. ``first``: the number of the next epoch."""
+    """``program`` after a snapshot: its state tables inherit from the lineage the expiry of rows and the epochs from
+    which columns count. ``first``: number of the next epoch."""
     participants = program.participants
     if head is None:
         return program
@@ -119,14 +119,14 @@ def going_on(program: Program, head: Manifest | None, first: int | None = None) 
 
 
 def changes_since(store: SnapshotStore, reference: ManifestReference, program: Program) -> list[Change]:
-    """What the first epoch after a snapshot says of how it was made otherwise: design/epochs.md, reconfiguration."""
+    """Changes that the first epoch after a snapshot records (design/epochs.md, reconfiguration)."""
     head, orders, participants = store.read_manifest(reference), program.orders, program.participants
-    said: dict[str, Any] = {"version": orders.version, "by": orders.by, "message": orders.message}
-    said = {name: value for name, value in said.items() if value is not None}
+    context: dict[str, Any] = {"version": orders.version, "by": orders.by, "message": orders.message}
+    context = {name: value for name, value in context.items() if value is not None}
     found: list[Change] = []
 
     def changed(kind: str, **detail: Any) -> None:
-        found.append(Change(kind=kind, detail={**detail, **said}))
+        found.append(Change(kind=kind, detail={**detail, **context}))
 
     event_times = _differences(head.event_times, program.plan.time.declared)
     compared = compare(head.tables, participants.tables, acceptance=orders.acceptance)
@@ -150,7 +150,8 @@ def changes_since(store: SnapshotStore, reference: ManifestReference, program: P
 
 
 def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:
-    """Where its sinks wrote. A rekey writes no output, and changes no sink; ``None``: nobody knows any more."""
+    """Targets of a snapshot's sinks; a rekey has no output and keeps its parent's. ``None``: the manifest is
+    missing."""
     try:
         while head.parent is not None and any(change.kind == "rekey" for change in head.changes):
             head = store.read_manifest(head.parent)
@@ -160,7 +161,7 @@ def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Name -> value before, value now; null where it is not there."""
+    """Old and new value of each changed name; null for a missing value."""
     names = sorted({*before, *after})
     return {
         name: [before.get(name), after.get(name)]

@@ -1,8 +1,8 @@
 """Reconfiguration at an epoch boundary, without a restart (thesis 4.5.5; design/epochs.md).
 
-Another version is made ready beside the running epochs. At the next boundary, when everything that is decided is
-committed, it takes the place of the one before; its first epoch decides: prepared, the catalog has the version together
-with that epoch; aborted, the version before goes on as if nothing had been asked.
+Another version is assembled while epochs run. At the next boundary, when all decided epochs are committed, it becomes
+the active version. If its first epoch is prepared, the catalog records the version together with this epoch; if it is
+aborted, the previous version continues.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Reconfigurations:
-    """Takes orders for other versions, and puts them in place. All calls but the assembly are the loop's thread's.
+    """Accepts orders for other versions and activates them. The loop's thread makes all calls; only assembly runs in
+    another thread.
 
-    ``assemble`` makes a program of an order; ``take_over`` is R1 for its operators and sinks.
+    ``assemble`` creates a program from an order; ``take_over`` is R1 for its operators and sinks.
     """
 
     coordinator: Coordinator
@@ -48,32 +49,33 @@ class Reconfigurations:
     _assembled: threading.Event = field(default_factory=threading.Event)
 
     def take(self, directive: Directive) -> None:
-        """Begin to make a version ready; nothing happens for an order that is under way."""
+        """Begin to assemble a version. Without effect while an order is in progress."""
         if self._taken is not None:
             return
         order = VersionOrder.model_validate(directive.arguments, extra="ignore")
         if order.version == self.coordinator.current.program.orders.version:
-            # It was decided by an attempt that could not say so any more.
+            # An earlier attempt has decided it, but could not answer.
             self.catalog.complete(directive.id, self.coordinator.position.head)
             return
         self._taken, self._ready, self._failure = directive.id, None, None
         self._assembled.clear()
-        log.info("E1 reconfigure: version %d is made ready", order.version)
+        log.info("E1 reconfigure: version %d is being assembled", order.version)
         BackgroundTask("assembly", lambda: self._assemble(order))
 
     @property
     def ready(self) -> bool:
-        """Something is to be done at the next epoch boundary."""
+        """True if an assembly has ended and must be carried out at the next epoch boundary."""
         return self._taken is not None and self._assembled.is_set()
 
     def carry_out(self, commit_all: Callable[[], None], first_epoch: Callable[[], None]) -> None:
-        """At an epoch boundary: switch, or say why not. Raises ``Fenced``; anything else leaves the version before.
+        """Switch to the new version at an epoch boundary, or answer with the failure. Raises ``Fenced``; after any
+        other error the previous version stays active.
 
-        ``commit_all`` returns when everything decided is committed, and raises ``RowRefused`` while a sink is stopped,
-        which leaves the version before; ``first_epoch`` runs one, with input or without.
+        ``commit_all`` returns when all decided epochs are committed, and raises ``RowRefused`` while a sink is stopped;
+        ``first_epoch`` runs an epoch, with or without input.
         """
         successor, directive = self._ready, self._taken
-        assert directive is not None  # it was asked whether one is ready
+        assert directive is not None  # the caller has checked ``ready``
         self._taken = None
         if successor is None:
             assert self._failure is not None  # the assembly has ended one way or the other
@@ -90,20 +92,20 @@ class Reconfigurations:
             self.switch(successor, first_epoch)
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001 whatever it is: the version before has run, and goes on
+        except Exception as error:  # noqa: BLE001 after any error the previous version continues
             failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
             log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, failure.message)
             self.catalog.complete(directive, None, failure)
         else:
             points.E1_DECIDED.hit()
-            log.info("E1 reconfigure: version %s is in place", successor.orders.version)
+            log.info("E1 reconfigure: version %s is active", successor.orders.version)
             self.catalog.complete(directive, self.coordinator.position.head)
 
     def switch(self, successor: Program, first_epoch: Callable[[], None]) -> None:
-        """Put ``successor`` in place and run its first epoch. Everything decided has been committed.
+        """Activate ``successor`` and run its first epoch. All decided epochs have been committed.
 
-        Raises what stands against the successor, or aborts its first epoch; the version before is in place again then,
-        except after ``Fenced``.
+        Raises the error of the switch or of the first epoch; the previous version is then active again, except after
+        ``Fenced``.
         """
         before, chains = self.coordinator.current.program, self.coordinator.position.chains
         noted = list(self.coordinator.changes)
@@ -125,12 +127,12 @@ class Reconfigurations:
             self._ready = self.assemble(order)
             points.E1_ASSEMBLED.hit()
         except Exception as error:
-            log.exception("E1 reconfigure: version %d cannot be made ready", order.version)
+            log.exception("E1 reconfigure: version %d cannot be assembled", order.version)
             self._failure = failure_of(error)
         self._assembled.set()
 
     def _go_on_with(self, program: Program) -> None:
-        """Sources at the head, sinks taken over, chains of what is declared now; what changes is noted."""
+        """Restore sources at the head, take sinks over, read chains of the declared tables, and record changes."""
         store, head = self.coordinator.store, self.coordinator.position.head
         if head is not None:
             check_continues(store, head, program)
@@ -152,7 +154,7 @@ class Reconfigurations:
 
 
 def configured(before: ExecutionOrders, after: ExecutionOrders) -> list[Change]:
-    """The settings that are other than before, but for the parallelism, which is a change of its own."""
+    """Changed settings, except for the parallelism, which is recorded as a separate change."""
     old, new = before.configuration.model_dump(mode="json"), after.configuration.model_dump(mode="json")
     changed = {name: [old[name], new[name]] for name in new if old[name] != new[name] and name != "parallelism"}
     return [Change(kind="configuration", detail={"changed": changed, "version": after.version})] if changed else []

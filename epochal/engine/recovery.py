@@ -1,7 +1,7 @@
-"""R1 to R5: what an attempt does before its first epoch (thesis 4.1.3.1, the rollback procedure).
+"""R1 to R5: recovery of an attempt before its first epoch (thesis 4.1.3.1, the rollback procedure).
 
 Recovery starts from the latest *prepared* snapshot, not the latest committed one: a prepared epoch is decided, and its
-sinks' commits are issued again.
+commits are repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANSWERED_WITHIN: Final = timedelta(seconds=30)
 
 @dataclass
 class Recovery:
-    """One attempt's recovery. ``pause`` and ``note`` are how R3 waits for a sink that is down, and tells people."""
+    """Recovery of one attempt. ``pause`` waits while a sink is unavailable; ``note`` reports the sinks waited for."""
 
     program: Program
     catalog: Catalog
@@ -47,11 +47,11 @@ class Recovery:
     pause: Callable[[float], None]
     note: Callable[[Sequence[Waiting]], None]
     clock: EpochClock | None = None
-    """The attempt's clock, compared with the clock of the catalog's database; ``None``: the caller sets the time."""
+    """Clock of the attempt, compared with the clock of the catalog's database; ``None``: not compared."""
     begun: Change | None = None
-    """How the branch began, once it is known."""
+    """First change of the branch, set by ``run``."""
     succession: Succession | None = None
-    """What it takes over from other branches, once it is known."""
+    """Branches that this one takes over from, set by ``run``."""
 
     def run(self) -> Position:
         """Raises ``Fenced``, ``SnapshotError`` (file missing or corrupt, named), ``SinkError``."""
@@ -78,16 +78,16 @@ class Recovery:
         if self.clock is None:
             return self.catalog.begin_attempt()
         while True:
-            asked = self.clock()
+            requested_at = self.clock()
             point = self.catalog.begin_attempt()
-            if self.clock() - asked < _ANSWERED_WITHIN:
-                break  # an answer that took longer says too little about the clock
-        self.clock.compare(asked, point.catalog_time)
+            if self.clock() - requested_at < _ANSWERED_WITHIN:
+                break  # a slower answer is too imprecise for the comparison
+        self.clock.compare(requested_at, point.catalog_time)
         return point
 
     def _find(self, point: RecoveryPoint) -> Position:
         """R2: the latest prepared snapshot, its chains, and the sources' positions."""
-        # Of a drained head only commits are left: no version has to be able to go on from it, and no source is asked.
+        # A drained head only needs commits: no version must be able to continue from it, and sources are not contacted.
         over = point.head is not None and self.store.read_manifest(point.head).drained
         if point.head is not None and not over:
             check_continues(self.store, point.head, self.program)
@@ -117,21 +117,21 @@ class Recovery:
         log.info("R3 finished: %d prepared epochs are committed, %d wait", len(point.prepared) - left, left)
 
     def _check_sinks(self, manifest: Manifest) -> None:
-        """A prepared epoch's sink must still be there: its output is decided and nowhere else."""
+        """Check that the sinks of a prepared epoch exist, since they hold the only copy of its output."""
         for name, sink in manifest.sinks.items():
             backend = self.program.participants.sinks.get(name)
             if any(handle.rows for handle in sink.handles) and (backend is None or backend.target != sink.target):
-                now = "is gone" if backend is None else f"writes to {backend.target}"
+                now = "does not exist" if backend is None else f"writes to {backend.target}"
                 raise SnapshotError(
                     f"Epoch {manifest.key} is decided but not committed in sink {name!r} ({sink.target}), "
                     f"which now {now}. Start the earlier version once, so that the epoch can be committed."
                 )
 
     def _abort_undecided(self, point: RecoveryPoint) -> None:
-        """R4: nothing of an undecided epoch may stay, nor of lost tasks of decided ones.
+        """R4: remove all files of undecided epochs, and files of lost tasks of decided ones.
 
-        Undecided epochs that are already ``aborted`` are swept again: a crash may have cut their sweep short, and a
-        zombie may have written since. What is older than the last bases is left to garbage collection.
+        Undecided epochs that are already ``aborted`` are swept again: a crash may have interrupted their sweep, and a
+        zombie may have written since. Garbage collection removes files older than the last bases.
         """
         decided = self._decided_since_bases(point)
         first = min(decided, default=point.first_epoch)
@@ -154,14 +154,14 @@ class Recovery:
         points.R4_ABORTED.hit()
 
     def _named(self, decided: ManifestReference | None) -> set[str]:
-        """The manifest of a decided epoch, and the file of the standing queries that it runs with."""
+        """Paths of a decided epoch's manifest and of its standing queries."""
         if decided is None:
             return set()
         queries = self.store.read_manifest(decided).queries
         return {decided.path} | ({queries.path} if queries is not None else set())
 
     def _decided_since_bases(self, point: RecoveryPoint) -> dict[int, ManifestReference]:
-        """This branch's decided epochs back to the last bases, whose manifests R2 has just read."""
+        """Decided epochs of this branch back to the last bases; R2 has just read their manifests."""
         found: dict[int, ManifestReference] = {}
         reference = point.head
         while reference is not None and reference.branch == point.branch:
@@ -171,7 +171,8 @@ class Recovery:
         return found
 
     def _sweep_bases(self, branch: str, decided: Iterable[ManifestReference]) -> None:
-        """Bases that an earlier attempt wrote (E7) and never came to name. Those before the last named ones stay."""
+        """Remove bases that an earlier attempt wrote (E7) and no manifest names. Bases older than the last named ones
+        stay."""
         named = [base for reference in decided for base in self.store.read_manifest(reference).bases]
         kept = {base.file.path for base in named}
         oldest = max((base.at.epoch for base in named if base.at.branch == branch), default=0)
@@ -189,9 +190,9 @@ class Recovery:
 
 
 def decided_scope(orders: ExecutionOrders, branch: str, head: ManifestReference | None) -> EpochScope:
-    """The branch's latest decided epoch, epoch 0 when there is none, for the attempt that takes it over.
+    """Scope of the branch's latest decided epoch, or of epoch 0, for the attempt that takes it over.
 
-    The parent of epoch 0 is the snapshot of another branch that this one continues; ``None``: the state is empty.
+    The parent of epoch 0 is the snapshot at which the branch begins; ``None``: the state is empty.
     """
     if head is not None and head.branch == branch:
         return EpochScope(orders.application, head.key, orders.attempt, None)
@@ -205,7 +206,7 @@ def take_over(
     pause: Callable[[float], None],
     note: Callable[[Sequence[Waiting]], None],
 ) -> None:
-    """Every operator's and sink's part of R1, at the latest decided epoch. Sinks that are down are waited for."""
+    """R1 for all operators and sinks, at the latest decided epoch. Waits for unavailable sinks."""
     for operator in participants.operators.values():
         operator.recover(scope)
     for name, sink in participants.sinks.items():
@@ -217,9 +218,9 @@ def take_over(
 def restore_sources(
     store: SnapshotStore, head: ManifestReference | None, sources: Mapping[str, Source], begun: Change | None = None
 ) -> None:
-    """Put new sources where ``head`` left them; those that it does not know begin where they begin.
+    """Restore sources to their positions at ``head``; sources unknown to the lineage start at their beginning.
 
-    ``begun``: how a branch began that has no epoch yet: an import may have moved sources elsewhere.
+    ``begun``: first change of a branch without epochs; an import may have moved sources.
     """
     slices: dict[str, list[Slice]] = {name: [] for name in sources}
     checkpoints = _collect_slices(history(store, head), slices, begun)
@@ -228,9 +229,9 @@ def restore_sources(
 
 
 def limit_sources(program: Program) -> None:
-    """Sources that are bounded, or all that are to take what is available, look at what they have once, now.
+    """Limit bounded sources, or all sources of an available-now run, to the input that exists now.
 
-    Raises what a source raises, with its name.
+    Raises errors of sources, with the source's name.
     """
     for name, source in program.participants.sources.items():
         try:
@@ -242,8 +243,8 @@ def limit_sources(program: Program) -> None:
 def _collect_slices(
     manifests: Iterable[Manifest], slices: dict[str, list[Slice]], begun: Change | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Walk back to the last checkpoint; fill ``slices`` oldest first. Of a source that an import moved, only what came
-    after counts, and where it was moved to."""
+    """Walk back to the last checkpoint and fill ``slices``, oldest first. For a source that an import moved, only the
+    new position and later slices count."""
     moved = _moved_sources([begun] if begun is not None else [])
     checkpoints: dict[str, dict[str, Any]] = {}
     for manifest in manifests:
@@ -260,7 +261,7 @@ def _collect_slices(
 
 
 def _moved_sources(changes: Iterable[Change]) -> dict[str, dict[str, Any]]:
-    """What an import says of sources that go on elsewhere, as their checkpoints."""
+    """Checkpoints of the sources that an import has moved."""
     for change in changes:
         if change.kind == "import":
             return dict(change.detail.get("origin", {}).get("sources", {}))

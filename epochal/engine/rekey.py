@@ -1,8 +1,8 @@
-"""Re-keying: a snapshot with another number of key groups, written anew by an offline Spark job.
+"""Re-keying: an offline Spark job that writes a snapshot with another number of key groups.
 
-The number of key groups decides where every row lies, so no epoch can change it. This job reads the state by its old
-ranges of key groups, places each row by the new number, and writes bases: the first snapshot of a branch of its own,
-which stands on the old one and has neither input nor output.
+The number of key groups determines the key group of every row, so that no epoch can change it. The job reads the state
+by its old ranges of key groups, assigns each row to a new key group, and writes bases. The result is the first snapshot
+of a new branch whose parent is the old snapshot; it has neither input nor output.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ RANGE = "_range"
 def rekey(
     orders: ExecutionOrders, graph: Graph, spark: SparkSession, head: ManifestReference, at: EpochKey
 ) -> ManifestReference:
-    """Write the snapshot ``at``: the state of ``head`` in the key groups that ``orders`` have.
+    """Write the snapshot ``at``: the state of ``head`` in the number of key groups that ``orders`` has.
 
-    Nothing counts until the catalog names the manifest. Raises ``IncompatibleState``, ``SnapshotError``.
+    It takes effect when the catalog names the manifest. Raises ``IncompatibleState``, ``SnapshotError``.
     """
     store = SnapshotStore(orders.store)
     before = store.read_manifest(head)
@@ -97,7 +97,7 @@ def rekey(
 
 
 def _lost_instances(before: Manifest, parallelism: int) -> Iterator[str]:
-    """Nothing runs here that could make one of two; and a snapshot has at most as many as its parallelism."""
+    """Problems of partial state with more instances than the new parallelism; no task here could merge them."""
     for table in before.tables:
         if table.scope is StateScope.PARTIAL and parallelism < before.parallelism:
             yield (
@@ -107,20 +107,20 @@ def _lost_instances(before: Manifest, parallelism: int) -> Iterator[str]:
 
 
 def _lost(program: Program, before: Manifest) -> set[str]:
-    """The internal sources that have records which are in none of the snapshot's files. Those of loops are: they know
-    no key groups, and stay as they are."""
+    """Internal sources with records that no file of the snapshot holds. Records in loops have files without key groups,
+    which are kept."""
     return set(slices_in_flight(program.participants.sources, before)) - set(before.loops)
 
 
 def _as_before(program: Program, before: Manifest) -> Program:
-    """The code and the tables are those of the snapshot: what a newer version has of them takes effect later."""
+    """``program`` with the code and the tables of the snapshot; those of a newer version take effect later."""
     orders = program.orders.model_copy(update={"artifact": before.artifact, "parameters": before.parameters})
     return replace(program, orders=orders, participants=replace(program.participants, tables=before.tables))
 
 
 @dataclass(frozen=True)
 class _Rekeying:
-    """One state table on its way from ``old`` key groups to ``new`` ones."""
+    """Re-keying of one state table from ``old`` to ``new`` key groups."""
 
     store: SnapshotStore
     table: StateTable
@@ -139,7 +139,7 @@ class _Rekeying:
 
 
 def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:
-    """At least one file, also when the table has no rows."""
+    """The new bases of a table, at least one file."""
     schema = from_arrow_schema(_placed_schema(work.table))
     old, new = len(work.from_ranges), len(work.to_ranges)
     placed = spark.range(0, old, 1, old).mapInArrow(_Place(work), schema)
@@ -157,7 +157,7 @@ def _placed_schema(table: StateTable) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _Place:
-    """On executors: the rows of old ranges, with their new key groups and ranges."""
+    """Task on executors: rows of old ranges with their new key groups and ranges."""
 
     work: _Rekeying
 
@@ -177,7 +177,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Write:
-    """On executors: one new range, in order, as a file."""
+    """Task on executors: writes one new range, in order, as a file."""
 
     work: _Rekeying
 
@@ -195,12 +195,12 @@ class _Write:
 
 
 def redistributed(table: StateTable, rows: pa.Table, before: int, after: int) -> tuple[pa.Table, Groups]:
-    """``rows`` of a state in ``before`` key groups, as they are in ``after`` of them, and the key group of each.
+    """``rows`` redistributed from ``before`` to ``after`` key groups, and the new key group of each.
 
-    Rows with a key keep it, and it says where they lie. The elements of operator and union state get new addresses,
-    since their key group is a part of these: counted row by row through (``_index``, ``_group``), in which order their
-    lists are, and dealt anew. So no two get the same, their order stays, and they are spread over the new groups.
-    Instances of partial state stay what they are: there must be a key group for each.
+    Rows with a key keep the key, which determines the new group. Elements of operator and union state get new
+    addresses, since the key group is part of the address: they are numbered by (``_index``, ``_group``), the order of
+    their lists, and assigned to the new groups in turn. The new addresses are unique, keep the order, and are spread
+    evenly. Instances of partial state do not change; there must be a key group for each.
     """
     match table.scope:
         case StateScope.KEYED | StateScope.BROADCAST | StateScope.PARTIAL:

@@ -1,6 +1,6 @@
-"""E7, retain: sweep what lost tasks left of an epoch, and have bases written when a chain has become long or large.
+"""E7, retain: sweep files of lost tasks, and start a compaction when a chain has become long or large.
 
-Old snapshots are not deleted here: expired ones can no longer be read, and the control plane collects their files.
+This module does not delete old snapshots: the control plane collects the files of expired ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger(__name__)
 
 SWEPT_AGAIN_AFTER_EPOCHS = 2
-"""A task that lost against a copy of itself may still be writing when its epoch is committed and swept."""
+"""A duplicate of a task may still write when its epoch is committed and swept."""
 
 
 def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochScope, manifest: Manifest) -> None:
-    """Remove what tasks of a decided epoch left and its manifest does not name: retries, speculation, reruns."""
+    """Remove files of a decided epoch that its manifest does not name: those of retried and speculative tasks."""
     named = {delta.file.path for delta in manifest.deltas}
     lost = [path for path in store.list(layout.deltas(scope.key)) if path not in named]
     for path in lost:
@@ -43,7 +43,7 @@ def sweep_losers(store: SnapshotStore, participants: Participants, scope: EpochS
 
 @dataclass
 class Retention:
-    """Called once for each published epoch. A failure here is logged and never harms an epoch."""
+    """E7 of one attempt, called once for each published epoch. Failures are logged and do not affect epochs."""
 
     store: SnapshotStore
     current: CurrentProgram
@@ -60,7 +60,7 @@ class Retention:
             log.warning("E7 retain: epoch %s: %s", epoch.scope.key, error)
 
     def _sweep(self, epoch: PreparedEpoch) -> None:
-        """The epoch's own losers, then what late tasks of earlier epochs wrote after those were swept."""
+        """Sweep the epoch, then earlier epochs again, whose late tasks may have written since."""
         sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)
         self._swept_once.append(epoch)
         if len(self._swept_once) > SWEPT_AGAIN_AFTER_EPOCHS:
@@ -72,7 +72,7 @@ class Retention:
             self.aborted.remove(scope)
 
     def finish(self) -> None:
-        """Nothing of what was published can be written any more: sweep what would have been swept again later."""
+        """Sweep the last epochs again, at the end of the attempt, when no task can write any more."""
         try:
             for epoch in self._swept_once:
                 sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)

@@ -1,4 +1,4 @@
-"""The SparkSession of a driver: settings that make small epochs quick and sources predictable."""
+"""SparkSession and JVM options of a driver, tuned for fast small epochs and predictable sources."""
 
 from __future__ import annotations
 
@@ -32,34 +32,35 @@ log = logging.getLogger(__name__)
 DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Small jobs once per epoch: planning again at each stage costs more than it gains.
+    # For small jobs, planning again at each stage costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
     # Python workers over a Unix socket: TCP's delayed acknowledgements cost up to 40 ms a task.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": worker_daemon.MODULE,
-    # Where in the author's code a Column was made is kept by three more calls into the JVM for every one of them.
+    # Recording the code location of each Column takes three more calls into the JVM.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Of each job Spark writes its plan down, for whoever looks at it later: not at length.
+    # Spark records the plan of each job; the simple form is cheaper.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # Up to 48 MB that come from Arrow Spark would keep as rows in the plan, and evaluate while it plans: filters and
-    # expressions row by row, uncompiled, in one thread. A few rows are quicker so; more belong to tasks.
+    # Spark keeps up to 48 MB of Arrow data as rows in the plan, and evaluates filters and expressions over it during
+    # planning, uncompiled and in one thread. This is faster for a few rows only.
     "spark.sql.execution.arrow.localRelationThreshold": "16KB",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "WARN",
 }
 ANSI = {"spark.sql.ansi.enabled": "true"}
-"""Whatever a session was configured with: without it a sum that leaves its type wraps around silently."""
+"""Set in every session: without ANSI mode, sums that overflow wrap around silently."""
 IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
-"""Driver and executor are one: when a suspended machine wakes up, or its clock is set, Spark would take its only
-executor for lost, could not register it again, and would end the process ten minutes later."""
+"""For driver and executor in one process: after a suspension or a clock change Spark would consider its only executor
+lost, could not register it again, and would end the process ten minutes later."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 MEMORY = "spark.driver.memory"
 _FEW_CORES = 2
-# Ten times the JVM's own thresholds. Those of C2, its slow and thorough compiler, are reached within the first epochs
-# by thousands of methods of Spark's planning; a third of a new driver's CPU was for that. Loops over rows reach these.
+# Ten times the JVM's own thresholds. With those, the C2 compiler compiles thousands of methods of Spark's planning
+# within
+# the first epochs, which took a third of a new driver's CPU. Loops over rows still reach these thresholds.
 _COMPILED_LATER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -75,16 +76,16 @@ CODEGEN = "spark.sql.codegen.factoryMode"
 INTERPRETED = "NO_CODEGEN"
 """Spark evaluates expressions without generated code, with equal results."""
 COMPILED_AGGREGATES = 100
-"""An operator with more aggregates is wide. Spark compiles no stage as a whole above this number of columns either
+"""An operator with more aggregates is *wide*. Spark does not compile whole stages above this number of columns either
 (``spark.sql.codegen.maxFields``)."""
 INTERPRETED_ROWS = 10_000
 """Up to this number of rows an epoch of wide operators takes less time without generated code."""
 
 
 def launch_jvm(application: str, configuration: Configuration, **process: Any) -> None:
-    """Start the JVM that ``create_session`` will use, unless there is one. ``process``: arguments of its ``Popen``.
+    """Start the JVM that ``create_session`` will use, unless it runs. ``process``: arguments of its ``Popen``.
 
-    What the JVM is started with cannot be changed later: the same application and configuration go to both.
+    JVM settings cannot change later: pass the same application and configuration to both functions.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -96,14 +97,14 @@ def launch_jvm(application: str, configuration: Configuration, **process: Any) -
 
 
 def start_python_workers(spark: SparkSession) -> None:
-    """Returns at once: what Python workers import takes seconds, in which the driver has other things to do."""
+    """Start Python workers in the background; their imports take seconds. Returns immediately."""
     BackgroundTask("python-workers", lambda: _start_python_workers(spark))
 
 
 def _start_python_workers(spark: SparkSession) -> None:
     try:
         spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
-    except Exception as error:  # noqa: BLE001 the first epoch says what is wrong, if it is needed by then
+    except Exception as error:  # noqa: BLE001 the first epoch reports a persistent error
         log.debug("Python workers were not started ahead: %s", error)
 
 
@@ -134,7 +135,7 @@ def derived_session(running: SparkSession, configuration: Configuration) -> Spar
 
 
 _MODIFIABLE: dict[str, bool] = {}
-"""Spark is asked once for each setting: the answer is the same in every session."""
+"""Cache of Spark's answers by setting, which are the same in every session."""
 
 
 def _is_modifiable(name: str, session: SparkSession) -> bool:
@@ -145,7 +146,7 @@ def _is_modifiable(name: str, session: SparkSession) -> bool:
 
 @contextmanager
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Spark generates no code for the jobs of the block. The session has its own setting back afterwards."""
+    """Disable code generation for the jobs of the block, then restore the session's setting."""
     own = spark.conf.get(CODEGEN)
     spark.conf.set(CODEGEN, INTERPRETED)
     try:
@@ -156,10 +157,10 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Iterator[None]:
-    """Cancel the block's Spark jobs when it takes too long. Raises ``EpochTimeout`` then.
+    """Cancel the block's Spark jobs and raise ``EpochTimeout`` when the block exceeds the timeout.
 
-    All jobs of the session are cancelled: they are this epoch's, since what runs beside epochs has a session of its
-    own. Tags would not do: outside Spark Connect, only the thread that set a tag can interrupt it.
+    All jobs of the session are cancelled. They belong to this epoch, since background jobs use other sessions. Tags are
+    not sufficient: outside Spark Connect, only the thread that set a tag can interrupt its jobs.
     """
     expired = threading.Event()
 
@@ -184,7 +185,7 @@ def limited(spark: SparkSession, epoch: EpochKey, timeout_seconds: float) -> Ite
 
 
 def session_settings(configuration: Configuration) -> dict[str, str]:
-    """Every setting of the session but its name and its master; what the author sets overrides the defaults."""
+    """All settings of the session except for name and master. The author's settings override the defaults."""
     on_this_machine = configuration.master.startswith("local") or "//127.0.0.1:" in configuration.master
     return (
         DEFAULTS
@@ -224,8 +225,9 @@ def _remove(folder: Path) -> None:
 
 
 def java_options(settings: Mapping[str, str]) -> str:
-    """Beside those of ``settings``, Spark's, as the author gave them: the archive of Spark's classes, a compiler that
-    leaves the cores to the first epochs and, where cores are few and the heap is Spark's usual, one thread to collect.
+    """JVM options: the archive of Spark's classes, later compilation and, with few cores and the default heap, the
+    serial garbage collector. The author's options in ``settings`` come last and take precedence; a collector that the
+    author chose is kept.
     """
     authors = settings.get(JAVA_OPTIONS, "")
     ours = ["" if "Archive" in authors else archive_options(), _COMPILED_LATER]

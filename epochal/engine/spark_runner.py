@@ -1,8 +1,8 @@
 """E2 on Spark: one job for the usual pipeline, one more for each operator that several consumers read.
 
-The last stage is the union of all sinks' tasks, of the handles of operators that nobody reads, and of one end row. Each
-row of the result says which partition of the stage it came from; the end row's says how many there must have been.
-There is no end row where every branch is an operator's task: which subtasks have to answer is known.
+The last stage is the union of the sinks' tasks, the handles of operators without readers, and one end row. Each row of
+the result has its partition of the stage; the partition of the end row gives the number of partitions. There is no end
+row if every branch is an operator's task, since the number of subtasks is known.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from epochal.tasks.task_output import PassthroughColumn
 log = logging.getLogger(__name__)
 
 OWN_PARTITION = "int(reflect('org.apache.spark.TaskContext', 'getPartitionId'))"
-"""The partition of the job that a row is computed in: ``spark_partition_id()`` says that of a branch of a union, and
-above the union it would be one more step for all rows."""
+"""Partition of the job in which a row is computed. ``spark_partition_id()`` returns the partition within a branch of a
+union, and above the union it would be one more step for all rows."""
 ALL_ATTEMPTS_OBSERVED = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
-"""Known to Spark from 4.3 on; before, all attempts always were."""
+"""Setting of Spark 4.3 and later; earlier versions always observe all attempts."""
 
 
 def session_settings(parallelism: int) -> dict[str, str]:
-    """What the job's shape relies on, whoever made the session."""
+    """Settings on which the job's shape relies, set in every session."""
     return {
-        # An aggregate rides Spark's own shuffle: as many partitions as subtasks.
+        # Aggregates use Spark's own shuffle, which needs one partition per subtask.
         "spark.sql.shuffle.partitions": str(parallelism),
-        # A union must lay its branches side by side: each sink's partitions are counted up to the end row's.
+        # A union must concatenate its branches: the end row's partition is the number of all other partitions.
         "spark.sql.unionOutputPartitioning": "false",
-        # Counts and handles are observed: what a stage gave that is computed again, as its output was lost, is not.
+        # Observed counts and handles must not include repeated attempts of a stage.
         ALL_ATTEMPTS_OBSERVED: "false",
         **ANSI,
     }
@@ -71,7 +71,7 @@ def session_settings(parallelism: int) -> dict[str, str]:
 
 @dataclass
 class SparkRunner(EpochRunner):
-    """Runs the epochs of one program. ``shadow``: without sinks. Nothing is asked of Spark before it is activated."""
+    """Runs the epochs of one program. ``shadow``: without sinks. It does not use Spark before it is activated."""
 
     spark: SparkSession
     graph: Graph
@@ -102,7 +102,7 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:
-        """The nodes whose rows some job computes."""
+        """Nodes whose rows a job computes."""
         ends = OperatorNode | CloseNode if self.shadow else OperatorNode | CloseNode | SinkNode
         return self.graph.ancestors(node.id for node in self.graph.nodes if isinstance(node, ends))
 
@@ -112,7 +112,7 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def read_apart(self) -> frozenset[NodeId]:
-        """The nodes whose rejected or late rows somebody reads."""
+        """Nodes whose rejected or late rows have a reader."""
         return frozenset(node.input for node in self.graph.nodes if isinstance(node, SideNode) and node.by_engine)
 
     @cached_property
@@ -121,7 +121,7 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def unread(self) -> dict[str, frozenset[str]]:
-        """By source the columns that nothing reads."""
+        """Unread columns, by source."""
         sources = self.participants.sources
         return unread(
             self.graph, {node.name: sources[node.name].schema(self.spark).names for node in self.graph.sources}
@@ -133,8 +133,8 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def straight(self) -> dict[NodeId, tuple[tuple[PassthroughColumn, ...], pa.Schema]]:
-        """The operators that are one Python stage with their sink: the columns that it gets, and their types as Spark
-        would hand them over."""
+        """Operators fused with their sink into one Python stage: the sink's columns, and their types as Spark would
+        pass them."""
         found = {}
         for id in self.shape.written:
             node = self.graph.node(id)
@@ -150,14 +150,13 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def writers(self) -> frozenset[str]:
-        """The names of these operators."""
+        """Names of the operators in ``straight``."""
         return frozenset(node.name for node in self.graph.operators if node.id in self.straight)
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether every operator is wide, so that small epochs are interpreted: a setting applies to a whole job.
-
-        A setting of the application's configuration takes precedence.
+        """True if every operator is wide, so that small epochs run without generated code. The setting applies to a
+        whole job; a setting in the application's configuration takes precedence.
         """
         widths = [plan.aggregated_columns for plan in self.operators.values()]
         return bool(widths) and min(widths) > COMPILED_AGGREGATES and CODEGEN not in self.configuration.spark
@@ -186,17 +185,17 @@ class SparkRunner(EpochRunner):
         return self.participants.operators[handle.owner].deltas(handle)
 
     def without_rows(self, source: str) -> DataFrame:
-        """The columns of a source that has nothing in an epoch, made once in each attempt.
+        """Empty frame with the columns of a source, created once per attempt.
 
-        One partition, so that a sink which reads nothing else still answers; and no Python, where Spark's own way from
-        an empty list to a frame is a task in Python for each core. Spark cannot foresee what is in the columns: behind
-        a filter over nulls it would leave the partition out.
+        It has one partition, so that a sink without other input still answers. It runs no Python task, unlike a frame
+        from an empty list. The expressions hide the nulls from the optimizer, which would otherwise remove the
+        partition behind a filter over them.
         """
         if source not in self._without_rows:
             frame = self.spark.range(0, 0, 1, 1)
-            as_often = F.col("id").cast("int")
+            count = F.col("id").cast("int")
             columns = [
-                F.try_element_at(F.array_repeat(F.lit(None).cast(each.dataType), as_often), F.lit(1)).alias(each.name)
+                F.try_element_at(F.array_repeat(F.lit(None).cast(each.dataType), count), F.lit(1)).alias(each.name)
                 for each in self.participants.sources[source].schema(self.spark)
             ]
             self._without_rows[source] = frame.select(*columns)
@@ -272,7 +271,7 @@ class _EpochJob:
                 frame.unpersist()
 
     def _located(self, error: Exception, frames: dict[NodeId, DataFrame]) -> EpochalError | None:
-        """What a task or Spark could not say of a failure, from the epoch's slice."""
+        """Location of a failure that Spark's error does not name, found by running parts of the epoch again."""
         of_sql = isinstance(error, PySparkException) and not isinstance(error, PythonException)
         if of_sql and computation_error(str(error)) is not None:
             return failures.located(self._runner.graph, frames, self._runner.operators)
@@ -280,7 +279,7 @@ class _EpochJob:
 
     def _operator(self, node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
         plan = self._runner.operators[node.name]
-        if node.id in self._shape.drained:  # nobody reads what it gives
+        if node.id in self._shape.drained:
             self._drains.append(self._frames.last_rows(node, inputs, None))
             return self._drains[-1]
         if node.id in self._runner.straight:
@@ -298,7 +297,7 @@ class _EpochJob:
         return plan.output_rows(frame)
 
     def _read(self, node: OperatorNode) -> set[str | None]:
-        """The sides of an operator that somebody reads; ``None`` is its output itself."""
+        """Outputs of an operator that have readers: names of sides; ``None`` is the main output."""
         readers: dict[NodeId, str | None] = {side.id: side.side for side in self._runner.graph.sides(node.id)}
         return {side for id, side in {node.id: None, **readers}.items() if id not in self._shape.unread}
 
@@ -310,7 +309,7 @@ class _EpochJob:
         return self._runner.operators[operator.name].side_rows(self._task_rows[operator.id], node.side)
 
     def _materialise(self, node: OperatorNode, frame: DataFrame) -> DataFrame:
-        """Run a shared operator now, once; its handles are this job's result, its rows stay for the readers."""
+        """Run a shared operator once, now. Its handles are the job's result; its rows are persisted for the readers."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
         rows = kept.where(f"{HANDLE} IS NOT NULL").select(SUBTASK, HANDLE).collect()
@@ -353,7 +352,7 @@ class _EpochJob:
             drained_partitions=frozenset(
                 partition for partition, answer in drained if answer.handle.owner not in self._runner.writers
             ),
-            # Each subtask of an operator is to answer, and whoever is with it in its task.
+            # Without an end row every partition is a subtask of an operator, with or without a fused sink.
             partitions=range(in_order[-1]["partition"])
             if self._has_end_row
             else {row["partition"] for row in answered},

@@ -1,7 +1,7 @@
-"""E1: the standing queries that an epoch runs with, from those of its parent and the commands that have come since.
+"""E1: standing queries of an epoch, from those of its parent and the commands received since.
 
-They change with an epoch's decision or not at all. A query begins with the windows whose first row it can still see: no
-row that an earlier epoch read is later than the latest time that was observed then.
+Changes take effect together with an epoch's decision. A query starts with the first windows of which it reads all rows:
+rows of earlier epochs are not later than the latest time observed in them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Chosen:
-    """``data``: the file's bytes; ``is_new``: it is still to be written. ``changes``: for the manifest, which is where
-    the outcomes of the commands stand that the epoch carries out."""
+    """Standing queries chosen for an epoch. ``data``: the file's bytes; ``is_new``: the file must still be written.
+    ``changes``: for the manifest; they have the outcomes of the commands that the epoch carries out."""
 
     conditions: EpochConditions
     data: bytes = b""
@@ -39,37 +39,37 @@ class Chosen:
     changes: tuple[Change, ...] = ()
 
     def write(self, store: SnapshotStore) -> bool:
-        """Whether there was something to write, which is durable now."""
+        """Write the file if it is new. Returns true if it was written."""
         if self.is_new and self.conditions.queries is not None:
             store.write(self.conditions.queries.path, self.data)
         return self.is_new
 
     def forget(self, store: SnapshotStore) -> None:
-        """The epoch is not decided: its file, which may not have been written yet, is nobody's."""
+        """Delete the file, if written, because the epoch is not decided."""
         if self.is_new and self.conditions.queries is not None:
             store.delete(self.conditions.queries.path)
 
 
 @dataclass
 class StandingQueries:
-    """Commands that wait for an epoch; what became of those that had one, manifests say. Not thread-safe."""
+    """Pending commands on standing queries. Manifests record the outcomes of commands. Not thread-safe."""
 
     store: SnapshotStore
     _waiting: dict[int, tuple[str, QueryCommand]] = field(default_factory=dict)
     _read: dict[str, bytes] = field(default_factory=dict)
     _fitting: Program | None = None
-    """The program that all queries have been found to fit."""
+    """Program for which all queries have been checked."""
 
     def take(self, directive: Directive) -> None:
-        """A command, which may have been delivered before."""
+        """Add a command; repeated deliveries have no effect."""
         command = QueryCommand.model_validate(directive.arguments, extra="ignore")
         self._waiting.setdefault(command.number, (directive.id, command))
 
     def answers(
         self, head: ManifestReference | None, parent: Manifest | None
     ) -> Iterator[tuple[str, ManifestReference | None, Failure | None]]:
-        """The directives that have been carried out in ``parent``, whose reference is ``head``, or before, each with
-        the snapshot of its epoch, and why it was refused if it was."""
+        """Answers to directives that were carried out in ``parent``, whose reference is ``head``, or earlier: the
+        snapshot of its epoch, and the failure if it was refused."""
         done = [number for number in sorted(self._waiting) if number <= _through(parent)]
         outcomes = self._outcomes(done, head, parent)
         for number in done:
@@ -79,8 +79,8 @@ class StandingQueries:
     def _outcomes(
         self, numbers: Sequence[int], head: ManifestReference | None, parent: Manifest | None
     ) -> dict[int, tuple[ManifestReference | None, Failure | None]]:
-        """From the newest epoch back to the one that carried out the first of these commands: mostly the newest itself,
-        an earlier one where a driver has ended before it could answer."""
+        """Outcomes of commands, read from the newest epoch back to the one that carried out the first of them. Usually
+        this is the newest; an earlier one if a driver ended before it could answer."""
         found: dict[int, tuple[ManifestReference | None, Failure | None]] = {}
         while numbers and numbers[0] not in found and parent is not None and numbers[0] <= _through(parent):
             for change in parent.changes:
@@ -95,7 +95,8 @@ class StandingQueries:
         return bool(self._waiting)
 
     def chosen(self, key: EpochKey, parent: Manifest | None, conditions: EpochConditions, program: Program) -> Chosen:
-        """Those of the epoch ``key``, with whose other conditions queries expire. Pure but for what it reads."""
+        """Standing queries of the epoch ``key``; ``conditions``: its other conditions, by which queries expire. Only
+        reads."""
         before = None if parent is None else parent.conditions.queries
         if before is None and not self._waiting:
             return Chosen(conditions)
@@ -103,14 +104,14 @@ class StandingQueries:
         was = decoded(data) if data else ActiveQueries()
         change = _Changing(was, key.epoch, conditions.epoch_time, _seen(program, parent), program)
         if self._fitting is not program:
-            change.pause_what_does_not_fit()
+            change.pause_unfit()
             self._fitting = program
         change.expire()
         for number, (_, command) in sorted(self._waiting.items()):
             if number > was.through:
                 change.carry_out(command)
         if change.now == was:
-            assert before is not None  # a command that is carried out is a change
+            assert before is not None  # every command changes the queries
             same = before.model_copy(update={"removed": ()})
             return Chosen(conditions.model_copy(update={"queries": same}), data)
         data = change.now.encode()
@@ -126,13 +127,13 @@ class StandingQueries:
         return Chosen(conditions.model_copy(update={"queries": queries}), data, True, changes)
 
     def decided(self, chosen: Chosen) -> None:
-        """The epoch is prepared: the next one begins with its queries."""
+        """Cache the queries of a prepared epoch for the next one."""
         if chosen.conditions.queries is not None:
             self._read = {chosen.conditions.queries.sha256: chosen.data}
 
     def _bytes(self, parent: Manifest | None) -> bytes:
         file = None if parent is None else parent.queries
-        assert file is not None  # the parent has queries
+        assert file is not None  # the caller has checked this
         if file.sha256 not in self._read:
             self._read = {file.sha256: self.store.read_file(file, "the snapshot")}
         return self._read[file.sha256]
@@ -140,7 +141,7 @@ class StandingQueries:
 
 @dataclass
 class _Changing:
-    """The queries while commands are carried out. ``seen``: the first event time that no row has reached yet."""
+    """Queries while commands are carried out. ``seen``: the first event time after those of all rows read so far."""
 
     now: ActiveQueries
     epoch: int
@@ -153,8 +154,8 @@ class _Changing:
         nodes = (node.operator for node in self.program.graph.operators)
         self._operators = {each.name: each for each in nodes if isinstance(each, StandingQueriesOperator)}
 
-    def pause_what_does_not_fit(self) -> None:
-        """Another version may have other columns, or no such operator: what it does not see would be missing later."""
+    def pause_unfit(self) -> None:
+        """Pause queries that the program cannot run: another version may lack a column or the operator."""
         for query in self.now.queries:
             problem = self._problem(query)
             if problem is not None and query.state == "active":
@@ -187,7 +188,7 @@ class _Changing:
             return
         query = self.now.get(command.query)
         if query is None:
-            raise NotFound(f"There is no standing query {command.query} any more.")
+            raise NotFound(f"Standing query {command.query} no longer exists.")
         if command.kind == "drop":
             self.now = self.now.without([query.id])
             self._note("dropped", query.id)
@@ -197,7 +198,7 @@ class _Changing:
         elif command.kind == "resume" and query.state == "paused":
             problem = self._problem(query)
             if problem is not None:
-                raise Conflict(f"Standing query {query.id} cannot be resumed: {problem}. Drop it, and add another.")
+                raise Conflict(f"Standing query {query.id} cannot be resumed: {problem}. Drop it, and add a new one.")
             self.now = self.now.put(replace(query, state="active", since=self.seen))
             self._note("resumed", query.id)
 
@@ -207,8 +208,8 @@ class _Changing:
             raise NotFound(f"The running version has no standing queries named {command.operator!r}.")
         if sum(each.operator == operator.name for each in self.now.queries) >= operator.limits.queries:
             raise Conflict(
-                f"There are {operator.limits.queries:,} standing queries in {operator.name!r}, as many as the "
-                "application allows. Drop one that is not needed any more."
+                f"Operator {operator.name!r} has {operator.limits.queries:,} standing queries, the maximum that the "
+                "application allows. Drop one that is no longer needed."
             )
         query = StandingQuery(
             command.query,
@@ -222,7 +223,7 @@ class _Changing:
         )
         problem = self._problem(query)
         if problem is not None:
-            raise Conflict(f"The query does not fit the running version: {problem}. Add it anew.")
+            raise Conflict(f"The query does not fit the running version: {problem}. Add it again.")
         self.now = self.now.put(query)
         self._note("added", query.id)
 
@@ -242,7 +243,7 @@ def _through(parent: Manifest | None) -> int:
 
 
 def _seen(program: Program, parent: Manifest | None) -> int:
-    """The first event time, in microseconds, that is later than those of all rows that were read."""
+    """First event time, in microseconds, after those of all rows read so far."""
     if parent is None:
         return BEGINNING
     times = [

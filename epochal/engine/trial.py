@@ -1,9 +1,8 @@
-"""A trial: epochs that were committed, run again by another version, in shadow, from the snapshot before them.
+"""A trial: another version runs committed epochs again, in shadow, from the snapshot before them.
 
-Nothing is decided and no sink gets a row: the slices are those of the manifests, and the deltas go to branches of
-their own, which are removed. The state that comes out is compared with the state that is there, key by key. What went
-into the sinks cannot be read back from all of them: the version that was there runs once more, too, and the rows that
-both would have written are compared.
+A trial decides no epoch and writes to no sink. It takes the slices of the manifests, and writes deltas to temporary
+branches. The resulting state is compared with the existing state, key by key. Since not all sinks can be read back, the
+previous version runs again, too, and the output rows of both versions are compared.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True)
 class Tried:
-    """A version that runs in a trial."""
+    """A version to run in a trial."""
 
     orders: ExecutionOrders
     graph: Graph
@@ -58,22 +57,22 @@ def run_trial(
     name: str | None = None,
     inbox: Inbox = NO_INBOX,
 ) -> TrialReport:
-    """The last ``epochs`` epochs up to ``head`` again, by the version ``after`` and by ``before``, which made them.
+    """Run the last ``epochs`` epochs up to ``head`` again, with the version ``after`` and with the original ``before``.
 
-    ``name`` is no other trial's; its :func:`trial_folders` are removed at the end. ``inbox``: the calls that these
-    epochs have taken, if there are entries. Raises ``IncompatibleState``,
-    ``InvalidInput`` when there are no such epochs, and what aborts an epoch.
+    ``name``: unique name of the trial; its :func:`trial_folders` are removed at the end. ``inbox``: the entry calls
+    that these epochs have taken. Raises ``IncompatibleState``, ``InvalidInput`` without such epochs, and errors that
+    abort an epoch.
     """
     started = time.monotonic()
     store = SnapshotStore(after.orders.store)
     replayed = list(islice(history(store, head), epochs))[::-1]
     if not replayed:
-        raise InvalidInput("There is no committed epoch that could be tried again.")
+        raise InvalidInput("There is no committed epoch to run again.")
     base = replayed[0].parent
     folders = trial_folders(name or uuid4().hex[:12])
     try:
         trials = {
-            side: _Trial(with_inbox(_keeping(tried, spark, store, side), inbox), folder, store, base)
+            side: _Trial(with_inbox(_recording(tried, spark, store, side), inbox), folder, store, base)
             for side, tried, folder in (("after", after, folders[1]), ("before", before, folders[0]))
         }
         for trial in trials.values():
@@ -95,11 +94,11 @@ def run_trial(
 
 
 class _Trial:
-    """Runs one epoch after the other on a branch that nobody decides."""
+    """Runs the replayed epochs of one version on an undecided branch."""
 
     def __init__(self, program: Program, branch: str, store: SnapshotStore, base: ManifestReference | None) -> None:
         if base is not None:
-            # Nothing is continued with these epochs: a preflight has checked what the version accepts of the head.
+            # No execution continues from these epochs; a preflight has checked the version's consent at the head.
             check_continues(store, base, accepting_everything(program))
             program = going_on(program, store.read_manifest(base))
         self._program, self._store = program, store
@@ -112,7 +111,7 @@ class _Trial:
 
     @property
     def parent(self) -> Manifest | None:
-        """Of its next epoch."""
+        """Parent of the next epoch."""
         return self._branch.parent
 
     @property
@@ -132,7 +131,7 @@ class _Trial:
             self.handles[name] += handles
 
     def _conditions(self, replayed: Manifest, slices: Mapping[str, Slice]) -> EpochConditions:
-        """Epoch time and commands as they were; watermarks follow from what this version observes."""
+        """Conditions with the original epoch time and commands; watermarks come from this version's observations."""
         time, was = self._program.plan.time, replayed.clock
         sources = self._program.participants.sources
         at_end = {name for name, place in was.places.items() if place.fire == END}
@@ -144,7 +143,7 @@ class _Trial:
         return conditions.opened(*before.opened_for, commands=before.commands)
 
     def _slices(self, replayed: Manifest) -> dict[str, Slice]:
-        """From outside what was read then; records in flight are this version's own, as many as were taken then."""
+        """Slices of external sources as recorded; this version's own records in flight, the same number as recorded."""
         sources = self._program.participants.sources
         inside = internal_sources(sources)
         slices = {name: slice for name, slice in replayed.slices.items() if name in sources and name not in inside}
@@ -155,13 +154,13 @@ class _Trial:
         return slices
 
     def _limits(self, replayed: Slice | None) -> SliceLimits:
-        """The same number as then: with others, the same version would come to the same by other ways."""
+        """The recorded number of records, so that an unchanged version takes the same steps."""
         most = self._program.configuration.max_records_per_epoch
         return SliceLimits(most if replayed is None or replayed.rows is None else replayed.rows)
 
 
-def _keeping(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:
-    """A program whose sinks keep their rows for the comparison."""
+def _recording(tried: Tried, spark: SparkSession, store: SnapshotStore, name: str) -> Program:
+    """A program whose sinks store their rows for the comparison."""
     folder = f"{tried.orders.cache_directory}/outputs-{name}"
     orders = tried.orders.model_copy(update={"shadow": False})
     return assemble(orders, tried.graph, spark, store, sink=lambda node: KeepingSink(node.name, folder))
@@ -180,8 +179,11 @@ def _compared_sinks(
 
 
 class UndecidedBranch:
-    """``parent``: the manifest of its last epoch, which is not written; before the first one that of ``base``.
-    ``chains``: by state table its files."""
+    """A branch of epochs that are never decided, for trials and for training a session.
+
+    ``parent``: manifest of the last epoch, which is not written; before the first epoch, that of ``base``. ``chains``:
+    files by state table.
+    """
 
     def __init__(self, program: Program, name: str, store: SnapshotStore, base: ManifestReference | None) -> None:
         self._program, self._name = program, name
@@ -192,7 +194,7 @@ class UndecidedBranch:
     def run(
         self, epoch: int, slices: Mapping[str, Slice], conditions: EpochConditions, queries: bytes = b""
     ) -> Collected:
-        """One epoch over these slices; what its tasks pre-committed. Raises what aborts an epoch."""
+        """Run one epoch with these slices, and return its handles. Raises errors that abort an epoch."""
         program, orders = self._program, self._program.orders
         key = EpochKey(self._name, epoch)
         scope = EpochScope(orders.application, key, 1, None if self._head is None else self._head.key)

@@ -1,4 +1,4 @@
-"""The rows that versions would write in a trial: kept in files, then compared as multisets, by Spark."""
+"""Comparison of two versions in a trial: state key by key, and output rows as multisets, by Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXAMPLES = 5
 def compare_outputs(
     spark: SparkSession, sink: str, committed: int | None, before: Sequence[Handle], after: Sequence[Handle]
 ) -> SinkComparison:
-    """Columns that only one version has are no difference by themselves; a preflight names them."""
+    """Compare output rows on the common columns. A preflight reports columns that only one version has."""
     counts = sum(handle.rows for handle in before), sum(handle.rows for handle in after)
     old, new = _frame(spark, before), _frame(spark, after)
     if old is None or new is None:
@@ -62,7 +62,7 @@ def _frame(spark: SparkSession, handles: Sequence[Handle]) -> DataFrame | None:
 
 
 def _rows(frame: DataFrame, columns: Sequence[str], times: int) -> DataFrame:
-    """A row as JSON: a form of every type, maps too, that can be grouped by. Decimals are texts, as in look-ups."""
+    """Rows as JSON, which can be grouped by for every type, including maps. Decimals are strings, as in look-ups."""
     decimals = {field.name for field in frame.schema.fields if isinstance(field.dataType, DecimalType)}
     values = [
         F.col(quoted(name)).cast("string").alias(name) if name in decimals else F.col(quoted(name)) for name in columns
@@ -76,7 +76,7 @@ def _example(row: str, times: int) -> dict[str, Any]:
 
 
 class KeepingSink(SinkBackend):
-    """Keeps what it gets in Parquet files of ``folder``, which all tasks reach. Nothing is committed."""
+    """Stores rows in Parquet files of ``folder``, which all tasks can access. It has no commit."""
 
     def __init__(self, sink: str, folder: str) -> None:
         self._sink = sink
@@ -91,19 +91,19 @@ class KeepingSink(SinkBackend):
         return "trial:"
 
     def check(self, schema: pa.Schema) -> None:
-        """Whatever Spark can read back, it can keep."""
+        """Accepts every schema that Spark can read from Parquet."""
 
     def start(self, task: TaskScope) -> SinkTransaction:
         return _Kept(task, Path(self._folder) / f"{uuid4().hex}.parquet")
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Nothing was decided."""
+        """Without effect: a trial decides no epoch."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """The folder goes with the trial."""
+        """Without effect: the folder is deleted with the trial."""
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nobody else writes here."""
+        """Without effect: the folder has one writer."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return 0
@@ -141,17 +141,17 @@ class _Kept(SinkTransaction):
 def compare_states(
     store: SnapshotStore, head: ManifestReference, tables: Sequence[StateTable], after: Mapping[str, Chain]
 ) -> list[TableComparison]:
-    """Every state table that both have, compared on the value columns that both have."""
+    """Compare all common durable state tables on their common value columns."""
     manifest = store.read_manifest(head)
-    there = {table.id: table for table in manifest.tables}
-    common = [table for table in tables if table.durable and table.id in there and there[table.id].durable]
+    existing = {table.id: table for table in manifest.tables}
+    common = [table for table in tables if table.durable and table.id in existing and existing[table.id].durable]
     before = read_chains(store, head, [table.id for table in common])
     last = manifest.max_parallelism - 1
     return [
         _compared(
             rows_difference(
-                there[table.id],
-                merged(store, there[table.id], before[table.id], 0, last),
+                existing[table.id],
+                merged(store, existing[table.id], before[table.id], 0, last),
                 table,
                 new := merged(store, table, after[table.id], 0, last),
             ),

@@ -1,4 +1,4 @@
-"""What a trial found, for who asked for it: no Spark is needed to read it."""
+"""Result of a trial. This module does not import Spark."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 BRANCHES = "trial-"
-"""How the branches of trials begin; what is found of them later was left by a trial that was killed."""
+"""Prefix of the branches of trials. Existing folders with it belong to running or killed trials."""
 
 
 @dataclass(frozen=True)
 class TableComparison:
-    """Keys by what differs. ``rows``: those that are the same in both. ``examples``: key, before, after, as JSON."""
+    """Comparison of a state table, in numbers of keys. ``rows``: equal rows. ``examples``: key, before, after, as
+    JSON."""
 
     table: str
     rows: int
@@ -29,10 +30,10 @@ class TableComparison:
 
 @dataclass(frozen=True)
 class SinkComparison:
-    """The rows that a sink would get of two versions, from the same input: how often one has a row, less the other.
+    """Comparison of the rows that two versions write to a sink, as multisets.
 
-    ``committed`` is the number that it really got, ``None`` where it was not written to. ``examples``: ``row``,
-    ``version`` (``before`` or ``after``), ``times``.
+    ``committed``: number of rows that the original epochs wrote; ``None`` if the sink did not exist. ``examples``:
+    ``row``, ``version`` (``before`` or ``after``), ``times``.
     """
 
     sink: str
@@ -49,7 +50,8 @@ class SinkComparison:
 
 
 class TrialReport(BaseModel):
-    """``base``: the epoch whose snapshot the trial began from, ``None`` for the beginning; ``same``: no difference."""
+    """Result of a trial. ``base``: epoch of the snapshot that the trial began at; ``None``: the beginning. ``same``: no
+    differences were found."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,5 +64,5 @@ class TrialReport(BaseModel):
 
 
 def trial_folders(name: str) -> tuple[str, str]:
-    """The folders of the store that hold the deltas of the trial ``name`` while it runs."""
+    """Folders of the store with the deltas of the trial ``name``."""
     return f"{BRANCHES}{name}-before", f"{BRANCHES}{name}-after"

@@ -1,14 +1,14 @@
-"""What the epoch loop does next, as one pure decision over what it knows.
+"""Next step of the epoch loop, as a pure decision over a :class:`Situation`.
 
 ================  ==========================================================================================
 an epoch opens    when
 ================  ==========================================================================================
-for input         a source has a slice that is new; at once when it has calls, which somebody waits for
-for a due time    an operator waits for a time that has come; what that is stands in the parent's manifest; at once
-                  when it had come for the parent, which left it
-in flight         a loop has records in flight: at once, the interval does not matter
-for a command     somebody asked for it: at once; a savepoint of an application at rest is its head
-to drain          all sources are bounded and at their end, and no records are in flight: at once, and nothing after it
+for input         a source has a new slice; immediately if it has calls, for which callers wait
+for a due time    an operator waits for a time that is due, as the parent's manifest records; immediately if it was
+                  due for the parent already
+in flight         a loop has records in flight: immediately, regardless of the interval
+for a command     a user requested it: immediately; the savepoint of an idle application is its head
+to drain          all sources are bounded and have ended, and no records are in flight: immediately, as the last epoch
 ================  ==========================================================================================
 """
 
@@ -23,42 +23,42 @@ from epochal.contracts.conditions import NO_WATERMARKS, Clock, Due, Trigger
 from epochal.state.watermarks import TimeGraph, due_at
 
 LONGEST_PAUSE_SECONDS = 0.25
-"""The control plane is asked for directives at least as often."""
+"""Maximum pause between heartbeats, which fetch directives."""
 POLL_SECONDS = 0.05
-"""How often sources without new input are asked again."""
+"""Interval between checks of sources without new input."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What the loop knows between two epochs. Times are seconds from now, 0 when they have come."""
+    """Input of the loop's decision, between two epochs. Times are seconds from now, 0 when reached."""
 
     has_room: bool
-    """Another epoch may be prepared while those before are being committed."""
+    """True if another epoch may be prepared before earlier ones are committed."""
     ended: bool
-    """All sources have given all that they ever will."""
+    """All sources have ended."""
     until_interval: float
-    """``epoch_interval_seconds`` after the start of the epoch before."""
+    """Time until ``epoch_interval_seconds`` after the start of the previous epoch."""
     until_due: float | None
-    """``None``: nothing waits for a time that the clock alone will bring."""
+    """Time until an epoch without input is due; ``None``: only input can make one due."""
     in_flight: bool
     urgent: bool = False
-    """Somebody waits for what has come: calls are answered by an epoch."""
+    """Callers wait for an epoch that answers their calls."""
     left_over: bool = False
-    """Something was due in the epoch before already, which left it for the next."""
+    """A time was due in the previous epoch already, which left it for the next."""
     hurried: bool = False
-    """A savepoint: what there is is taken now, whatever the interval."""
+    """A savepoint was requested: take available input now, regardless of the interval."""
     commanded: bool = False
-    """Another version begins: with what there is, also with nothing."""
+    """A command opens an epoch with or without input, such as the first epoch of another version."""
     to_drain: bool = False
-    """Nothing will ever come any more, and what waits for event time has not come out yet."""
+    """All input has ended, and windows or timers have not fired yet."""
     drained: bool = False
-    """The epoch before was the last one."""
+    """The previous epoch was the last one."""
     has_input: bool | None = None
-    """``None``: the sources were not asked."""
+    """``None``: the sources have not been checked."""
 
 
 class Step(StrEnum):
-    """What comes next."""
+    """Next step of the loop."""
 
     END = "end"
     WAIT_FOR_COMMITS = "wait for commits"
@@ -77,16 +77,18 @@ class Decision:
 
 
 def decide(situation: Situation) -> Decision:
-    """What the loop does next. Sources are only asked when an epoch with their input could be opened."""
+    """Decide the next step. Sources are checked only when an epoch with their input could open."""
     opened_for = _triggers(situation)
-    at_once = any((situation.in_flight, situation.urgent, situation.left_over, situation.hurried, situation.commanded))
-    at_once |= "drain" in opened_for
+    immediate = any(
+        (situation.in_flight, situation.urgent, situation.left_over, situation.hurried, situation.commanded)
+    )
+    immediate |= "drain" in opened_for
     is_over = situation.drained or (situation.ended and not opened_for)
     if is_over and not situation.in_flight:
         return Decision(Step.END)
     if not situation.has_room:
         return Decision(Step.WAIT_FOR_COMMITS)
-    if situation.until_interval > 0 and not at_once:
+    if situation.until_interval > 0 and not immediate:
         return Decision(Step.PAUSE, seconds=min(LONGEST_PAUSE_SECONDS, situation.until_interval))
     if situation.has_input is None:
         return Decision(Step.ASK_SOURCES)
@@ -103,7 +105,7 @@ def _triggers(situation: Situation) -> tuple[Trigger, ...]:
         "in_flight": situation.in_flight,
     }
     holds["command"] = situation.commanded or (situation.hurried and any(holds.values()))
-    # Nobody can go on from what is drained: a savepoint, and the first epoch of another version, come before it.
+    # A drained snapshot cannot be continued: savepoints and first epochs of other versions precede the drain.
     drains = situation.to_drain and not (situation.in_flight or situation.hurried or situation.commanded)
     holds["drain"] = drains or (situation.drained and situation.in_flight)
     return tuple(trigger for trigger, held in holds.items() if held)
@@ -111,9 +113,9 @@ def _triggers(situation: Situation) -> tuple[Trigger, ...]:
 
 @dataclass(frozen=True, order=True)
 class NextDue:
-    """What opens the next epoch without input: the operator that waits, by which clock, and until when by that clock.
+    """Next due time: the operator that waits, its clock, and the time by that clock.
 
-    ``at``: the epoch time at which that has come. In microseconds from the Unix epoch.
+    ``at``: epoch time at which it is due. In microseconds from the Unix epoch.
     """
 
     at: int
@@ -130,10 +132,10 @@ def next_due(
     attempt_began: int,
     ended: frozenset[str] = frozenset(),
 ) -> NextDue | None:
-    """When an epoch without input would reach the first time that one of ``operators`` waits for.
+    """Next due time of ``operators`` that an epoch without input can reach; ``None``: only input can make one due.
 
-    ``clock`` and ``due``: of the last prepared epoch. ``ended``: declarations for which nothing more will come. At that
-    epoch's own time: at once; ``None``: only input can bring one.
+    ``clock`` and ``due``: of the last prepared epoch. ``ended``: declarations whose input has ended. A time not after
+    that epoch's own is due immediately.
     """
     found: list[NextDue] = []
     for name in operators:
@@ -147,7 +149,7 @@ def next_due(
 
 
 def left_over(clock: Clock, due: Mapping[str, Due], operators: Collection[str]) -> bool:
-    """Whether one of ``operators`` waits for a time that had come in the epoch itself, which left it for the next."""
+    """True if one of ``operators`` waits for a time that was due in the epoch itself, which left it for the next."""
     for name in operators:
         waits = due.get(name, Due())
         fire = clock.places.get(name, NO_WATERMARKS).fire

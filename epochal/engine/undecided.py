@@ -1,4 +1,4 @@
-"""What an attempt has written for an epoch that is not decided, and how it is undone."""
+"""Files and pre-commits of an undecided epoch, and their removal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Undecided:
-    """``chosen``: with the file of the standing queries. ``collected``: what tasks pre-committed. ``reference``: the
-    manifest. ``None``: it has not come so far."""
+    """An epoch before its decision. ``chosen``: its standing queries, which may have a file. ``collected``: handles of
+    its tasks. ``reference``: its manifest. ``None``: the step has not been reached."""
 
     scope: EpochScope
     chosen: Chosen
@@ -28,11 +28,11 @@ class Undecided:
     reference: ManifestReference | None = None
 
     def abort(self, store: SnapshotStore, participants: Participants, catalog: Catalog, failure: Failure) -> None:
-        """Remove the attempt's own files and say so in the catalog.
+        """Remove the attempt's own files and abort the epoch in the catalog.
 
-        Before E4 the files go first, so that a crash between the two leaves a ``started`` row for R4. Once the
-        compare-and-set was tried, ``abort_epoch`` goes first: it refuses a prepared epoch, and nothing may be removed
-        before that is certain.
+        Before E4 the files are removed first, so that a crash between the two steps leaves a ``started`` row for R4.
+        After the compare-and-set was tried, ``abort_epoch`` comes first: it refuses a prepared epoch, and files may be
+        removed only when the epoch is certainly undecided.
         """
         scope = self.scope
         log.warning("abort: epoch %s: %s", scope.key, failure.message)
@@ -51,7 +51,7 @@ class Undecided:
             catalog.abort_epoch(scope.epoch, failure)
 
     def forget(self, store: SnapshotStore, participants: Participants) -> None:
-        """Undo what this attempt alone wrote for the epoch. Also right for a zombie: these files are only its own."""
+        """Remove the files of this attempt for the epoch. Safe for a zombie, since these files are its own."""
         self.chosen.forget(store)
         if self.collected is not None:
             for operator, handles in self.collected.operators.items():
@@ -66,7 +66,7 @@ class Undecided:
             backend.sweep(self.scope, keep=())
 
     def _forget_now_or_later(self, store: SnapshotStore, participants: Participants) -> None:
-        """What failed the epoch may also hinder the removal of its files; E7 of a later epoch, or R4, does it then."""
+        """Remove the files. If this fails, too, E7 of a later epoch or R4 removes them."""
         try:
             self.forget(store, participants)
         except Fenced:
@@ -77,8 +77,11 @@ class Undecided:
     def _forget_if_undecided(
         self, store: SnapshotStore, participants: Participants, catalog: Catalog, reference: ManifestReference
     ) -> None:
-        """Of a zombie whose compare-and-set may have landed before it was fenced: from then on none lands, so the row
-        says for certain. When it cannot be read, the files are left to garbage collection."""
+        """Remove the files of a fenced attempt, unless its compare-and-set succeeded before.
+
+        After fencing no compare-and-set can succeed, so that the row is final. If the row cannot be read, garbage
+        collection removes the files.
+        """
         with suppress(EpochalError):
             record = catalog.epoch(self.scope.epoch)
             if record is None or record.manifest != reference:

@@ -1,9 +1,9 @@
-"""Spark's worker daemon, with what every task imports: workers are forked with it, and need not import it each again.
+"""Spark's worker daemon with the imports of all tasks, so that forked workers need not import them again.
 
-Spark runs it as ``spark.python.daemon.module`` wherever there are Python workers. Its own daemon imports nothing heavy
-before it forks: libraries may start threads, and a lock that another thread holds in the moment of a fork stays locked.
-Here the libraries are configured to start none. Where one does all the same, or threads cannot be counted, Spark's own
-daemon takes over, and each worker imports for itself.
+Spark runs it as ``spark.python.daemon.module`` on all hosts with Python workers. Spark's own daemon imports no heavy
+library before it forks: libraries may start threads, and a lock that another thread holds during a fork stays locked.
+This daemon configures the libraries to start no threads. If one does nevertheless, or if threads cannot be counted,
+Spark's own daemon runs instead, and each worker imports the libraries.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def main(imports: Sequence[str] = IMPORTED) -> None:
     if not is_alone():
         os.execv(sys.executable, [sys.executable, "-m", SPARKS_OWN, *sys.argv[1:]])
     gc.collect()
-    gc.freeze()  # no collection of a worker touches, and so copies, the pages that all have in common
+    gc.freeze()  # collections in workers do not touch, and thus copy, the shared pages
     importlib.import_module(SPARKS_OWN).manager()
 
 
 def is_alone() -> bool:
-    """Whether this process is known to have one thread."""
+    """True if this process is known to have only one thread."""
     try:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:

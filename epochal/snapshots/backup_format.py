@@ -1,10 +1,10 @@
-"""What a folder or bucket of backups holds. All paths are relative to it.
+"""Layout of a folder or bucket of backups. All paths are relative to it.
 
-epochal-backups.json                    whose backups these are
-files/{path in the store}               shared by all backups: a file of a store never changes
-backups/{id}/tables/{table}.jsonl.gz    the catalog: a row a line
-backups/{id}/files.jsonl.gz             which of the files this backup needs: path, bytes, sha256 a line
-backups/{id}/index.json                 written last: without it there is no backup
+epochal-backups.json                    the installation that the backups belong to
+files/{path in the store}               shared by all backups: files of a store never change
+backups/{id}/tables/{table}.jsonl.gz    the catalog, one row per line
+backups/{id}/files.jsonl.gz             files that this backup needs: path, bytes, sha256 per line
+backups/{id}/index.json                 written last; without it the backup is incomplete
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FILES = "files"
 BACKUPS = "backups"
 LABEL = "epochal-backups.json"
 _LEVEL = 1
-"""Of the compression: catalogs are small beside their stores, and time matters more."""
+"""Compression level. Catalogs are small compared with stores, so that speed matters more than size."""
 
 ColumnKind = Literal["plain", "json", "time", "bytes"]
-"""How a column's values stand in JSON: as they are (also what is JSON in the catalog), in ISO 8601, in base 64."""
+"""Encoding of a column's values in JSON: unchanged (also for JSON columns), ISO 8601, base 64."""
 
 
 class _Model(BaseModel):
@@ -39,7 +39,7 @@ class _Model(BaseModel):
 
 
 class Part(_Model):
-    """A file of one backup's own."""
+    """A file that belongs to one backup."""
 
     path: str
     lines: int
@@ -54,7 +54,7 @@ class TablePart(_Model):
 
 
 class BackedUpApplication(_Model):
-    """For people: where an application stood. ``epoch``: the latest decided one."""
+    """Position of an application, for display. ``epoch``: the latest decided epoch."""
 
     name: str
     branch: str
@@ -62,7 +62,8 @@ class BackedUpApplication(_Model):
 
 
 class Index(_Model):
-    """``created_at``: the moment of the catalog that is backed up. ``problems``: what could not be, for people."""
+    """Index of a backup. ``created_at``: time of the catalog's snapshot. ``problems``: files that could not be copied,
+    for display."""
 
     format: int = FORMAT
     id: str
@@ -83,7 +84,7 @@ class Index(_Model):
 
 
 class BackupFile(NamedTuple):
-    """One of ``files/``. ``path``: as in the store."""
+    """A file in ``files/``. ``path``: as in the store."""
 
     path: str
     bytes: int
@@ -91,25 +92,25 @@ class BackupFile(NamedTuple):
 
 
 class Backups:
-    """The backups in one place. Raises ``SnapshotError``, ``StorageFull`` as a store does."""
+    """The backups in one folder or bucket. Raises ``SnapshotError``, ``StorageFull`` as a store does."""
 
     def __init__(self, url: str) -> None:
         self.place = SnapshotStore(url)
         self.files = SnapshotStore(self.place.location(FILES))
 
     def take(self, installation: str) -> None:
-        """Label a new place. Raises ``Conflict`` for one that has the backups of another installation."""
+        """Label a new location. Raises ``Conflict`` if it has the backups of another installation."""
         try:
             self.check_of(installation)
         except FileMissing:
             if self.place.is_near:
-                # Hashes of tokens and what parameters hold are nobody else's.
+                # Backups contain hashes of tokens and parameters, so that only the owner may read them.
                 with storage_errors(self.place.url):
                     Path(self.place.url).mkdir(mode=0o700, parents=True, exist_ok=True)
             self.place.write(LABEL, json.dumps({"format": FORMAT, "installation": installation}).encode())
 
     def check_of(self, installation: str) -> None:
-        """Raises ``Conflict`` for the backups of another installation, ``FileMissing`` where nobody's are."""
+        """Raises ``Conflict`` for the backups of another installation, ``FileMissing`` for an unlabelled location."""
         label = self.place.read(LABEL)
         try:
             found = json.loads(label).get("installation")
@@ -117,28 +118,28 @@ class Backups:
             found = None
         if found != installation:
             raise Conflict(
-                f"{self.place.url} holds the backups of another installation ({found or 'unknown'}). Name a folder of "
-                "its own for this one."
+                f"{self.place.url} holds the backups of another installation ({found or 'unknown'}). Use a separate "
+                "folder for this installation."
             )
 
     def ids(self) -> list[str]:
-        """Of the whole backups, oldest first."""
+        """Ids of complete backups, oldest first."""
         paths = self.place.list(BACKUPS)
         return sorted(path.split("/")[1] for path in paths if path.endswith("/index.json") and path.count("/") == 2)
 
     def index(self, id: str | None = None) -> Index:
-        """The newest one's, or that of ``id``. Raises ``NotFound``, ``NewerFormat``, ``FileCorrupt``."""
+        """Index of the newest backup, or of ``id``. Raises ``NotFound``, ``NewerFormat``, ``FileCorrupt``."""
         found = self.ids()
         if not found:
-            raise NotFound(f"{self.place.url} holds no backup: `epochal backup create` ends one with its index.")
+            raise NotFound(f"{self.place.url} holds no complete backup. Create one with `epochal backup create`.")
         if id is not None and id not in found:
-            raise NotFound(f"{self.place.url} holds no whole backup {id!r}; there are {', '.join(found[-5:])}.")
+            raise NotFound(f"{self.place.url} holds no complete backup {id!r}; the newest are {', '.join(found[-5:])}.")
         path = _own(id or found[-1], "index.json")
         data = self.place.read(path)
         if (format := _format_of(data)) is not None and format > FORMAT:
             raise NewerFormat(
-                f"{self.place.location(path)} has format {format}; this version of Epochal knows {FORMAT}. Use the "
-                "version that made it, or a later one."
+                f"{self.place.location(path)} has format {format}; this version of Epochal reads {FORMAT}. Use the "
+                "version that wrote it, or a later one."
             )
         try:
             return Index.model_validate_json(data)
@@ -146,11 +147,11 @@ class Backups:
             raise FileCorrupt(f"{self.place.location(path)} cannot be read: {error.errors()[0]['msg']}.") from None
 
     def write_index(self, index: Index) -> None:
-        """From now on it is a backup."""
+        """Write the index, which completes the backup."""
         self.place.write(_own(index.id, "index.json"), index.model_dump_json(indent=1).encode())
 
     def write_part(self, id: str, name: str, lines: Iterable[Any]) -> Part:
-        """JSON values, one a line."""
+        """Write JSON values, one per line."""
         buffer, count = io.BytesIO(), 0
         with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=_LEVEL, mtime=0) as stream:
             for line in lines:
@@ -165,17 +166,17 @@ class Backups:
         """Raises ``FileMissing``, ``FileCorrupt``."""
         data = self.place.read(part.path, "the backup")
         if len(data) != part.bytes or hashlib.sha256(data).hexdigest() != part.sha256:
-            raise FileCorrupt(f"{self.place.location(part.path)} is not what the backup's index says: it was changed.")
+            raise FileCorrupt(f"{self.place.location(part.path)} does not match the backup's index: it was changed.")
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             for line in stream:
                 yield json.loads(line)
 
     def listed(self, index: Index) -> list[BackupFile]:
-        """What the backup needs of ``files/``. Raises ``FileMissing``, ``FileCorrupt``."""
+        """Files in ``files/`` that the backup needs. Raises ``FileMissing``, ``FileCorrupt``."""
         return [BackupFile(*line) for line in self.read_part(index.files)]
 
     def remove(self, id: str) -> None:
-        """A backup's own files, its index first; those in ``files/`` stay."""
+        """Remove a backup's own files, its index first; files in ``files/`` stay."""
         paths = sorted(self.place.list(f"{BACKUPS}/{id}"), key=lambda path: not path.endswith("/index.json"))
         for path in paths:
             self.place.delete(path)
@@ -183,7 +184,7 @@ class Backups:
             self.place.remove_empty_folder(folder)
 
     def discard(self, id: str) -> None:
-        """Remove what a backup that was not finished has left, and what no backup needs any more."""
+        """Remove the files of an incomplete backup, and files that no backup needs any more."""
         self.remove(id)
         needed = {file.path for other in self.ids() for file in self.listed(self.index(other))}
         for path in self.files.list(""):
@@ -192,14 +193,16 @@ class Backups:
 
 
 def check_apart(store: str, place: str) -> None:
-    """Raises ``InvalidInput`` for a backup into the store, or the other way around."""
+    """Raises ``InvalidInput`` if the backup location contains the store, or the store contains it."""
     inner, outer = f"{place.rstrip('/')}/", f"{store.rstrip('/')}/"
     if inner.startswith(outer) or outer.startswith(inner):
-        raise InvalidInput(f"{place} and the store {store} lie in one another. Name another place for backups.")
+        raise InvalidInput(
+            f"The backup location {place} and the store {store} overlap. Use another location for backups."
+        )
 
 
 def problems_of(lines: Sequence[str], most: int = 20) -> tuple[str, ...]:
-    """At most so many, and how many more there are."""
+    """The first ``most`` lines, and the number of further ones."""
     more = len(lines) - most
     return tuple(lines[:most]) + ((f".. and {more} more",) if more > 0 else ())
 

@@ -1,4 +1,10 @@
-"""Is a backup whole? Every file of its lists is there and has its checksum, and lists and snapshots name no other."""
+"""Verification and pruning of backups.
+
+A backup is sound if all listed files exist with their checksums, and its snapshots need no other files. Pruning removes
+old backups and the files that no remaining backup needs. No backup may be created during pruning. Pruning can be
+interrupted and repeated: it removes the index of a backup first, and the next pruning removes the rest of incomplete
+backups.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from epochal.snapshots.verification import Verification
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not as it should be. ``path``: in the backups' place."""
+    """A missing or changed file. ``path``: relative to the location of the backups."""
 
     path: str
     detail: str
@@ -23,7 +29,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class BackupReport:
-    """``problems``: what could not be copied when the backup was made."""
+    """Result of a verification. ``problems``: files that could not be copied when the backup was created."""
 
     snapshots: int
     files: int
@@ -37,9 +43,10 @@ class BackupReport:
 
 
 def verify_backup(
-    backups: Backups, index: Index, *, quick: bool, progress: Callable[[str], None] = lambda said: None
+    backups: Backups, index: Index, *, quick: bool, progress: Callable[[str], None] = lambda text: None
 ) -> BackupReport:
-    """``quick``: files by their sizes. Raises ``NewerFormat``, ``SnapshotError`` where the place cannot be listed."""
+    """Verify a backup. ``quick``: compare only sizes. Raises ``NewerFormat``, and ``SnapshotError`` if listing
+    fails."""
     found: dict[str, str] = {}
     roots: list[ManifestReference] = []
     for table in index.tables:
@@ -59,7 +66,7 @@ def verify_backup(
     sizes = {entry.path: entry.bytes for entry in backups.files.entries()}
     for file, detail in check_all(backups.files, sizes, files, quick, progress):
         found[_stored(backups, file.path)] = detail
-    # Checksums of all that is listed are known by now: here it is whether manifests can be read, and name no more.
+    # Checksums of listed files have been checked. This checks that manifests can be read and name only listed files.
     for finding in Verification(backups.files, roots, quick=True, progress=progress).run().findings:
         found.setdefault(_stored(backups, finding.path), finding.detail)
     listed = {file.path for file in files}
@@ -68,7 +75,7 @@ def verify_backup(
 
 
 def _snapshot(row: dict[str, object]) -> ManifestReference | None:
-    """The snapshot of an epoch that can be read, by the backed-up catalog."""
+    """The snapshot of an epoch's row; ``None`` if it is not readable."""
     if row["state"] not in ("prepared", "committed") or row["collected_at"] is not None:
         return None
     return ManifestReference.model_validate(
@@ -90,7 +97,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Pruning:
-    """``kept``, ``removed``: backups, newest first. ``files``: paths that no kept one names, together ``bytes``."""
+    """Plan of a pruning. ``kept``, ``removed``: backups, newest first. ``files``: paths that no kept backup names, with
+    the total size ``bytes``."""
 
     kept: tuple[Index, ...]
     removed: tuple[Index, ...]
@@ -99,35 +107,35 @@ class Pruning:
 
 
 def plan_pruning(backups: Backups, keep: int, before: datetime | None, progress: Progress) -> Pruning:
-    """What would go: all but the ``keep`` newest, at least one, and of these what was made ``before``.
+    """Plan to remove all backups except for the ``keep`` newest, at least one, limited to those created ``before``.
 
-    Raises ``NotFound`` where there is no backup; ``Conflict`` when none of those that stay is whole, by the sizes of
-    its files; ``FileCorrupt``, ``FileMissing`` where a list of files cannot be read: nobody knows what is needed then.
+    Raises ``NotFound`` without a backup; ``Conflict`` if none of the kept backups is sound, by the sizes of its files;
+    ``FileCorrupt``, ``FileMissing`` if a list of files cannot be read, so that the needed files are unknown.
     """
     found = sorted((backups.index(id) for id in backups.ids()), key=lambda index: (index.created_at, index.id))
     if not found:
-        raise NotFound(f"{backups.place.url} holds no backup: there is nothing to prune.")
+        raise NotFound(f"{backups.place.url} holds no complete backup to prune.")
     newest_first = found[::-1]
     old = {index.id for index in newest_first[keep:] if before is None or index.created_at < before}
     kept = tuple(index for index in newest_first if index.id not in old)
     removed = tuple(index for index in newest_first if index.id in old)
     if removed:
         _check_one_is_whole(backups, kept, progress)
-    progress("looking which files are needed")
+    progress("listing needed files")
     needed = {file.path for index in kept for file in backups.listed(index)}
     unneeded = [file for file in backups.files.entries() if file.path not in needed]
     return Pruning(kept, removed, tuple(file.path for file in unneeded), sum(file.bytes for file in unneeded))
 
 
 def prune(backups: Backups, plan: Pruning, progress: Progress) -> None:
-    """Carry it out, oldest backup first. Raises ``SnapshotError``, and what ``progress`` does, which is called
+    """Carry out a plan, oldest backup first. Raises ``SnapshotError``, and errors of ``progress``, which is called
     often."""
     for index in reversed(plan.removed):
         progress(f"removing the backup of {index.created_at:%Y-%m-%d %H:%M} UTC")
         backups.remove(index.id)
     whole = set(backups.ids())
     for id in sorted({path.split("/")[1] for path in backups.place.list(BACKUPS)} - whole):
-        progress(f"removing what is left of {id}")
+        progress(f"removing the incomplete backup {id}")
         backups.remove(id)
     for number, path in enumerate(plan.files):
         progress(f"{number} of {len(plan.files)} files removed")
@@ -140,6 +148,6 @@ def _check_one_is_whole(backups: Backups, kept: tuple[Index, ...], progress: Pro
         if verify_backup(backups, index, quick=True, progress=progress).is_sound:
             return
     raise Conflict(
-        f"None of the {len(kept)} backups that would stay is whole, so that nothing was deleted. `epochal backup "
-        "verify` says what is wrong; make another backup first, or keep more."
+        f"None of the {len(kept)} backups to keep is sound, so that nothing was deleted. See `epochal backup "
+        "verify`; create another backup first, or keep more."
     )

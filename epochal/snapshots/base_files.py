@@ -1,13 +1,13 @@
-"""Bases as files: what :mod:`base_reading` reads, group by group.
+"""Bases as Parquet files, of which a reader can read some key groups.
 
-A row group has rows of one key group only; a large key group has several, one after another. The file's metadata
-``epochal`` (JSON) says, beside what the file is of, where each key group lies and the CRC-32 of its bytes:
-``key_groups``, in order, the first at byte 4, each right after the one before. Before the Parquet footer lies the
-*index*: the same footer, compressed. The manifest has the index's place and checksum, so that a subtask which needs
-some key groups reads the index and those groups.
+A row group has rows of one key group only; a large key group has several consecutive row groups. The file's metadata
+``epochal`` (JSON) has ``key_groups``: size and CRC-32 of the bytes of each key group, in order; the first begins at
+byte 4, each following one directly after the previous. Before the Parquet footer lies the *index*: the same footer,
+compressed. The manifest has the position and checksum of the index, so that a subtask that needs some key groups reads
+the index and those groups only. All reads are checked.
 
-Where key groups are small, row groups span them, as in format 1, and there is no index: such a file is small, too, and
-read whole. A row group costs time of its own, which should be little beside that for its rows.
+If key groups are small, row groups span several of them, and the file has no index: such a file is small and is read
+whole. Each row group has a fixed cost, which should be small compared with the cost of its rows.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 
 LEAST_CHUNK_BYTES = 64 << 10
-"""Of a column of a key group, on average, in memory: with less, row groups span key groups."""
+"""Minimum average size of a key group's column in memory for row groups by key group."""
 INDEX_CODEC, INDEX_LEVEL = "zstd", 3
 MAGIC = b"PAR1"
 END_BYTES = 8
-"""Of a Parquet file: the footer's length and the magic number."""
+"""Size of a Parquet file's end: the footer's length and the magic number."""
 
 
 @dataclass(frozen=True)
 class EncodedBase:
-    """``index``: ``None`` where the file is to be read whole."""
+    """An encoded base. ``index``: ``None`` if the file is read whole."""
 
     data: memoryview
     index: FilePart | None
@@ -58,7 +58,7 @@ def base_schema(table: StateTable) -> pa.Schema:
 
 
 def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
-    """The columns of a base in which no key is null; the Parquet columns say so, and take less time and space."""
+    """Schema of a base without null keys: required Parquet columns take less time and space."""
     keys = set(table.key_schema.names)
     return pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in schema])
 
@@ -70,8 +70,7 @@ def encoded_base(
     last_group: int,
     rows: pa.Table,
 ) -> EncodedBase:
-    """Rows, sorted by (key group, key), as a file. The same rows give the same bytes, as long as the same libraries
-    write them."""
+    """Encode rows, sorted by (key group, key). Equal rows give equal bytes with the same library versions."""
     about: dict[str, object] = {
         "format": FORMAT,
         "table": table.id,
@@ -90,7 +89,7 @@ def encoded_base(
 
 
 def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
-    """Those that have rows, and the places of the first one and after the last one of each."""
+    """Key groups with rows, and the positions of the first row and after the last row of each."""
     bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
     return [(group, first, end) for group, (first, end) in enumerate(pairwise(bounds), first_group) if first < end]
 
@@ -114,7 +113,8 @@ def _by_key_group(
 
 
 def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
-    """Keys fall into key groups by their hashes, so that every row group has about the same least and greatest one."""
+    """Parquet options. Keys have no statistics: hashing into key groups makes their ranges overlap in all row
+    groups."""
     others = [name for name in schema.names if name != "_kg"]
     return {
         "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
@@ -152,7 +152,7 @@ def _with_index(target: io.BytesIO) -> EncodedBase:
 
 @dataclass(frozen=True)
 class _KeyGroup:
-    """Where a key group lies in a file, which row groups are its, and its checksum."""
+    """Position of a key group in a file, its row groups and its checksum."""
 
     group: int
     offset: int
@@ -165,7 +165,7 @@ class _KeyGroup:
         return self.offset + self.bytes
 
     def is_damaged(self, file: memoryview) -> bool:
-        """Whether ``file``, the whole of it, does not have the key group's bytes in their place."""
+        """True if the key group's bytes in ``file``, a whole file, do not match the checksum."""
         return zlib.crc32(file[self.offset : self.end]) != self.crc32
 
 
@@ -182,7 +182,7 @@ def read_base(store: SnapshotStore, table: StateTable, base: BaseFile) -> pa.Tab
 
 
 def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups: Groups) -> pa.Table:
-    """The rows of some key groups, with the columns that ``table`` declares, sorted by (key group, key).
+    """Rows of some key groups, with the columns that ``table`` declares, sorted by (key group, key).
 
     ``groups``: ascending. Raises ``FileMissing``; ``FileCorrupt``, naming file, state table and key group.
     """
@@ -210,7 +210,7 @@ def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups:
 
 
 def damaged_groups(data: bytes, base: BaseFile) -> list[int] | None:
-    """The key groups whose bytes are not those that were written; ``None`` where that cannot be found out."""
+    """Key groups with damaged bytes; ``None`` if they cannot be determined."""
     content = memoryview(data)
     if base.index is None or _differs(base.index, content[base.index.offset :]):
         return None
@@ -250,7 +250,8 @@ def _decoded(data: bytes) -> _Index:
 
 
 def _sparse(store: SnapshotStore, base: BaseFile, found: Sequence[_KeyGroup], of: str) -> npt.NDArray[np.uint8]:
-    """As large as the file, with the bytes of these key groups in their places; the rest takes no memory."""
+    """A buffer of the file's size with the bytes of these key groups at their positions; other pages stay
+    unallocated."""
     runs: list[list[_KeyGroup]] = []
     for each in found:
         if runs and runs[-1][-1].end == each.offset:

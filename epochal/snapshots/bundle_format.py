@@ -1,15 +1,15 @@
-"""The form of a bundle: a tar (ustar) of plain files, compressed with zstd; what its members are called, its header.
+"""Format of a bundle: a tar archive (ustar), compressed with zstd; names of its members, and its header.
 
-    bundle.json            format, origin, which snapshot, versions, branches      first
-    epochs.jsonl           what the catalog said of each epoch, newest first
+    bundle.json            format, origin, snapshot, versions, branches            first
+    epochs.jsonl           the catalog's rows of the epochs, newest first
     artifacts/{sha256}     code
-    manifests/{sha256}     newest first: each is the parent of the one before
+    manifests/{sha256}     newest first: each is the parent of the previous one
     files/{sha256}         deltas, bases, records in flight in loops, standing queries
     end.json               the header's checksum and the number of members          last
 
-Members are called after their own checksums. Where a file lies in a store is said by the manifest that names it, and
-what a manifest's checksum is by its child, the first one's by the header: so everything hangs on the header. The same
-snapshot always has the same members in the same order.
+Members are named by their checksums. The manifest that names a file has its path in the store. The checksum of a
+manifest is in its child, that of the first one in the header, so that the header covers all members. The same snapshot
+always has the same members in the same order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Model(BaseModel):
 
 
 class BundleOrigin(_Model):
-    """Where a bundle comes from. ``control_plane`` is an id that stays the same for one catalog."""
+    """Origin of a bundle. ``control_plane`` is the constant id of a catalog."""
 
     control_plane: str
     application: str
@@ -57,7 +57,7 @@ class BundleOrigin(_Model):
 
 
 class BundleVersion(_Model):
-    """A version of an application (by its id) that made some of the epochs."""
+    """A version of an application (by its id) that ran some of the epochs."""
 
     application: str
     number: int
@@ -71,7 +71,7 @@ class BundleVersion(_Model):
 
 
 class BundleBranch(_Model):
-    """A branch on which some of the epochs lie, and the id of its application."""
+    """A branch of some of the epochs, and the id of its application."""
 
     id: str
     application: str
@@ -83,7 +83,7 @@ class BundleBranch(_Model):
 
 
 class BundleEpoch(_Model):
-    """What the catalog says of an epoch."""
+    """The catalog's row of an epoch."""
 
     branch: str
     epoch: int
@@ -105,8 +105,9 @@ class BundleEpoch(_Model):
 
 
 class BundleHeader(_Model):
-    """``since``: the snapshot that the importer must have; everything that it needs is left out. ``version``: the one
-    that made the snapshot; it stands in ``versions``. ``applications``: names by id, of which two may be the same."""
+    """Header of a bundle. ``since``: snapshot that the importer must have; files that it needs are left out.
+    ``version``: number of the version that made the snapshot, one of ``versions``. ``applications``: names by id; they
+    may repeat."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
     format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
@@ -121,12 +122,12 @@ class BundleHeader(_Model):
     epochs_sha256: str
     members: int
     bytes: int
-    """Of all manifests, artifacts and files."""
+    """Total size of manifests, artifacts and files."""
 
     def name_of(self, application: str) -> str:
-        """By its id. Raises ``BundleError``."""
+        """Name of an application, by its id. Raises ``BundleError``."""
         if application not in self.applications:
-            raise BundleError(f"The bundle does not say what application {application} is called: it was altered.")
+            raise BundleError(f"The bundle does not have the name of application {application}: it was altered.")
         return self.applications[application]
 
     @property
@@ -136,7 +137,7 @@ class BundleHeader(_Model):
         for version in self.versions:
             if version.application in makers and version.number == self.version:
                 return version
-        raise BundleError("The bundle does not say which version made its snapshot: it was altered.")
+        raise BundleError("The bundle does not have the version that made its snapshot: it was altered.")
 
 
 class BundleEnd(_Model):

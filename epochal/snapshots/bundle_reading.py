@@ -1,8 +1,8 @@
-"""Reading a bundle: nothing in it is trusted; files and code go to a folder in pieces, and never into memory.
+"""Reading an untrusted bundle. Files and code are written to a folder in pieces and are never held in memory.
 
-Bundles come from outside: a control plane reads them in a process with limited memory and time. A member is looked at
-before it is read: its name, kind and size; then its checksum, and whether something that was read before names it.
-Names of members never become paths: paths are those of manifests, below branches that the header names.
+Bundles come from outside: a control plane reads them in a process with limited memory and time. The reader checks the
+name, kind and size of a member before it reads it, then its checksum, and that an earlier member names it. Names of
+members never become paths: paths come from manifests, and must be below branches that the header names.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ _APPLICATION = re.compile(r"(?:[a-z][a-z0-9-]{0,19}\.)?[a-z][a-z0-9-]{0,62}")
 _PIECE = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LEAF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
-_TRUNCATED = "The bundle ends in the middle: it was not copied whole. Get it again."
+_TRUNCATED = "The bundle is truncated: it was not copied completely. Copy it again."
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class BundleLimits:
-    """In bytes, but for ``members``, the number of all, and ``ratio``, how many times a bundle's own size it may unpack
-    to (``small`` in any case). A file's own size is that of its manifest, and no larger than ``file``."""
+    """Limits of a bundle, in bytes, except for ``members``, the maximum number of members, and ``ratio``, the maximum
+    ratio of unpacked to packed size (``small`` is always allowed). A file must have the size in its manifest, at most
+    ``file``."""
 
     header: int = 4 << 20
     epochs: int = 64 << 20
@@ -57,7 +58,7 @@ class BundleLimits:
 
 @dataclass(frozen=True)
 class Member:
-    """A checked member. ``file``: where its bytes are; ``paths``: where it lies in a store; none for an artifact."""
+    """A checked member. ``file``: its content; ``paths``: its paths in a store, empty for an artifact."""
 
     kind: str
     sha256: str
@@ -70,9 +71,9 @@ class Member:
 
 
 class BundleReader:
-    """Reads from its beginning; use it as a context manager. Members are put into ``folder``, under their checksums.
+    """Sequential reader of a bundle; a context manager. It writes members to ``folder``, named by their checksums.
 
-    Every method raises ``BundleError``, and ``StorageFull`` where the folder has no space left.
+    Every method raises ``BundleError``, and ``StorageFull`` if the folder has no space left.
     """
 
     def __init__(self, path: Path, folder: Path, limits: BundleLimits = BundleLimits()) -> None:
@@ -99,7 +100,7 @@ class BundleReader:
         self._stream.close()
 
     def epochs(self) -> Iterator[BundleEpoch]:
-        """What the catalog that it comes from said of each epoch, one for each manifest. Read them first, and all."""
+        """The exporting catalog's rows of the epochs, one for each manifest. They must be read first and completely."""
         found, size = self._next()
         _check_name(found, form.EPOCHS)
         _check_size(form.EPOCHS, size, self._limits.epochs)
@@ -118,14 +119,14 @@ class BundleReader:
 
     def _epoch(self, line: bytes, known: Set[str]) -> BundleEpoch:
         epoch = _parsed(BundleEpoch, line, form.EPOCHS)
-        # So their number is bounded by that of the manifests, which take space in the bundle.
+        # The number of epochs is bounded by that of the manifests, which take space in the bundle.
         if epoch.branch not in known or epoch.key in self._epochs or len(self._epochs) >= self.header.members:
             raise _altered(form.EPOCHS)
         self._epochs.add(epoch.key)
         return epoch
 
     def members(self) -> Iterator[Member]:
-        """The manifests, artifacts and files, each checked. After the last the bundle is known to be whole."""
+        """Manifests, artifacts and files, each checked. After the last one the bundle is known to be complete."""
         count = 0
         while True:
             name, size = self._next()
@@ -137,11 +138,11 @@ class BundleReader:
             yield self._member(name, size)
         end = _parsed(BundleEnd, self._data(form.END, size, self._limits.header), form.END)
         if end.header_sha256 != self._header_sha256 or not end.members == count == self.header.members:
-            raise BundleError("The bundle's end does not fit its beginning: it was altered.")
+            raise BundleError("The bundle's end does not match its header: it was altered.")
         if not self._epochs <= self._manifests:
-            raise BundleError("The bundle speaks of snapshots that it does not hold: it was altered.")
+            raise BundleError("The bundle names snapshots that it does not contain: it was altered.")
         if self._expected is not None and self._expected == self.header.snapshot:
-            raise BundleError("The bundle does not hold its snapshot's manifest: it was altered.")
+            raise BundleError("The bundle does not contain the manifest of its snapshot: it was altered.")
 
     def _read_header(self) -> BundleHeader:
         data = self._named(form.HEADER, self._limits.header)
@@ -153,9 +154,9 @@ class BundleReader:
             raise BundleError(newer_format("The bundle", said.format).message)
         header = _parsed(BundleHeader, data, form.HEADER)
         if header.bytes > self._limits.all:
-            raise BundleError(f"The bundle unpacks to {header.bytes} bytes; at most {self._limits.all} are taken.")
+            raise BundleError(f"The bundle unpacks to {header.bytes} bytes; the maximum is {self._limits.all}.")
         if header.members > self._limits.members:
-            raise BundleError(f"The bundle has {header.members} members; at most {self._limits.members} are taken.")
+            raise BundleError(f"The bundle has {header.members} members; the maximum is {self._limits.members}.")
         for name in (header.origin.application, *header.applications.values()):
             if not _APPLICATION.fullmatch(name):
                 raise BundleError(f"{name!r} is not the name of an application: the bundle was altered.")
@@ -181,12 +182,12 @@ class BundleReader:
                 if any(file.bytes != size for file in files):
                     raise _altered(name)
                 return Member(kind, sha256, size, self._kept(name, size, sha256), tuple(file.path for file in files))
-        raise BundleError(f"Nothing in the bundle names its member {name}: it was altered.")
+        raise BundleError(f"No manifest or version in the bundle names the member {name}: it was altered.")
 
     def _manifest(self, name: str, size: int, sha256: str) -> Member:
         reference = self._expected
         if reference is None or reference.sha256 != sha256:
-            raise BundleError(f"Manifest {sha256} is not the one that comes next in the bundle: it was altered.")
+            raise BundleError(f"Manifest {sha256} is not the next manifest of the bundle: it was altered.")
         _check_size(name, size, self._limits.manifest)
         _check_path(reference.path, ("manifests",), self._branches)
         kept = self._kept(name, size, sha256)
@@ -196,7 +197,7 @@ class BundleReader:
         self._manifests.add(manifest.key)
         for file in named_files(manifest):
             if file.path.partition("/")[0] not in self._branches:
-                continue  # Only named: the importer has it already, or needs it no more.
+                continue  # a file of another branch: the importer has it or does not need it
             _check_path(file.path, ("epochs", "bases", "loops", "queries"), self._branches)
             known = self._files.setdefault(file.sha256, [])
             if file.path not in {other.path for other in known}:
@@ -224,10 +225,10 @@ class BundleReader:
         except (tarfile.HeaderError, UnicodeDecodeError):
             raise BundleError("The bundle cannot be read: it was damaged or altered. Get it again.") from None
         if about.type != tarfile.REGTYPE or not form.MEMBER.fullmatch(about.name):
-            raise BundleError("The bundle holds something else than files of a bundle: it was altered, or is none.")
+            raise BundleError("The bundle contains an unexpected member: it was altered, or is not a bundle.")
         self._sizes += about.size
         if self._sizes > self._most:
-            raise BundleError(f"The bundle unpacks to more than the {self._most} bytes that are taken of its size.")
+            raise BundleError(f"The bundle unpacks to more than {self._most} bytes, the maximum for its size.")
         return about.name, about.size
 
     def _named(self, name: str, limit: int) -> bytes:
@@ -272,7 +273,7 @@ class BundleReader:
 
 
 class _Said(BaseModel):
-    """As much of a header as every format has."""
+    """Header fields that every format has."""
 
     kind: str
     format: int
@@ -288,7 +289,7 @@ def _manifest(data: bytes, name: str) -> Manifest:
 
 
 def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, object]) -> None:
-    """A path of a store, and one that a bundle may write to."""
+    """Check that a path is one to which a bundle may write."""
     parts = path.split("/")
     depth = {"manifests": 3, "epochs": 4, "bases": 3, "loops": 4, "queries": 3}
     if (
@@ -299,21 +300,21 @@ def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, obje
         or not all(_LEAF.fullmatch(part) for part in parts[2:])
         or (parts[1] in ("epochs", "loops") and not parts[2].isdigit())
     ):
-        raise BundleError(f"The bundle names the file {path!r}, which is none of its branches': it was altered.")
+        raise BundleError(f"The bundle names the file {path!r}, which is not a file of its branches: it was altered.")
 
 
 def _check_name(found: str, name: str) -> None:
     if found != name:
-        raise BundleError(f"The bundle has {found} where {name} should be: it was altered, or is none.")
+        raise BundleError(f"The bundle has {found} in place of {name}: it was altered, or is not a bundle.")
 
 
 def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
-        raise BundleError(f"The bundle's {name} has {size} bytes; at most {limit} are taken.")
+        raise BundleError(f"The bundle's {name} has {size} bytes; the maximum is {limit}.")
 
 
 def _altered(name: str) -> BundleError:
-    return BundleError(f"The bundle's {name} is not what was exported: it was damaged or altered. Get it again.")
+    return BundleError(f"The bundle's {name} differs from the exported one: it was damaged or altered. Copy it again.")
 
 
 def _parsed(model: type[Parsed], data: bytes, name: str) -> Parsed:
@@ -324,4 +325,4 @@ def _parsed(model: type[Parsed], data: bytes, name: str) -> Parsed:
 
 
 def _unreadable(name: str) -> BundleError:
-    return BundleError(f"The bundle's {name} cannot be read: it was altered, or is of another version.")
+    return BundleError(f"The bundle's {name} cannot be read: it was altered, or was written by another version.")

@@ -1,4 +1,4 @@
-"""Writing a bundle: files go through in pieces, and never all into memory."""
+"""Writing a bundle. Files are copied in pieces and are never held in memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class BundleFiles:
-    """What belongs into a bundle. ``manifests`` newest first; ``files`` in order, no two of the same content."""
+    """Content of a bundle. ``manifests``: newest first; ``files``: in order, without duplicates of the same content."""
 
     manifests: tuple[ManifestReference, ...]
     files: tuple[FileReference, ...]
 
 
 def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
-    """All that ``snapshot`` needs, without what ``since`` needs. Raises ``FileMissing``, ``FileCorrupt``."""
+    """Manifests and files that ``snapshot`` needs and ``since`` does not. Raises ``FileMissing``, ``FileCorrupt``."""
     references = References(store)
     needed = references.needed(snapshot)
     if since is not None:
@@ -51,14 +51,14 @@ def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestR
 
 
 def named_files(manifest: Manifest) -> Iterator[FileReference]:
-    """The deltas, bases, records in flight and standing queries that a manifest names."""
+    """Deltas, bases, records in flight and standing queries that a manifest names."""
     yield from (base.file for base in manifest.bases)
     yield from (delta.file for delta in manifest.deltas)
     yield from manifest.in_force
 
 
 class BundleWriter:
-    """Writes the members one after the other. ``progress`` is the number of bytes that went in so far."""
+    """Writes members in order. ``progress``: number of bytes written."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._compressed = pa.CompressedOutputStream(pa.PythonFile(target, mode="w"), "zstd")
@@ -75,7 +75,7 @@ class BundleWriter:
         self._write(data, len(data))
 
     def file(self, store: SnapshotStore, file: FileReference) -> None:
-        """Raises ``FileCorrupt`` when what is in the store is not what its manifest names."""
+        """Raises ``FileCorrupt`` when the file in the store does not match its manifest."""
         self._begin(form.FILES + file.sha256, file.bytes)
         digest = hashlib.sha256()
         with store.open(file, "a bundle") as source:
@@ -85,7 +85,7 @@ class BundleWriter:
                 self.progress += len(piece)
         self._pad(file.bytes)
         if digest.hexdigest() != file.sha256:
-            raise FileCorrupt(f"{store.location(file.path)} does not have the checksum that its manifest names.")
+            raise FileCorrupt(f"{store.location(file.path)} does not have the checksum in its manifest.")
 
     def local_file(self, name: str, path: Path) -> None:
         self.member(name, path.read_bytes())
@@ -110,7 +110,7 @@ class BundleWriter:
 
 
 def _manifest(store: SnapshotStore, reference: ManifestReference) -> bytes:
-    """The bytes as they were written: another version of Epochal may have written them."""
+    """The stored bytes of a manifest, which another version of Epochal may have encoded."""
     data = store.read(reference.path, f"snapshot {reference.key}")
     if hashlib.sha256(data).hexdigest() != reference.sha256:
         raise FileCorrupt(f"{store.location(reference.path)} does not have the checksum recorded for it.")
@@ -118,7 +118,7 @@ def _manifest(store: SnapshotStore, reference: ManifestReference) -> bytes:
 
 
 def encoded_epochs(epochs: Sequence[BundleEpoch]) -> bytes:
-    """One line for each."""
+    """Encode epochs as JSON, one per line."""
     lines = io.BytesIO()
     for epoch in epochs:
         lines.write(epoch.model_dump_json().encode() + b"\n")
@@ -133,7 +133,7 @@ def write_bundle(
     files: BundleFiles,
     artifacts: Mapping[str, Path],
 ) -> Iterator[int]:
-    """Write all of it; yields the bytes that went in so far. ``artifacts``: the code's paths, by its sha256."""
+    """Write a bundle; yields the number of bytes written so far. ``artifacts``: paths of the code by sha256."""
     writer = BundleWriter(target)
     writer.header(header, epochs)
     for sha256, path in artifacts.items():

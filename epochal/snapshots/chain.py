@@ -1,4 +1,4 @@
-"""A chain: the files that make up one state table at one snapshot, as tasks, replicas and readers get it."""
+"""Chains: the files, or the cache entries, that make up one state table at one snapshot."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
 from epochal.state.expiry import StateClock
 
 _KEPT: Final = 512
-"""Links, in each process that is given chains."""
+"""Number of unpickled links that a process caches."""
 _KEPT_BYTES: Final = 8 << 10
-"""Of a link that is kept, at most."""
+"""Maximum size of a cached link."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One snapshot of the lineage and the deltas it added to the table (none, when the epoch did not touch it)."""
+    """One snapshot of the lineage and its deltas of the table; empty if the epoch did not change the table."""
 
     key: EpochKey
     deltas: tuple[DeltaFile, ...]
 
     @cached_property
     def pickled(self) -> bytes:
-        """What :func:`_link` reads."""
+        """Pickled form, for :func:`_link`."""
         return pickle.dumps((self.key, self.deltas), pickle.HIGHEST_PROTOCOL)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Base (if any), then links oldest first; the last link's key is the snapshot.
+    """Bases, if any, then links, oldest first; the key of the last link is the snapshot.
 
-    It goes to each task of each epoch, and differs from the one before by a link: so a link is pickled once, and a
-    process that has read it knows it.
+    A chain is sent to each task of each epoch, and differs from the previous epoch's by one link. Each link is
+    therefore pickled once, and processes cache unpickled links.
 
-    A local store that is marked with the base's epoch or any link's key can catch up from there; any other mark means
-    that it is ahead or not an ancestor, and it is discarded. Without a base the table was empty before the first link.
-    ``clock``: the operator's at the snapshot, by which rows expire.
+    A local store marked with the epoch of the bases or the key of a link can catch up from there. A store with another
+    mark is ahead or not an ancestor, and is discarded. Without bases the table was empty before the first link.
+    ``clock``: the operator's clock at the snapshot, by which rows expire.
     """
 
     base_at: EpochKey | None
@@ -50,7 +50,7 @@ class Chain:
     links: tuple[Link, ...]
     clock: StateClock | None = None
     cached: CachedState | None = None
-    """Of a state table that is not durable, which has no files: the names of what subtasks hold in caches."""
+    """Cache entries of a state table that is not durable and has no files."""
 
     @property
     def at(self) -> EpochKey | None:
@@ -60,7 +60,7 @@ class Chain:
         return _chain, (self.base_at, self.bases, [link.pickled for link in self.links], self.clock, self.cached)
 
     def after(self, mark: EpochKey | None) -> tuple[Link, ...] | None:
-        """The links that a store marked ``mark`` lacks; ``None`` when it has to restore from the base."""
+        """Links missing in a store marked ``mark``; ``None`` if it must restore from the bases."""
         if mark == self.base_at:
             return self.links
         for position, link in enumerate(self.links):
@@ -89,14 +89,15 @@ def _kept_link(pickled: bytes) -> Link:
 
 
 MEMBER = "cached"
-"""Of ``Manifest.extras``."""
+"""Key in ``Manifest.extras``."""
 
 
 class CachedState(BaseModel):
-    """One state table at a snapshot: by subtask the name of what it holds, empty where it holds nothing.
+    """Cache entries of one state table at a snapshot, which are not durable.
 
-    ``began_empty``: the subtasks that held something before this epoch, or in whose place others did, and did not find
-    it.
+    An entry is valid in the cache that holds it, for the same branch and parallelism; a missing entry means empty
+    state. ``held``: name of the entry by subtask, empty without one. ``began_empty``: subtasks that did not find the
+    entry of the parent.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -107,18 +108,18 @@ class CachedState(BaseModel):
     began_empty: tuple[int, ...] = ()
 
     @property
-    def holds_something(self) -> bool:
+    def has_entries(self) -> bool:
         return any(self.held)
 
     def of(self, branch: str, parallelism: int, subtask: int) -> str:
-        """What a subtask may go on from; empty where that is nothing."""
+        """Entry from which a subtask continues; empty without one."""
         if (branch, parallelism) != (self.branch, self.parallelism) or subtask >= len(self.held):
             return ""
         return self.held[subtask]
 
 
 def cached_state(manifest: Manifest, table: str) -> CachedState | None:
-    """``None`` for a state table that is durable, or not there."""
+    """Cache entries of a state table; ``None`` if the table is durable or not declared."""
     if all(declared.durable or declared.id != table for declared in manifest.tables):
         return None
     known = manifest.extras.get(MEMBER, {}).get(table, {"parallelism": manifest.parallelism})
@@ -126,8 +127,8 @@ def cached_state(manifest: Manifest, table: str) -> CachedState | None:
 
 
 def cached_extras(parallelism: int, answers: Iterable[tuple[int, Mapping[str, tuple[str, bool]]]]) -> dict[str, Any]:
-    """What ``Manifest.extras`` has of an epoch: of each subtask, by state table, what it holds, and whether it had to
-    begin empty."""
+    """Cache entries for ``Manifest.extras``. ``answers``: per subtask and state table, the entry and whether it began
+    empty."""
     tables: dict[str, dict[int, tuple[str, bool]]] = {}
     for subtask, held in answers:
         for table, found in held.items():
@@ -149,7 +150,7 @@ def cached_extras(parallelism: int, answers: Iterable[tuple[int, Mapping[str, tu
 
 
 def began_empty(manifest: Manifest) -> dict[str, tuple[int, ...]]:
-    """By state table the subtasks that had to begin empty in this epoch."""
+    """Subtasks that began empty in this epoch, by state table."""
     found = {
         table: CachedState.model_validate(state).began_empty for table, state in manifest.extras.get(MEMBER, {}).items()
     }

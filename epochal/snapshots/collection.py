@@ -1,16 +1,16 @@
-"""Garbage collection, planned: from what a catalog knows and what lies in the store, what can go, and why.
+"""Plan of a garbage collection: files to delete, with reasons, from the catalog's facts and a listing of the store.
 
-Pure: nothing is read and nothing deleted here. A file may go when nothing that anybody may still read, or go on from,
-needs it, and nobody can still be about to name it:
+Pure: this module reads and deletes no files. A file may be deleted if no readable snapshot needs it and no process can
+still name it:
 
-- it is not among the files that retained snapshots need, nor those of snapshots that were readable a moment ago;
-- it was not written for an epoch that is still undecided, nor is its epoch's commit still to be finished;
-- it is no base that a running driver may be about to name;
+- it is not among the files that retained snapshots need, nor of snapshots that were readable until recently;
+- its epoch is decided and committed in all sinks;
+- it is not a base that a running driver may name;
 - it is older than the grace period.
 
-The listing has to be older than the catalog's answers: then what was named since is known, and what was written since
-is not listed. What may go once may go for ever, so that a collection can be cut short and repeated, also by two at
-once.
+The listing must be older than the catalog's facts: then all later names are known, and later files are not listed. A
+file that may be deleted never becomes needed again, so that collections can be interrupted, repeated, and run
+concurrently.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from epochal.snapshots.store import StoredFile
 
 
 class Why(StrEnum):
-    """Why a file goes."""
+    """Reason to delete a file."""
 
     EXPIRED = "of an expired snapshot"
     LOST = "of an attempt that was lost"
@@ -38,7 +38,7 @@ class Why(StrEnum):
 
 
 class WhyNot(StrEnum):
-    """Why a file that no retained snapshot needs stays."""
+    """Reason to keep a file that no retained snapshot needs."""
 
     YOUNG = "younger than the grace period"
     UNDECIDED = "of an epoch under way"
@@ -51,39 +51,39 @@ class WhyNot(StrEnum):
 
 @dataclass(frozen=True)
 class BranchFacts:
-    """A branch of the catalog. ``decided``: prepared and committed epochs, as far as they were not collected."""
+    """A branch of the catalog. ``decided``: prepared and committed epochs that were not collected."""
 
     decided: Collection[int] = ()
     open: Collection[int] = ()
-    """Started, and prepared ones whose sinks have not all committed; of a deleted application none."""
+    """Started epochs, and prepared ones with uncommitted sinks; empty for a deleted application."""
     owned: bool = False
-    """A driver may be writing."""
+    """True if a driver may write to the branch."""
     bases_at: int = -1
-    """The epoch of the latest bases that a snapshot of this branch names."""
+    """Epoch of the latest bases that a snapshot of this branch names."""
 
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a catalog knows of a store, as far as it matters. ``branches``: all of them, by id."""
+    """A catalog's facts about a store. ``branches``: all branches, by id."""
 
     branches: Mapping[str, BranchFacts]
     needed: Collection[str]
     """Paths that retained snapshots need."""
     just_expired: Collection[str] = frozenset()
-    """Paths that snapshots need which were marked as collected within the grace period: reads may be under way."""
+    """Paths that snapshots need that were marked as collected within the grace period, and may still be read."""
     in_use: Collection[str] = frozenset()
-    """Branches that a running operation works on."""
+    """Branches in use by a running operation."""
     unknown: Collection[str] = frozenset()
-    """Branches of which some retained snapshot could not be read, so that what it needs is not known."""
+    """Branches with an unreadable retained snapshot, whose needed files are unknown."""
     asked_for: Collection[str] = frozenset()
-    """Foreign folders that shall go."""
+    """Foreign folders whose deletion was requested."""
     named: Collection[str] = frozenset()
     """Paths in the folders :data:`layout.OF_THE_CATALOG` that the catalog names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A file that can go."""
+    """A file to delete."""
 
     path: str
     bytes: int
@@ -101,14 +101,15 @@ class Amount:
 
 @dataclass(frozen=True)
 class CollectionPlan:
-    """``snapshots``: to be marked as collected before any of their files goes; their paths follow after the grace."""
+    """Result of planning. ``snapshots``: to be marked as collected first; their files are deleted after the grace
+    period."""
 
     snapshots: tuple[EpochKey, ...]
     files: tuple[Doomed, ...]
     needed: Amount
     spared: Mapping[WhyNot, Amount]
     foreign: Mapping[str, Amount]
-    """Folders of the store that this catalog knows nothing of."""
+    """Folders of the store that are unknown to this catalog."""
     problems: tuple[str, ...] = ()
 
     @property
@@ -124,7 +125,7 @@ def plan(
     snapshots: Sequence[EpochKey] = (),
     problems: Sequence[str] = (),
 ) -> CollectionPlan:
-    """What can go of ``files``."""
+    """Plan which of ``files`` to delete."""
     counted = _Counted()
     oldest = now - grace
     scratch = _scratch(facts, files, oldest)
@@ -143,7 +144,7 @@ def plan(
 
 
 def _judge(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime, scratch: bool) -> Why | WhyNot | None:
-    """``None``: it is needed."""
+    """Reason to delete or keep a file; ``None``: a retained snapshot needs it."""
     if file.path in facts.needed:
         return None
     branch = facts.branches.get(folder)
@@ -162,7 +163,8 @@ def _judge(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime, s
 
 
 def _judge_named(facts: StoreFacts, file: StoredFile, folder: str, oldest: datetime) -> Why | WhyNot | None:
-    """The catalog names such a file before it is written, and until it is deleted: any other one is another's."""
+    """Judge a file in a folder of the catalog, which names its files before they are written and until they are
+    deleted."""
     if layout.finished(file.path) in facts.named:
         return None
     if folder not in facts.asked_for:
@@ -201,7 +203,7 @@ def _is_old(file: StoredFile, oldest: datetime) -> bool:
 
 
 def _scratch(facts: StoreFacts, files: Sequence[StoredFile], oldest: datetime) -> set[str]:
-    """Folders that trials left: nobody has written to them within the grace period."""
+    """Folders of ended trials, without writes within the grace period."""
     ages: dict[str, bool] = {}
     for file in files:
         folder = file.path.partition("/")[0]

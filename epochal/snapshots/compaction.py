@@ -1,8 +1,8 @@
-"""Compaction: new bases of a state table at the end of its chain, one range of key groups after the other.
+"""Compaction: new bases of a state table at the end of its chain, one range of key groups at a time.
 
-Memory is bounded by one range and the changes to it. A range that nothing has changed since the last base keeps its
-file: it is only named again. The policy (:func:`is_due`) weighs the length of a chain, which recovery and look-ups in
-the past pay for, against the rows that a new base has to write again.
+Memory is bounded by one range and its changes. The file of an unchanged range is named again and not rewritten. The
+policy (:meth:`CompactionPolicy.is_due`) weighs the length of a chain, which slows recovery and look-ups of the past,
+against the rows that a new base writes again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from epochal.state.table import StateTable
 
 FEWEST_RANGES = 4
 ROWS_PER_RANGE, BYTES_PER_RANGE = 1 << 20, 64 << 20
-"""Of a base's file, about: a range is merged in memory."""
+"""Approximate size of a base's file. A range is merged in memory."""
 
 FOLDED_ROWS, FOLDED_BYTES = 1 << 20, 32 << 20
-"""Changes up to this are read once and kept for all ranges; of more, each range reads its own."""
+"""Maximum size of changes that are read once for all ranges; for more, each range reads its own."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,13 @@ class CompactionPolicy:
     least_bytes: int = 16 << 20
 
     SMALL_SHARE = 0.1
-    """Of ``share``: with less than this changed, a large state is not written anew for its chain's length alone .."""
+    """Fraction of ``share``. With fewer changes, a large state is not rewritten because of its chain's length .."""
     LONGEST = 10
-    """.. until the chain is so many times longer than ``epochs``."""
+    """.. until the chain is this many times longer than ``epochs``."""
 
     def is_due(self, chains: Mapping[str, Chain]) -> bool:
-        """By size: the deltas have grown to ``share`` of the bases, and are worth it. By length: see above."""
+        """True if new bases are due by size (deltas reach ``share`` of the bases and the minimum) or by length (see
+        above)."""
         links = max((len(chain.links) for chain in chains.values()), default=0)
         if links < 2:
             return False
@@ -68,7 +69,7 @@ class KeyGroupRange:
 
 
 def bytes_of_deltas(chains: Iterable[Chain]) -> int:
-    """Of all deltas since the last bases."""
+    """Total size of all deltas since the last bases."""
     return sum(delta.file.bytes for chain in chains for link in chain.links for delta in link.deltas)
 
 
@@ -77,13 +78,13 @@ def bytes_of_bases(chains: Iterable[Chain]) -> int:
 
 
 def rows_of(chain: Chain) -> int:
-    """At most so many rows are in the table: those of its bases, and every change since."""
+    """Upper bound of the table's rows: rows of its bases plus all later changes."""
     deltas = sum(delta.file.rows for link in chain.links for delta in link.deltas)
     return deltas + sum(base.file.rows for base in chain.bases)
 
 
 def ranges_of(chain: Chain, max_parallelism: int) -> tuple[KeyGroupRange, ...]:
-    """Ranges of about equal size, in a number that is a power of two: so that they stay the same while state grows."""
+    """Ranges of about equal size. Their number is a power of two, so that it rarely changes while state grows."""
     bytes_there = bytes_of_deltas([chain]) + bytes_of_bases([chain])
     target = max(rows_of(chain) / ROWS_PER_RANGE, bytes_there / BYTES_PER_RANGE)
     number = FEWEST_RANGES
@@ -106,13 +107,13 @@ class TableCompaction:
     @property
     def at(self) -> EpochKey:
         if self.chain.at is None:
-            raise ValueError("there is no epoch yet that a base could be of")
+            raise ValueError("the chain has no epoch for a base")
         return self.chain.at
 
     def base(self, groups: KeyGroupRange, *, always: bool = False) -> BaseFile | None:
-        """The base of a range: the file that is there when nothing has changed or expired in it, or a new one.
+        """The base of a range: the existing file if no row has changed or expired, or a new file.
 
-        ``None`` where the range has no rows, unless ``always`` asks for a file. Raises ``StorageFull``,
+        ``None`` if the range has no rows and ``always`` is false. Raises ``StorageFull``,
         ``FileMissing``, ``FileCorrupt``.
         """
         changes = self._changes_of(groups)
@@ -126,14 +127,14 @@ class TableCompaction:
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
 
     def _present(self, groups: KeyGroupRange) -> BaseFile | None:
-        """The file of a range that serves again, where there is one."""
+        """Existing file of a range that can be named again, or ``None``."""
         for base in self.chain.bases:
             if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
                 return base.model_copy(update={"at": self.at})
         return None
 
     def _is_as_declared(self, base: BaseFile) -> bool:
-        """Whether the file has the columns that the table is declared with now: it may have evolved since."""
+        """True if the file has the currently declared columns; the table may have evolved."""
         with self.store.open(base.file, f"state {self.table.id!r} at {base.at}") as source:
             found = required_keys(self.table, pq.read_schema(source).remove_metadata())
         return bool(found.equals(required_keys(self.table, base_schema(self.table))))
@@ -154,7 +155,7 @@ class TableCompaction:
 def write_base(
     store: SnapshotStore, table: StateTable, at: EpochKey, groups: KeyGroupRange, rows: pa.Table
 ) -> BaseFile:
-    """One range's rows, sorted by (key group, key), as a file. Durable when this returns; raises ``StorageFull``."""
+    """Write the rows of a range, sorted by (key group, key), as a file. Durable on return; raises ``StorageFull``."""
     encoded = encoded_base(table, at, groups.first, groups.last, rows)
     path = layout.base(at, table.id, groups.first, groups.last)
     return BaseFile(
@@ -169,7 +170,7 @@ def write_base(
 
 @dataclass(frozen=True)
 class RangeJob:
-    """One range of one state table. ``always``: a file also without rows, so that every table has a base."""
+    """One range of one state table. ``always``: write a file even without rows, so that every table has a base."""
 
     table: StateTable
     chain: Chain
@@ -184,7 +185,7 @@ def jobs_of(table: StateTable, chain: Chain, max_parallelism: int) -> tuple[Rang
 
 
 def write_bases(store: SnapshotStore, jobs: Iterable[RangeJob]) -> Iterator[BaseFile]:
-    """Carry out jobs, those of a state table after one another; each file is durable when it is given."""
+    """Run jobs, grouped by state table; each file is durable when it is yielded."""
     compaction: TableCompaction | None = None
     for job in jobs:
         if compaction is None or (compaction.table, compaction.chain) != (job.table, job.chain):
@@ -195,15 +196,15 @@ def write_bases(store: SnapshotStore, jobs: Iterable[RangeJob]) -> Iterator[Base
 
 
 def compact(store: SnapshotStore, table: StateTable, chain: Chain, max_parallelism: int) -> tuple[BaseFile, ...]:
-    """The bases of a state table at ``chain.at``: at least one file, also when there are no rows.
+    """Write the bases of a state table at ``chain.at``, at least one file.
 
-    They count from the moment a manifest names them, beside those of every other state table at the same epoch.
+    They take effect when a manifest names them together with those of all other state tables at the same epoch.
     """
     return tuple(write_bases(store, jobs_of(table, chain, max_parallelism)))
 
 
 def discard(store: SnapshotStore, bases: Iterable[BaseFile], chains: Iterable[Chain]) -> None:
-    """Remove new bases that no manifest will name; those of the chains that were only named again stay."""
+    """Remove new bases that no manifest will name. Existing bases of the chains stay."""
     kept = {base.file.path for chain in chains for base in chain.bases}
     for base in bases:
         if base.file.path not in kept:

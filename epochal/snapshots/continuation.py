@@ -1,4 +1,4 @@
-"""Can other declarations of state tables and loops go on from a snapshot? By what it has, and what its files hold."""
+"""Check whether other declarations of state tables and loops can continue from a snapshot and its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.state.table import Column, StateScope, StateTable
 
 @dataclass(frozen=True)
 class Continuation:
-    """``changes``: what becomes of each state table; ``problems``: everything that stands against it."""
+    """Result of the check. ``changes``: change of each state table; ``problems``: reasons against continuing."""
 
     changes: tuple[TableChange, ...]
     problems: tuple[str, ...]
@@ -33,7 +33,7 @@ def continuation(
     parallelism: int,
     acceptance: Acceptance = NOTHING_ACCEPTED,
 ) -> Continuation:
-    """Of going on from ``snapshot`` with ``tables``, and ``loops`` by name with their columns, at a parallelism; see
+    """Check whether ``tables``, and ``loops`` with their columns, can continue from ``snapshot`` at a parallelism; see
     :func:`epochal.state.evolution.compare` for ``may_drop`` and ``acceptance``."""
     manifest = store.read_manifest(snapshot)
     changes = compare(manifest.tables, tables, may_drop, acceptance)
@@ -44,32 +44,31 @@ def continuation(
 
 
 def end_of_input(manifest: Manifest) -> tuple[str, ...]:
-    """What stands against going on from a snapshot, whatever the declarations: that it is drained."""
+    """Problem of continuing from a drained snapshot, independent of declarations."""
     parent = None if manifest.parent is None else manifest.parent.epoch
     return (drained(manifest.epoch, parent),) if manifest.drained else ()
 
 
 def against_shrinking(manifest: Manifest, tables: Iterable[StateTable], parallelism: int) -> Iterator[str]:
-    """Partial states of which instances would be left without a subtask, and nothing says how two become one: a
-    sentence for each."""
-    there = {table.id for table in manifest.tables if table.scope is StateScope.PARTIAL}
+    """Problems of partial state tables with more instances than subtasks and no function to reconcile them."""
+    existing = {table.id for table in manifest.tables if table.scope is StateScope.PARTIAL}
     if parallelism >= manifest.parallelism:
         return
     for table in tables:
-        if table.id in there and table.reconcile is None:
+        if table.id in existing and table.reconcile is None:
             yield (
-                f"State table {table.id!r} is partial state, with {manifest.parallelism} instances, and does not say "
-                f"how two of them become one: at parallelism {parallelism} some would be lost. Declare its state with "
-                "reconcile=.. (in a program: only add to it, or write it by Global alone), or keep the parallelism at "
+                f"State table {table.id!r} is partial state with {manifest.parallelism} instances and no reconcile "
+                f"function: at parallelism {parallelism} some instances would be lost. Declare the state with "
+                "reconcile=.. (in a program: only add to it, or write it only through Global), or keep the "
+                "parallelism at "
                 f"{manifest.parallelism} or more."
             )
 
 
 def revived_columns(store: SnapshotStore, head: ManifestReference, tables: Iterable[StateTable]) -> Iterator[str]:
-    """Columns that are declared again after they were dropped, while files that are read hold their old values: a
-    sentence for each.
+    """Problems of columns that are declared again after they were dropped, while files still have their old values.
 
-    Bases that were written after the column was dropped have no trace of it, and end the search.
+    Bases written after the column was dropped do not have it, and end the search.
     """
     by_id = {table.id: table for table in tables}
     added = {

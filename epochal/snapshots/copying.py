@@ -1,4 +1,4 @@
-"""Copying files between stores, several at once, each checked on its way."""
+"""Copying of files between stores, several at the same time, with checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.snapshots.backup_format import BackupFile
 from epochal.snapshots.store import Copy, SnapshotStore
 
 THREADS = 4
-"""Of them some wait for disks or networks while others make checksums."""
+"""Number of threads; some wait for disks or networks while others compute checksums."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -24,8 +24,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ToCopy:
-    """``sha256``, ``bytes``: where they are known. ``may_vanish``: its owner may remove it at any time, and then it is
-    not needed any more."""
+    """A file to copy. ``sha256``, ``bytes``: if known. ``may_vanish``: its owner may delete it at any time, and it is
+    then no longer needed."""
 
     path: str
     sha256: str | None = None
@@ -35,7 +35,7 @@ class ToCopy:
 
 @dataclass(frozen=True)
 class Copied:
-    """``files``: all that the target has now, also what it had. ``problems``: of what could not be copied."""
+    """Result of copying. ``files``: all files in the target. ``problems``: files that could not be copied."""
 
     files: tuple[BackupFile, ...]
     problems: tuple[str, ...]
@@ -57,19 +57,19 @@ def copy_all(
     progress: Callable[[str], None],
     point: FaultPoint,
 ) -> Copied:
-    """What is in the target already, by ``known``, is not copied again.
+    """Copy files that the target does not have according to ``known``.
 
-    A file that is missing or damaged in the source is a problem, and the others go on. Raises what writing to the
-    target raises, and what ``progress`` does, which is called often.
+    A file that is missing or damaged in the source is reported as a problem, and copying continues. Raises errors of
+    writing to the target, and of ``progress``, which is called often.
     """
 
     done: list[BackupFile] = []
     problems: list[str] = []
     missing: list[ToCopy] = []
     for file in files:
-        there = known.get(file.path)
-        if there is not None and file.sha256 in (None, there.sha256) and file.bytes in (None, there.bytes):
-            done.append(there)
+        existing = known.get(file.path)
+        if existing is not None and file.sha256 in (None, existing.sha256) and file.bytes in (None, existing.bytes):
+            done.append(existing)
         else:
             missing.append(file)
     kept = len(done)
@@ -108,7 +108,7 @@ def check_all(
     quick: bool,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[BackupFile, str]]:
-    """Files that are not as they should be, and why. ``sizes``: of what is there. ``quick``: by their sizes alone."""
+    """Missing or damaged files, with the problem. ``sizes``: sizes of existing files. ``quick``: compare only sizes."""
 
     def check(file: BackupFile) -> str | None:
         if file.path not in sizes:
@@ -130,7 +130,7 @@ def check_all(
 
 
 def in_parallel(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
-    """In the order of the items; few are begun before they are asked for, so that memory holds few files."""
+    """Results in the order of the items. Few items are started ahead, so that memory holds few files."""
     with _pool() as pool:
         waiting: deque[Future[Result]] = deque()
         for item in items:
@@ -143,7 +143,7 @@ def in_parallel(items: Iterable[Item], work: Callable[[Item], Result]) -> Iterat
 
 @contextmanager
 def _pool() -> Iterator[ThreadPoolExecutor]:
-    """What was not begun when the block ends, by an exception too, never is."""
+    """A thread pool. At the end of the block, also by an exception, pending work is cancelled."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="copy")
     try:
         yield pool

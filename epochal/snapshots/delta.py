@@ -1,7 +1,7 @@
-"""Deltas: what one subtask changed in one state table in one epoch, as one Parquet file.
+"""Deltas: changes of one subtask to one state table in one epoch, as a Parquet file.
 
 Columns of ``StateTable.delta_schema``, sorted by (key group, key), at most one row per key; zstd; a checksum in each
-page. The file's metadata ``epochal`` (JSON) says of itself: format, table, branch, epoch, subtask, parallelism.
+page. The file's metadata ``epochal`` (JSON) has format, table, branch, epoch, subtask and parallelism.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from epochal.state.table import StateTable
 
 PUT, DELETE = "put", "delete"
 ROW_GROUP = 16_384
-"""Rows: at most so many are read for one key."""
+"""Maximum number of rows that are read for one key."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def sort_changes(table: StateTable, changes: pa.Table) -> SortedChanges:
     groups = rows.column("_kg").to_numpy()
     order, repeated = order_by_group_and_key(groups, keys)
     if repeated:
-        raise InvalidKey(f"State {table.id!r} was given two changes of one key in one epoch; give the last one only.")
+        raise InvalidKey(f"State {table.id!r} received two changes of one key in one epoch; stage only the last one.")
     return SortedChanges(table, rows.take(pa.array(order)), taken(keys, order, common_width(keys)))
 
 
@@ -85,8 +85,8 @@ def read_delta(
 ) -> pa.Table:
     """All rows of a delta, checked, with the columns of ``table.delta_schema``.
 
-    ``groups``: the first and the last key group that are needed; rows of others are there only where they share a row
-    group with these. The whole file is checked all the same.
+    ``groups``: first and last needed key group; rows of other key groups are included only if they share a row group.
+    The checksum of the whole file is checked.
     """
     of = f"state {table.id!r}"
     return decode_parquet(store, table, store.read_file(delta.file, of), delta.file, table.delta_schema, groups)
@@ -118,8 +118,8 @@ def encode_parquet(table: StateTable, rows: pa.Table, about: dict[str, object]) 
 
 
 def integer_encodings(schema: pa.Schema) -> dict[str, str]:
-    """By column how Parquet has the integers of a delta or a base, ``_kg`` apart: their differences, in as many bits as
-    they need. That leaves so little to compress that files take half the time, and are smaller."""
+    """Parquet encoding of integer columns of a delta or a base, except for ``_kg``: bit-packed differences. There is
+    less data to compress, so that files are written in half the time, and are smaller."""
     return {field.name: "DELTA_BINARY_PACKED" for field in schema if field.name != "_kg" and _is_integer(field.type)}
 
 
@@ -129,7 +129,7 @@ def _is_integer(type: pa.DataType) -> bool:
 
 
 def described(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """What a delta or a base says of itself; nothing when it is neither."""
+    """Metadata of a delta or a base; empty for other files."""
     about: dict[str, Any] = json.loads((metadata.metadata or {}).get(b"epochal", b"{}"))
     return about
 
@@ -145,7 +145,7 @@ def decode_parquet(
     """The inverse of :func:`encode_parquet`, for a whole file whose checksum is right. ``groups``: of
     :func:`read_delta`.
 
-    A file of an earlier declaration of the state table is read as the present one has it.
+    A file of an earlier declaration of the state table is converted to the present one.
     """
     try:
         source = pq.ParquetFile(pa.BufferReader(data))
@@ -154,12 +154,13 @@ def decode_parquet(
         return as_declared(rows, schema, table)
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FileCorrupt(
-            f"{store.location(file.path)} has the right checksum, but is no Parquet of state {table.id!r}: {error}."
+            f"{store.location(file.path)} has the right checksum, but is not a Parquet file of state {table.id!r}: "
+            f"{error}."
         ) from error
 
 
 def bounds_of_row_groups(metadata: pq.FileMetaData) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The least and the greatest key group of each row group."""
+    """Smallest and largest key group of each row group."""
     place = metadata.schema.names.index("_kg")
     bounds = []
     for number in range(metadata.num_row_groups):

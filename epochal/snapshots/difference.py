@@ -1,7 +1,7 @@
 """The difference of a state table between two snapshots, column by column.
 
-Of neighbours only the deltas between them are read, and, for the keys in those, the rows that were there before. Where
-the deltas between have expired, or are more than the states themselves, whole states are compared.
+For close snapshots only the deltas between them are read, and the previous rows of the keys in these. If the deltas
+have expired, or are larger than the states, whole states are compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from epochal.snapshots.lineage import Route, declares, is_continuous
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.merging import expired, folded, without_expired
 from epochal.snapshots.reader import RequestedKeys, SnapshotReader, TableSearch, check_durable, declared, first_of_each
-from epochal.snapshots.row_groups import at_once, read_rows
+from epochal.snapshots.row_groups import concurrently, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
 from epochal.state.key_codec import KeyCodec
@@ -33,12 +33,11 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True)
 class TableDifference:
     """Keys whose rows differ, in key order. ``old`` and ``new`` have the full key and the value columns, as declared at
-    either snapshot; where ``had`` or ``has`` is false there is no row, and all is null.
+    each snapshot; if ``had`` or ``has`` is false the row does not exist, and all its columns are null.
 
-    ``compared``: the value columns that both have; rows that differ in others alone are not among them.
-    ``before`` and ``after`` are ``None`` where the table is not declared; there it counts as empty. ``expired``: of the
-    rows that are there no more, those whose time has come at the second snapshot; one of these that was deleted before
-    that is among them, as only its history knows.
+    ``compared``: common value columns; rows that differ only in others are not included. ``before`` and ``after`` are
+    ``None`` if the table is not declared and counts as empty. ``expired``: rows missing in the second snapshot that had
+    expired there; a row that was deleted before it expired is included, since only its history shows this.
     """
 
     before: StateTable | None
@@ -61,7 +60,7 @@ class TableDifference:
 
     @property
     def gone(self) -> int:
-        """Rows that have expired."""
+        """Number of expired rows."""
         return int(self.expired.sum())
 
     @property
@@ -75,14 +74,14 @@ class TableDifference:
 
 @dataclass(frozen=True)
 class _Side:
-    """A state table at one of the snapshots: some of its rows, put by their keys."""
+    """Some rows of a state table at one of the snapshots."""
 
     table: StateTable
     rows: pa.Table
     clock: StateClock | None = None
 
     def at(self, keys: pa.BinaryArray) -> tuple[pa.Table, Mask]:
-        """The rows of these keys, in their order, null where there is none; and where there is one."""
+        """Rows of keys, in their order, null for a missing row; and a mask of existing rows."""
         mine = KeyCodec(self.table.address_schema).encode_array(self.rows)
         place = pc.index_in(keys, value_set=mine)
         return self.rows.take(place), place.is_valid().to_numpy(zero_copy_only=False)
@@ -99,8 +98,8 @@ def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route |
         raise NotFound(f"Neither snapshot {left.reference.key} nor {right.reference.key} has a state table {id!r}.")
     if before is not None and after is not None and before.address_schema != after.address_schema:
         raise SchemaError(
-            f"State table {id!r} has another key at {right.reference.key} than at {left.reference.key}: its rows "
-            "cannot be compared. It was dropped and declared anew between the two."
+            f"State table {id!r} has different keys at {right.reference.key} and at {left.reference.key}: its rows "
+            "cannot be compared. It was dropped and declared again between the two."
         )
     ancestor = _ancestor(left.store, route)
     follows = route is not None and before is not None and after is not None and _can_follow(route, ancestor, id)
@@ -113,14 +112,14 @@ def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route |
 
 
 def rows_difference(before: StateTable, old: pa.Table, after: StateTable, new: pa.Table) -> TableDifference:
-    """Of whole state tables whose keys are the same; ``old`` and ``new`` have at least the columns declared."""
+    """Difference of whole state tables with equal keys; ``old`` and ``new`` have at least the declared columns."""
     sides = (_Side(before, old), _Side(after, new))
     keys = _distinct([KeyCodec(side.table.address_schema).encode_array(side.rows) for side in sides])
     return _compared(before, after, sides, keys)
 
 
 def _expires_between(left: SnapshotReader, right: SnapshotReader, id: str) -> bool:
-    """Whether rows that no delta names may be gone at one of the snapshots, and not at the other."""
+    """True if rows may have expired at one of the snapshots only, without a delta that names them."""
     horizons = [reader.table(id).horizon(reader.chain(id).clock) for reader in (left, right)]
     return horizons[0] != horizons[1]
 
@@ -141,7 +140,7 @@ def _by_deltas(
     left: SnapshotReader,
     right: SnapshotReader,
 ) -> tuple[tuple[_Side, _Side], pa.BinaryArray]:
-    """What the deltas between say, and for keys that one side alone has changed, the row of the ancestor."""
+    """Rows from the deltas between, and the ancestor's rows of keys that only one side has changed."""
     store, id, codec = right.store, tables[0].id, KeyCodec(tables[0].address_schema)
     paths = (route.left, route.right)
     changes = [folded(table, _deltas(store, table, path)) for table, path in zip(tables, paths, strict=True)]
@@ -163,7 +162,7 @@ def _by_deltas(
 
 def _deltas(store: SnapshotStore, table: StateTable, newest_first: Sequence[Manifest]) -> list[pa.Table]:
     files = [delta.file for manifest in reversed(newest_first) for delta in manifest.deltas if delta.table == table.id]
-    return list(at_once(lambda file: read_rows(store, table, file, None), files))
+    return list(concurrently(lambda file: read_rows(store, table, file, None), files))
 
 
 def _whole(reader: SnapshotReader, table: StateTable | None, known: StateTable) -> _Side:
@@ -206,7 +205,7 @@ def _compared(
 
 
 def _differs(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
-    """Null is as null, NaN as NaN; a column that was widened is compared as it is now."""
+    """Mask of different values. Nulls are equal, and NaNs are; a widened column is compared in its present type."""
     if old.type != new.type:
         old = old.cast(new.type)
     if pa.types.is_nested(new.type):
@@ -220,7 +219,7 @@ def _differs(old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Arrow compares no nested values; their bytes are equal when they are."""
+    """Nested values as bytes, which are equal if the values are; Arrow cannot compare nested values."""
     array = column.combine_chunks()
     codec = RowCodec(pa.schema([pa.field("value", array.type)]))
     encoded = codec.encode_array(pa.table([array], schema=codec.schema))

@@ -1,4 +1,4 @@
-"""Finding the snapshots of a store without a catalog, by its manifests alone."""
+"""Discovery of a store's snapshots from its manifests, without a catalog."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from epochal.snapshots.store import SnapshotStore
 
 @dataclass(frozen=True)
 class Discovery:
-    """``cut_off``: manifests whose history is gone: remains of what was collected. ``unreadable``: paths of manifests
-    that are none."""
+    """Result of discovery. ``cut_off``: number of manifests without history, left over from collections.
+    ``unreadable``: paths of invalid manifests."""
 
     roots: tuple[ManifestReference, ...]
     cut_off: int
@@ -24,8 +24,8 @@ class Discovery:
 
 
 def discover(store: SnapshotStore) -> Discovery:
-    """Every snapshot of a store whose history is there, back to its last bases. Raises ``SnapshotError``; what has a
-    newer format is no damage, and nothing can be said of its store."""
+    """Find all snapshots of a store that have their history back to the last bases. Raises ``SnapshotError``, and
+    ``NewerFormat`` for manifests of a later version."""
     found: dict[str, tuple[ManifestReference, Manifest]] = {}
     unreadable: list[str] = []
     for path in store.list(""):
@@ -42,7 +42,7 @@ def discover(store: SnapshotStore) -> Discovery:
             branch=manifest.branch, epoch=manifest.epoch, path=path, sha256=hashlib.sha256(data).hexdigest()
         )
         found[path] = (reference, manifest)
-    # A manifest that nobody decided looks like any other; the one that another builds on was decided.
+    # Undecided manifests look like decided ones; a manifest that is the parent of another was decided.
     built_on = {manifest.parent.path for _, manifest in found.values() if manifest.parent is not None}
     leaves = [path for path in found if path not in built_on]
     decided = [path for path in found if path in built_on or _is_newest(found, path, leaves)]
@@ -51,7 +51,7 @@ def discover(store: SnapshotStore) -> Discovery:
 
 
 def _is_newest(found: Mapping[str, tuple[ManifestReference, Manifest]], path: str, leaves: Sequence[str]) -> bool:
-    """Of a branch's last manifests the newest counts: the others were written by attempts that lost."""
+    """True for the newest of a branch's last manifests; others were written by lost attempts."""
     reference = found[path][0]
     same = [found[leaf][0] for leaf in leaves if found[leaf][0].branch == reference.branch]
     return bool(same) and max(same, key=lambda other: (other.epoch, other.path)).path == path

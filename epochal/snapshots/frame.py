@@ -1,7 +1,7 @@
 """State as a DataFrame: one state table at any epoch, read by Spark from the files of the snapshot store.
 
-Base and deltas together, of each key the newest row, without those that were deleted. Nothing is read before an action,
-and only the columns that it needs; filters on key columns reach the files.
+It merges bases and deltas: the newest row of each key, without deleted ones. Files are read by actions, only the needed
+columns; filters on key columns are pushed down to the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.row_groups import at_once, column_names
+from epochal.snapshots.row_groups import column_names, concurrently
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json, variant_text
 from epochal.state.table import Column, Quotient, Shown, StateTable
@@ -34,12 +34,12 @@ from epochal.state.types import VARIANT
 
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
 _OLDEST = -1
-"""In place of the epoch of a base's rows: every delta that is read beside them is newer."""
+"""Epoch of a base's rows: older than every delta."""
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 class ControlPlaneClient(Protocol):
-    """As much of :class:`epochal.Client` as is needed to ask which manifest an epoch has."""
+    """The part of :class:`epochal.Client` that finds the manifest of an epoch."""
 
     def application(self, name: str) -> Any: ...
 
@@ -59,24 +59,26 @@ def read_state(
     ``store`` is the snapshot store's path or URL, as Spark reaches it, too. Which snapshot:
 
     - with ``client`` and ``application``: a committed epoch of its lineage, the name of a savepoint or a tag, or (left
-      out) the latest committed epoch. The control plane answers; it refuses what has expired.
-    - without: ``epoch`` on ``branch``, from the store alone; left out, the newest there is. Of the very newest epoch a
-      store does not know whether it was decided: ask the control plane where that matters. A store with one branch
+      out) the latest committed epoch. The control plane refuses expired epochs.
+    - without: ``epoch`` on ``branch``, from the store alone; left out, the newest there is. A store does not record
+      whether its newest epoch was decided: use the control plane if this matters. A store with one branch
       needs no ``branch``.
 
     The field of an aggregate that an upgrade added to existing keys has ``since`` in its metadata: it counts rows from
     this epoch on.
 
-    Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``; ``FileMissing`` when a manifest is gone.
+    Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput``; ``FileMissing`` when a manifest is missing.
     """
     files = SnapshotStore(store)
     if client is not None:
         if application is None or branch is not None:
-            raise InvalidInput("With a client, say which application is meant, and no branch.")
+            raise InvalidInput("With a client, name an application and no branch.")
         selector = "head" if epoch is None else epoch
         reference: ManifestReference = client.application(application).snapshots.get(selector).reference
     elif isinstance(epoch, str) or application is not None:
-        raise InvalidInput("Names and applications are known to the control plane: give a client, or branch and epoch.")
+        raise InvalidInput(
+            "Only a control plane can find names and applications: pass a client, or a branch and an epoch."
+        )
     else:
         reference = _in_store(files, branch, epoch)
     return _frame(spark, SnapshotReader(files, reference), table)
@@ -100,7 +102,7 @@ def _in_store(store: SnapshotStore, branch: str | None, epoch: int | None) -> Ma
 def _only_branch(store: SnapshotStore) -> str:
     branches = sorted({path.partition("/")[0] for path in store.list("") if "/manifests/" in path})
     if len(branches) != 1:
-        raise InvalidInput(f"Store {store.url} has the branches {', '.join(branches) or 'none'}: say which is meant.")
+        raise InvalidInput(f"Store {store.url} has the branches {', '.join(branches) or 'none'}: name one of them.")
     return branches[0]
 
 
@@ -110,7 +112,7 @@ def _newest(store: SnapshotStore, branch: str) -> ManifestReference:
     )
     if not by_epoch:
         raise NotFound(f"Store {store.url} has no snapshot of branch {branch!r}.")
-    # Of several for one epoch at most one was decided: the last attempt's.
+    # Of several manifests of one epoch only the last attempt's can be decided.
     path = max(by_epoch[max(by_epoch)], key=_attempt)
     data = store.read(path)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -154,7 +156,8 @@ def _without_expired(state: DataFrame, table: StateTable, horizon: int | None) -
 def _read(
     spark: SparkSession, store: SnapshotStore, table: StateTable, files: Sequence[FileReference], *, delta: bool
 ) -> list[DataFrame]:
-    """Frames with the columns of a delta and the epoch; files that lack columns with defaults are read apart."""
+    """Frames with the columns of a delta and the epoch; files without a column that has a default are read
+    separately."""
     columns = (*table.full_key, *table.value)
     if delta:
         columns = (Column(name=_OPERATION, type="string"), *columns)
@@ -194,19 +197,19 @@ def _literal(value: Any, type: str) -> SparkColumn:
 def _by_absent_columns(
     store: SnapshotStore, table: StateTable, files: Sequence[FileReference]
 ) -> dict[frozenset[str], list[FileReference]]:
-    """Spark reads null where a file has no such column; only a default needs to know which files those are."""
+    """Files by their missing columns with defaults. Spark reads other missing columns as null."""
     defaults = frozenset(column.name for column in table.value if column.default is not None)
     found: dict[frozenset[str], list[FileReference]] = defaultdict(list)
     if not defaults:
         return {frozenset(): list(files)} if files else {}
-    present = at_once(lambda file: column_names(store, table, file), files)
+    present = concurrently(lambda file: column_names(store, table, file), files)
     for file, names in zip(files, present, strict=True):
         found[defaults - names].append(file)
     return found
 
 
 def _shown(state: DataFrame, table: StateTable) -> DataFrame:
-    """With the columns that look-ups show beside the kept ones."""
+    """State with the columns that look-ups compute."""
     for shown in table.shown:
         if isinstance(shown, Quotient) and decimal_of(shown.type) is None:
             dividend, divisor = F.col(quoted(shown.dividend)), F.col(quoted(shown.divisor))
@@ -218,7 +221,7 @@ def _shown(state: DataFrame, table: StateTable) -> DataFrame:
 
 
 def _with_since(state: DataFrame, table: StateTable) -> DataFrame:
-    """With ``since`` in the metadata of the columns that do not count all rows."""
+    """State with ``since`` in the metadata of columns that do not count all rows."""
     since = table.partial_since
     if not since:
         return state

@@ -1,8 +1,8 @@
-"""The records in flight in a loop, from one snapshot to the next. Pure.
+"""Records in flight in loops, and sources inside an application.
 
-What the tail of a loop wrote in epoch n stands in manifest n, behind what was left of earlier epochs; the head's slice
-in epoch n+1 takes of it from the front. So a snapshot holds the records on the back edge, exactly, and nothing else of
-a loop (ABS, algorithm 2; thesis, algorithm 7).
+Manifest n names the records that the tail of a loop wrote in epoch n, after records left from earlier epochs; the slice
+of the head in epoch n+1 takes records from the front. A snapshot therefore holds exactly the records on the back edge
+(ABS, algorithm 2; thesis, algorithm 7).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILES, HOP = "files", "hop"
 
 
 def slice_of(held: RecordsInFlight, most: int | None) -> Slice | None:
-    """The next records, at most so many; ``None`` when there are none."""
+    """Slice of the next records, at most ``most``; ``None`` without records."""
     taken = list(_first(held.files, most))
     if not taken:
         return None
@@ -32,12 +32,12 @@ def slice_of(held: RecordsInFlight, most: int | None) -> Slice | None:
 
 
 def parts_of(slice: Slice) -> list[FileInFlight]:
-    """The records of a slice."""
+    """Parts of files in a slice."""
     return [FileInFlight.model_validate(part) for part in slice.detail[FILES]]
 
 
 def hop_of(slice: Slice | None) -> int:
-    """Of a loop in rounds, the hop of the records of a slice; 0 without one."""
+    """Hop of a slice's records in an aligned loop; 0 without a slice."""
     return 0 if slice is None else int(slice.detail.get(HOP, 0))
 
 
@@ -48,9 +48,9 @@ def held_after(
     columns: Sequence[Column],
     rounds: bool,
 ) -> RecordsInFlight:
-    """What a loop holds after an epoch that took ``slice`` of what it held ``before``, and whose tail gave ``handles``.
+    """Records in flight after an epoch that took ``slice`` of the records ``before``, with the tail's ``handles``.
 
-    ``rounds``: it is aligned.
+    ``rounds``: the loop is aligned.
     """
     left = [] if before is None else list(_without_first(before.files, 0 if slice is None else slice.rows or 0))
     written = [part for handle in handles for part in files_of(handle)]
@@ -65,30 +65,32 @@ def held_after(
 def against_going_on(
     held: Mapping[str, RecordsInFlight], loops: Mapping[str, Sequence[Column]], may_drop: Collection[str]
 ) -> Iterator[str]:
-    """What stands against records in flight going on in a version with these ``loops``, by name with their columns: a
-    sentence for each. Columns may be added, null in these records, and widened; what is in ``may_drop`` (``ranks``,
-    ``ranks.note``) is left out. A loop that holds nothing may change in any way."""
+    """Problems of continuing with records in flight in a version with these ``loops``, by name with their columns.
+
+    Columns may be added, with null in these records, and widened. Loops and columns in ``may_drop`` (``ranks``,
+    ``ranks.note``) may be dropped. An empty loop may change in any way.
+    """
     for name, records in sorted(held.items()):
         if not records.files:
             continue
         what = f"Loop {name!r} has {records.rows} records in flight"
-        instead = "Let the version before run until the loop is empty"
+        instead = "Run the previous version until the loop is empty"
         if name not in loops:
             if name not in may_drop:
-                yield f"{what}, and is not in this version. {instead}, or put {name!r} into allow_dropped_state."
+                yield f"{what}, and is not in this version. {instead}, or add {name!r} to allow_dropped_state."
             continue
         types = {column.name: column.type for column in loops[name]}
         for column in records.columns:
             path, type = f"{name}.{column.name}", types.get(column.name)
             if type is None and path not in may_drop:
-                consent = f"put {path!r} into allow_dropped_state"
-                yield f"{what}, with a column {column.name!r} that is gone. {instead}, or {consent}."
+                consent = f"add {path!r} to allow_dropped_state"
+                yield f"{what}, with a column {column.name!r} that was dropped. {instead}, or {consent}."
             elif type is not None and type != column.type and not widens(column.type, type):
                 yield f"{what}, whose column {column.name!r} is {column.type} and would be {type}. {instead}."
 
 
 def files_of(handle: Handle) -> list[FileInFlight]:
-    """What a subtask of a loop's tail has written."""
+    """Files that a subtask of a loop's tail has written."""
     files = [FileReference.model_validate(file) for file in handle.payload.get(FILES, [])]
     return [FileInFlight(file=file, first=0, last=file.rows) for file in files]
 
@@ -122,64 +124,68 @@ UNLIMITED = SliceLimits(None)
 
 
 class InternalSource(Source):
-    """A source whose slice is found in the parent's manifest. An epoch is opened at once while there is one."""
+    """A source whose slice comes from the parent's manifest. While it has one, epochs open immediately.
+
+    The head of a feedback edge is such a source. It has no position, so that recovery, fork and rollback restore
+    nothing for it.
+    """
 
     @abstractmethod
     def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
-        """E1, instead of ``plan``: of the records in flight at ``parent``, those that the next epoch takes; ``None``
-        when there are none. What it leaves must be found again in the manifest that has the slice. Pure."""
+        """E1, instead of ``plan``: the records in flight at ``parent`` that the next epoch takes; ``None`` without
+        records. Remaining records must be in the manifest that has the slice. Pure."""
 
     def is_under_way(self, parent: Manifest | None) -> bool:
-        """Whether an epoch is opened at once after ``parent``. Pure."""
+        """True if an epoch opens immediately after ``parent``. Pure."""
         return self.slice_of(parent, UNLIMITED) is not None
 
     def holds_input_back(self, parent: Manifest | None) -> bool:
-        """Whether the epoch after ``parent`` takes nothing from outside. Pure."""
+        """True if the epoch after ``parent`` takes no external input. Pure."""
         return False
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """Nothing comes from outside."""
+        """Returns ``None``: the source has no external input."""
         return None
 
     @property
     def ended(self) -> bool:
-        """A run goes on for records in flight, which is asked by ``slice_of``."""
+        """Always true; ``slice_of`` keeps a run going while there are records in flight."""
         return True
 
     def limit_to_available(self) -> None:
-        """What is in flight is always taken."""
+        """Without effect: records in flight are always taken."""
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        """The parent's manifest has all of it."""
+        """Without effect: the parent's manifest has the records."""
 
     def checkpoint(self) -> dict[str, Any]:
         return {}
 
     def accept(self, slice: Slice) -> None:
-        """The next parent's manifest has it."""
+        """Without effect: the next manifest has the records."""
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nobody outside knows of it."""
+        """Without effect: there is no external system."""
 
 
 def slices_in_flight(
     sources: Mapping[str, Source], parent: Manifest | None, limits: SliceLimits = UNLIMITED
 ) -> dict[str, Slice]:
-    """By internal source the slice that the epoch after ``parent`` takes; those that have nothing are left out."""
+    """Slices of internal sources that the epoch after ``parent`` takes, by name."""
     found = {name: source.slice_of(parent, limits) for name, source in internal_sources(sources).items()}
     return {name: slice for name, slice in found.items() if slice is not None}
 
 
 def under_way(sources: Mapping[str, Source], parent: Manifest | None) -> frozenset[str]:
-    """The internal sources for which an epoch is opened at once after ``parent``."""
+    """Internal sources for which an epoch opens immediately after ``parent``."""
     return frozenset(name for name, source in internal_sources(sources).items() if source.is_under_way(parent))
 
 
 def input_held_back(sources: Mapping[str, Source], parent: Manifest | None) -> bool:
-    """Whether the epoch after ``parent`` takes nothing from outside."""
+    """True if the epoch after ``parent`` takes no external input."""
     return any(source.holds_input_back(parent) for source in internal_sources(sources).values())
 
 
 def internal_sources(sources: Mapping[str, Source]) -> dict[str, InternalSource]:
-    """Those among them that are inside the application."""
+    """The sources inside the application."""
     return {name: source for name, source in sources.items() if isinstance(source, InternalSource)}

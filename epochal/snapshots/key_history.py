@@ -1,7 +1,7 @@
-"""The history of a key: every epoch after which its row was another one, newest first, with the rows before and after.
+"""History of a key: the epochs that changed its row, newest first, with the rows before and after.
 
-A write that leaves the row as it was is no change; that a row expires is one, of the first epoch whose clock reached
-it. Across a change of the state table's schema rows are compared by the columns that both have.
+A write of an equal row is not a change. The expiry of a row is a change in the first epoch whose clock reached its
+time. Across a change of the table's schema, rows are compared on their common columns.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from epochal.snapshots.reader import Key, Row
 from epochal.snapshots.store import SnapshotStore
 
 MOST_EPOCHS = 2_000
-"""Epochs that are looked at for one page: a page may be short, or empty, and not the last."""
+"""Maximum number of epochs read for one page. A page may be short or empty and not be the last."""
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """What one epoch did to one full key: its row before, if one was known of, and after it; it may be gone then."""
+    """Change of one full key by one epoch: the row before, if known, and after, which may be a deletion."""
 
     manifest: Manifest
     before: KeyRow | None
@@ -43,16 +43,16 @@ class KeyChange:
 
     @property
     def expired(self) -> bool:
-        """Nobody deleted the row: it has expired."""
+        """True if the row has expired and was not deleted."""
         return self.after.expired
 
 
 @dataclass(frozen=True)
 class HistoryPosition:
-    """Where to go on: at this snapshot, of whose changes ``skip`` were given already.
+    """Position of the next page: a snapshot, of whose changes ``skip`` have been returned.
 
-    ``bases``: the snapshot whose manifest named the bases that were met last on the way here. Of an expired past, they
-    are what is known.
+    ``bases``: the snapshot that names the last bases found so far; they are the oldest known rows if earlier snapshots
+    have expired.
     """
 
     reference: ManifestReference
@@ -62,7 +62,7 @@ class HistoryPosition:
 
 @dataclass(frozen=True)
 class Expired:
-    """The history is longer, but is known only after ``since``: of snapshot ``at``, ``missing`` says what is gone."""
+    """The history before ``since`` has expired: ``missing`` is the error for snapshot ``at``."""
 
     since: EpochKey
     at: EpochKey
@@ -71,7 +71,8 @@ class Expired:
 
 @dataclass(frozen=True)
 class HistoryPage:
-    """``following`` is ``None`` at the end; then ``expired`` says whether that is the beginning of the key."""
+    """A page of a history. ``following``: position of the next page; ``None`` at the end. ``expired``: set if the end
+    is not the beginning of the key."""
 
     changes: tuple[KeyChange, ...]
     following: HistoryPosition | None
@@ -116,7 +117,7 @@ def _page(
     limit: int,
     end: ManifestReference | None,
 ) -> HistoryPage:
-    """``before``: the rows from which the oldest step started; ``end`` is where they were."""
+    """A page of changes. ``before``: rows before the oldest step, at the snapshot ``end``."""
     bases = None if walk.bases is None else walk.bases.named_by
     by_step = _changes(steps, before)
     entries: list[KeyChange] = []
@@ -130,7 +131,7 @@ def _page(
 
 
 def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyChange]]:
-    """Of each step, in key order."""
+    """Changes of each step, in key order."""
     rows = {row.encoded: row for row in before}
     found: list[list[KeyChange]] = []
     for step in reversed(steps):
@@ -148,7 +149,7 @@ def _changes(steps: Sequence[Step], before: Sequence[KeyRow]) -> list[list[KeyCh
 
 
 def differs(old: Row | None, new: Row | None, ignored: Container[str] = ()) -> bool:
-    """Whether two rows of one key are different, by the columns that both have; NaN is as NaN."""
+    """True if two rows of one key differ on their common columns. NaNs are equal."""
     if old is None or new is None:
         return old is not new
     return any(

@@ -1,7 +1,7 @@
-"""From a snapshot back, epoch by epoch: what each wrote to one key. Only deltas that can hold it are read.
+"""Writes to one key, from a snapshot back, epoch by epoch. Only deltas that can contain the key are read.
 
-The walk ends at the application's first epoch, where the state table was first declared, or where files are missing:
-behind the last bases that is how snapshots expire.
+The walk ends at the application's first epoch, at the first declaration of the state table, or at missing files of
+expired snapshots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import clock_of, declares
 from epochal.snapshots.manifest import BaseFile, Manifest
 from epochal.snapshots.reader import Key, RequestedKeys, Row, TableSearch, declared, key_table
-from epochal.snapshots.row_groups import SMALL_BYTES, at_once, can_hold, read_rows
+from epochal.snapshots.row_groups import SMALL_BYTES, can_hold, concurrently, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
 from epochal.state.json_form import from_json
@@ -35,7 +35,7 @@ _LARGEST_WAVE = 64
 class KeyRow:
     """One row of the key: its encoded address, the key's columns, and the values; ``None`` when it was deleted.
 
-    ``table`` is the declaration that the row is read by: that of its epoch. ``expired``: gone, but not deleted.
+    ``table``: declaration at the row's epoch. ``expired``: the row has expired and was not deleted.
     """
 
     table: StateTable
@@ -47,7 +47,7 @@ class KeyRow:
 
 @dataclass(frozen=True)
 class Step:
-    """One epoch on the way back, and what it wrote to the key, in key order."""
+    """One epoch of the walk, and its writes to the key, in key order."""
 
     reference: ManifestReference
     manifest: Manifest
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Gap:
-    """The walk cannot go on: a file of this snapshot is not there."""
+    """End of a walk at a missing file of this snapshot."""
 
     key: EpochKey
     missing: FileMissing
@@ -74,7 +74,7 @@ class Bases:
 class KeyWalk:
     """One key of one state table: a full key, or the operator's key of list or map state (then all its entries).
 
-    ``bases``: of a newer snapshot of this lineage, where the walk is the continuation of another.
+    ``bases``: bases of a newer snapshot of this lineage, if the walk continues an earlier one.
     Raises ``FileCorrupt``; ``NotFound`` for a state table that is not declared at ``start``; ``InvalidKey``.
     """
 
@@ -93,12 +93,12 @@ class KeyWalk:
         self._declared = declared(head, table)
         self._requested = RequestedKeys.of(self._declared, key_table(self._declared, [key]), head.max_parallelism)
         self.bases: Bases | None = None
-        """Those that were met last, and so are the oldest."""
+        """The oldest bases found so far."""
         if bases is not None:
             self._note_bases(bases, store.read_manifest(bases))
 
     def __iter__(self) -> Iterator[Step | Gap]:
-        """Newest first; ever more epochs are read at once. A gap is the last."""
+        """Steps, newest first. The number of epochs read concurrently grows. A gap is the last item."""
         reference: ManifestReference | None = self._start
         size = 1
         while reference is not None:
@@ -124,11 +124,11 @@ class KeyWalk:
             size = min(2 * size, _LARGEST_WAVE)
 
     def before(self, manifest: Manifest) -> ManifestReference | None:
-        """The snapshot from which the state table came to this one; ``None``: it was new with this epoch."""
+        """Parent snapshot that has the state table; ``None`` if this epoch declared it first."""
         return manifest.parent if declares(manifest, self._table) else None
 
     def rows_at(self, end: ManifestReference | None) -> list[KeyRow]:
-        """The key's rows at a snapshot on the way, from the nearest bases that are known. Raises ``FileMissing``."""
+        """Rows of the key at a snapshot of the walk, from the nearest known bases. Raises ``FileMissing``."""
         if end is None:
             return []
         bases = self.bases if self.bases is not None and self.bases.at.epoch <= end.epoch else None
@@ -165,13 +165,13 @@ class KeyWalk:
         return Bases(reference, manifest.bases[0].at, files)
 
     def _writes_of(self, manifests: Sequence[Manifest]) -> Iterable[tuple[KeyRow, ...] | FileMissing]:
-        """In their order. Several threads only keep each other waiting where files are small and near: then what takes
-        time is Python."""
+        """Writes of epochs, in order. Small local files are read in one thread, since Python code takes most of the
+        time."""
         size = sum(
             delta.file.bytes for manifest in manifests for delta in manifest.deltas if delta.table == self._table
         )
         alone = self._store.is_near and size <= SMALL_BYTES * len(manifests)
-        return map(self._writes, manifests) if alone else at_once(self._writes, manifests)
+        return map(self._writes, manifests) if alone else concurrently(self._writes, manifests)
 
     def _writes(self, manifest: Manifest) -> tuple[KeyRow, ...] | FileMissing:
         if not declares(manifest, self._table):
@@ -195,7 +195,7 @@ class KeyWalk:
 
 
 def seen_at(manifest: Manifest, rows: Iterable[KeyRow]) -> list[KeyRow]:
-    """Rows of one state table as they are at a snapshot, where nothing was written for them since."""
+    """Rows of one state table as seen at a later snapshot without writes to them: some may have expired."""
     found = list(rows)
     table = next((table for table in manifest.tables if found and table.id == found[0].table.id), None)
     horizon = None if table is None else table.horizon(clock_of(manifest, table.id))

@@ -1,4 +1,4 @@
-"""Where things lie in a store. All paths are relative to the store's root.
+"""Layout and format of a store. All paths are relative to the store's root.
 
     {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
@@ -6,17 +6,17 @@
     {branch}/queries/{epoch:010}-{unique}.json                                 standing queries
     {branch}/loops/{epoch:010}/{loop}-{subtask:05}-{unique}.parquet          records in flight
     {branch}/logs/{sink}/{epoch:010}/{attempt}-{subtask:05}-{unique}.arrow   write-ahead logs
-    epochal-store.json                                                       whose store it is
+    epochal-store.json                                                       the owner of the store
 
-What a control plane keeps beside the branches, each file named by its catalog before it is written:
+Files of a control plane, each named by its catalog before it is written:
 
     artifacts/{sha256}/{unique}.py or .zip                                   code
-    uploads/{upload}/{offset:015}-{unique}.part                              bundles that arrive
-    exports/{operation}/{offset:015}-{unique}.part                           bundles to be fetched
-    imports/{operation}/{unique}.txt                                         what an import brings, to be taken back
-    logs/{application}/{execution}-{attempt}-{unique}.log                    of drivers that are gone
+    uploads/{upload}/{offset:015}-{unique}.part                              uploaded bundles
+    exports/{operation}/{offset:015}-{unique}.part                           exported bundles
+    imports/{operation}/{unique}.txt                                         files of an import, for its removal
+    logs/{application}/{execution}-{attempt}-{unique}.log                    logs of ended drivers
 
-The unique part makes two attempts at the same thing write two files, of which at most one is ever named by a manifest.
+The unique part lets two attempts at the same file write different paths, of which a manifest names at most one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import NewerFormat
 
 OWNER = "epochal-store.json"
-"""The one file that is written again: whose the store is."""
+"""The only file that is overwritten: the owner of the store."""
 TEMPORARY = ".tmp"
-"""The end of a name that is still being written, or was when its process died; the name begins with a dot then."""
+"""Suffix of files that are being written, or were when their process died; their names begin with a dot."""
 
 
 def manifests(branch: str) -> str:
@@ -58,7 +58,7 @@ def by_epoch(paths: Iterable[str]) -> dict[int, list[str]]:
 
 
 def deltas(key: EpochKey) -> str:
-    """The folder of everything that the epoch's subtasks wrote."""
+    """Folder of the deltas of an epoch."""
     return f"{key.branch}/epochs/{key.epoch:010}"
 
 
@@ -78,7 +78,7 @@ def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
 
 
 def loops(key: EpochKey) -> str:
-    """The folder of what an epoch put into loops."""
+    """Folder of records that an epoch put into loops."""
     return f"{key.branch}/loops/{key.epoch:010}"
 
 
@@ -98,7 +98,7 @@ def records_of_loop(key: EpochKey, loop: str, subtask: int) -> str:
 
 
 OF_THE_CATALOG = frozenset({"artifacts", "uploads", "exports", "imports", "logs"})
-"""Folders of files that no manifest names: a catalog does, one by one. No branch has such a name."""
+"""Folders of files that the catalog names, not manifests. No branch has such a name."""
 
 
 def artifact(sha256: str, ending: str) -> str:
@@ -150,7 +150,7 @@ def attempt_of_log(path: str) -> int:
 
 
 def epoch_of_base(path: str) -> int | None:
-    """The epoch of a base's path, finished or not; ``None`` when it is no base's path."""
+    """Epoch in the path of a base, finished or not; ``None`` for other paths."""
     parts = path.rpartition("/")[2].rsplit("-", 4)
     return int(parts[1]) if len(parts) == 5 and parts[1].isdigit() else None
 
@@ -165,7 +165,7 @@ def table_of_delta(path: str) -> str | None:
 
 
 def belongs_to(table: str, operator: str) -> bool:
-    """Is this state table, by its id, one of the operator's?"""
+    """True if the state table, by its id, belongs to the operator."""
     return table == operator or table.startswith(f"{operator}.")
 
 
@@ -185,13 +185,13 @@ _SCRATCH, _BRANCH_OF_AN_APPLICATION = re.compile("trial-.+"), re.compile(r".+-[0
 
 
 def is_scratch(branch: str) -> bool:
-    """A folder that a trial of another version wrote, and no catalog knows; never an application named ``trial-..``."""
+    """True for folders of trials; false for branches of applications named ``trial-..``."""
     return bool(_SCRATCH.fullmatch(branch)) and not _BRANCH_OF_AN_APPLICATION.fullmatch(branch)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path says of its file. ``epoch``: the one that it was written for; of a base, the one that it is of."""
+    """Parts of a path. ``epoch``: the epoch for which the file was written; for a base, the epoch of its rows."""
 
     branch: str
     kind: Kind
@@ -200,14 +200,14 @@ class Place:
 
 
 def finished(path: str) -> str:
-    """The path that an unfinished file was to become; of any other one its own."""
+    """Final path of an unfinished file; other paths are unchanged."""
     folder, slash, name = path.rpartition("/")
     unfinished = _UNFINISHED.fullmatch(name)
     return path if unfinished is None else f"{folder}{slash}{unfinished['name']}"
 
 
 def place_of(path: str) -> Place | None:
-    """``None`` for a path that no part of Epochal writes."""
+    """Parts of a path; ``None`` for a foreign path."""
     whole = finished(path)
     branch, _, rest = whole.partition("/")
     for kind, pattern in _PLACES:
@@ -222,20 +222,19 @@ NAME = "format"
 
 
 def newer_format(what: str, format: int) -> NewerFormat:
-    """The error for ``what`` ("manifest main/manifests/1.json"), which has a format that is not known here."""
+    """The error for ``what`` ("manifest main/manifests/1.json"), which has an unknown format."""
     return NewerFormat(f"{what} has format {format}; this version of Epochal reads {FORMAT}: upgrade Epochal.")
 
 
 def check_format(what: str, about: Any) -> None:
-    """``about``: the JSON object with which a file describes itself. Raises ``NewerFormat``; nothing where it says no
-    number."""
+    """Raise ``NewerFormat`` if the metadata ``about`` of a file has a later format."""
     format = about.get(NAME) if isinstance(about, dict) else None
     if isinstance(format, int) and format > FORMAT:
         raise newer_format(what, format)
 
 
 def check_format_of(what: str, document: bytes) -> None:
-    """As :func:`check_format`, of a JSON document that could not be read as one of a known format."""
+    """As :func:`check_format`, for a JSON document that could not be read."""
     try:
         about = json.loads(document)
     except ValueError:

@@ -1,4 +1,4 @@
-"""From a snapshot back through its ancestors: its history, and the chains of files that make up its state tables."""
+"""Lineage of snapshots: histories, chains of state tables, and routes between two snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMPTY = Chain(base_at=None, bases=(), links=())
 
 
 def history(store: SnapshotStore, head: ManifestReference | None) -> Iterator[Manifest]:
-    """The manifests from ``head`` to the application's first, also across forks. Each is read when it is asked for."""
+    """The manifests from ``head`` to the application's first, also across forks. Manifests are read lazily."""
     while head is not None:
         manifest = store.read_manifest(head)
         yield manifest
@@ -27,9 +27,9 @@ def history(store: SnapshotStore, head: ManifestReference | None) -> Iterator[Ma
 
 
 def read_chains(store: SnapshotStore, head: ManifestReference | None, tables: Iterable[str]) -> dict[str, Chain]:
-    """The chain of each state table, by id, at ``head``. Walks back to the last bases, or to before all the tables.
+    """Chains of state tables, by id, at ``head``. Walks back to the last bases, or until no table is declared.
 
-    A table begins where it was declared last without a break: what one of the same id held before was dropped.
+    A table begins where its last uninterrupted declaration begins; an earlier table with the same id was dropped.
     """
     table_ids = tuple(tables)
     manifests: list[Manifest] = []
@@ -69,7 +69,7 @@ def _chain(
 
 
 def declares(manifest: Manifest, table: str) -> bool:
-    """Whether the state table, by its id, is there at this snapshot, and its rows are."""
+    """True if a durable state table with this id is declared at this snapshot."""
     return any(declared.id == table and declared.durable for declared in manifest.tables)
 
 
@@ -92,7 +92,7 @@ def extend(chain: Chain, table: str, manifest: Manifest) -> Chain:
 
 
 def clock_of(manifest: Manifest, table: str) -> StateClock | None:
-    """By which rows of a state table expire at this snapshot; ``None`` where it is not declared."""
+    """Clock by which rows of a state table expire at this snapshot; ``None`` if it is not declared."""
     declared = next((declared for declared in manifest.tables if declared.id == table), None)
     if declared is None:
         return None
@@ -109,12 +109,13 @@ def _link(manifest: Manifest, table: str) -> Link:
 
 
 LONGEST_ROUTE = 2_000
-"""Epochs between two snapshots beyond which whole states are compared, and not the deltas between."""
+"""Maximum number of epochs between two snapshots for a comparison by deltas."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """``left`` and ``right`` are the epochs after the ancestor, newest first. No ancestor: from the very beginning."""
+    """Route between two snapshots: the epochs after their last common ancestor, newest first. ``ancestor`` ``None``:
+    from the beginning."""
 
     ancestor: ManifestReference | None
     left: tuple[Manifest, ...]
@@ -122,9 +123,9 @@ class Route:
 
 
 def find_route(store: SnapshotStore, left: ManifestReference, right: ManifestReference) -> Route | None:
-    """The way between two snapshots; ``None`` when it is very long, or leads over snapshots that have expired.
+    """Find the route between two snapshots; ``None`` if it is too long or has expired snapshots.
 
-    Raises ``InvalidInput`` when they are of applications that have no snapshot in common.
+    Raises ``InvalidInput`` for applications without a common snapshot.
     """
     sides: list[list[Manifest]] = [[], []]
     ends: list[ManifestReference | None] = [left, right]
@@ -134,7 +135,7 @@ def find_route(store: SnapshotStore, left: ManifestReference, right: ManifestRef
         if len(sides[0]) + len(sides[1]) >= LONGEST_ROUTE:
             return None
         reference = ends[side]
-        assert reference is not None  # the other one has a key, and no larger number
+        assert reference is not None  # the other end has a key and no larger number
         try:
             manifest = store.read_manifest(reference)
         except FileMissing:
@@ -148,16 +149,16 @@ def find_route(store: SnapshotStore, left: ManifestReference, right: ManifestRef
         ours, theirs = route.left[0].application, route.right[0].application
         if ours != theirs:
             raise InvalidInput(
-                f"Snapshots {left.key} of {ours!r} and {right.key} of {theirs!r} have no snapshot in common, so there "
-                "is nothing that one could differ in from the other. Give snapshots of one lineage: forks, rollbacks."
+                f"Snapshots {left.key} of {ours!r} and {right.key} of {theirs!r} have no common snapshot and cannot "
+                "be compared. Compare snapshots of one lineage, such as forks and rollbacks."
             )
     return route
 
 
 def is_continuous(side: tuple[Manifest, ...], ancestor: Manifest | None, table: str) -> bool:
-    """Whether the table's rows at the end of a side are those of the ancestor with the side's deltas over them.
+    """True if the ancestor's rows with the side's deltas applied are the rows at the end of the side.
 
-    Not so where the table was dropped on the way, or dropped and declared anew.
+    False if the table was dropped in between, or dropped and declared again.
     """
     declared = [declares(manifest, table) for manifest in (*side, *([ancestor] if ancestor is not None else []))]
     return declared == sorted(declared, reverse=True) and (not any(declared) or declared[0])

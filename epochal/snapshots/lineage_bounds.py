@@ -1,12 +1,13 @@
-"""What a manifest may name: deltas of its own epoch; bases, records in flight, standing queries and a parent of the
-lineage of its branch.
+"""Limits of what a manifest may name: deltas of its own epoch; bases, records in flight, standing queries and a parent
+of the lineage of its branch.
 
-Drivers run authors' code and write manifests; a control plane reads them, and the files that they name, for look-ups,
-exports, collections and backups, with rights that no author has. A manifest that names other files would have it read,
-or keep, another application's in this one's name. What the lineage is, the catalog says, and not the manifest.
+Drivers run authors' code and write manifests. A control plane reads manifests and the files that they name for
+look-ups, exports, collections and backups, with more rights than authors have. Without this check a manifest could name
+files of another application, which the control plane would then read or retain. The catalog, not the manifest, defines
+the lineage.
 
-It is checked when the manifest is read, and not when its epoch is prepared: the process that decides epochs reads no
-store, and an epoch is decided in a millisecond.
+A manifest is checked when it is read, not when its epoch is prepared: the process that decides epochs does not access
+the store, and decides an epoch in a millisecond.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from epochal.snapshots.store import SnapshotStore
 
 _CHECKED_KEPT = 10_000
 _KEPT_KINDS: frozenset[layout.Kind] = frozenset({"base", "loop", "queries"})
-"""What later epochs name again."""
+"""Kinds of files that later epochs name again."""
 
 Lineage = Mapping[str, int | None]
-"""A branch and those that it stands on: of each the last epoch that belongs to it, ``None`` where all do."""
+"""A branch and its ancestors: the last epoch of each that belongs to the lineage; ``None``: all epochs."""
 
 
 class Lineages(Protocol):
-    """Asked by whichever thread reads a manifest, for each branch anew."""
+    """Lineages by branch. Called by any thread, for each manifest that is read."""
 
     def of(self, branch: str) -> Lineage | None:
-        """``None`` for a branch that is not known."""
+        """Lineage of a branch; ``None`` for an unknown branch."""
 
 
 class Beginning:
-    """Lineages with branches that the catalog does not know yet. ``parents``: the snapshot that each begins at."""
+    """Lineages including branches that are not in the catalog yet. ``parents``: the snapshot at which each begins."""
 
     def __init__(self, known: Lineages, parents: Mapping[str, EpochKey | None]) -> None:
         self._known = known
@@ -52,7 +53,7 @@ class Beginning:
 
 
 def standing_on(branch: str, parent: EpochKey | None, parents: Lineage | None) -> Lineage:
-    """The lineage of a branch that begins at ``parent``, whose branch has the lineage ``parents``."""
+    """Lineage of a branch that begins at ``parent``, whose branch has the lineage ``parents``."""
     if parent is None:
         return {branch: None}
     before = {name: last for name, last in (parents or {}).items() if name != parent.branch}
@@ -60,8 +61,8 @@ def standing_on(branch: str, parent: EpochKey | None, parents: Lineage | None) -
 
 
 class LineageStore(SnapshotStore):
-    """A store whose manifests are believed within their lineage. :meth:`read_manifest` raises ``ForeignFile``, too, and
-    what asking for lineages raises."""
+    """A store that checks manifests against their lineage. :meth:`read_manifest` also raises ``ForeignFile``, and
+    errors of ``lineages``."""
 
     def __init__(self, url: str, lineages: Lineages) -> None:
         super().__init__(url)
@@ -69,7 +70,7 @@ class LineageStore(SnapshotStore):
         self._checked: dict[ManifestReference, None] = {}
 
     def with_branches(self, parents: Mapping[str, EpochKey | None]) -> LineageStore:
-        """The same store, for manifests of branches that the catalog does not know yet."""
+        """The same store, including branches that are not in the catalog yet."""
         return LineageStore(self.url, Beginning(self._lineages, parents))
 
     def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
@@ -83,8 +84,8 @@ class LineageStore(SnapshotStore):
         lineage = self._lineages.of(reference.branch)
         if lineage is None:
             raise ForeignFile(
-                f"{self.location(reference.path)}, of snapshot {reference.key}, is not read: the catalog knows no such "
-                "branch."
+                f"{self.location(reference.path)}, of snapshot {reference.key}, is not read: its branch is not in the "
+                "catalog."
             )
         parent = manifest.parent
         if not reference.path.startswith(f"{layout.manifests(reference.branch)}/"):
@@ -104,8 +105,8 @@ class LineageStore(SnapshotStore):
                 raise self._foreign(reference, file.path)
 
     def _may_name(self, lineage: Lineage, branch: str, epoch: int) -> bool:
-        """What an import left behind in another installation may be named: of a branch that nobody here knows there is
-        nothing to be read."""
+        """True if a file of this branch and epoch may be named. Files of unknown branches may be named, since an import
+        leaves some in the other installation, and they do not exist here."""
         if branch in lineage:
             last = lineage[branch]
             return last is None or epoch <= last
@@ -115,6 +116,6 @@ class LineageStore(SnapshotStore):
 
     def _foreign(self, reference: ManifestReference, path: str) -> ForeignFile:
         return ForeignFile(
-            f"The manifest of snapshot {reference.key} ({self.location(reference.path)}) names {path}, which is not of "
-            "its lineage: whoever wrote it, a driver of Epochal did not. The snapshot is not used; go on from another."
+            f"The manifest of snapshot {reference.key} ({self.location(reference.path)}) names {path}, which is not in "
+            "its lineage. The manifest was not written by a driver of Epochal. Continue from another snapshot."
         )

@@ -1,7 +1,7 @@
 """Durable atomic writes and ranged reads on a local file system: temporary name, fsync, rename, fsync of the folder.
 
-What root writes belongs to the owner of the folder that it is written into: the control plane may be root while
-drivers, who own the store, are not, and have to write into folders that the control plane has made.
+Files and folders that root creates get the owner of the enclosing folder: the control plane may run as root, and
+drivers, which own the store, must be able to write into folders that it creates.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from uuid import uuid4
 from epochal.snapshots.layout import TEMPORARY
 
 _PIECE_BYTES = 1 << 18
-"""Writes of a whole megabyte take the kernel twice the time for each byte (measured: Linux 6.18, ext4)."""
+"""Writes of a megabyte take the kernel twice the time per byte (measured on Linux 6.18, ext4)."""
 _LARGE_BYTES = 1 << 20
 _own = local()
-"""Of each thread that copies: its buffer. A new one for each file would have the system clear its pages again."""
+"""Copy buffer of each thread. A new buffer for each file would cost zeroing its pages."""
 
 
 def write_durably(path: Path, data: memoryview) -> None:
-    """After this returns the file is there, whole, also after a power cut; before, it is not there at all."""
+    """Write a file atomically and durably: it survives a power failure when this returns."""
     write_whole(path, data, durable=True)
     sync_folder(path.parent)
 
 
 def write_whole(path: Path, data: memoryview, durable: bool = False) -> None:
-    """After this returns the file is there, whole, as long as the machine runs; before, it is not there at all."""
+    """Write a file atomically; without ``durable`` it may be lost in a power failure."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}{TEMPORARY}")
     try:
         with _created(temporary) as descriptor:
@@ -48,15 +48,15 @@ def write_whole(path: Path, data: memoryview, durable: bool = False) -> None:
 
 
 def copy_whole(source: int, path: Path, expected: str | None) -> tuple[int, str]:
-    """The file that is open as ``source``, as :func:`write_whole` writes one; its bytes, and the sha256 of what was
-    written. Raises ``Unequal`` when that is not ``expected``; then the file is not there.
+    """Copy the open file ``source`` as :func:`write_whole` does. Returns its size and the sha256 of the written bytes.
+    Raises ``Unequal`` if the sha256 is not ``expected``; then no file is created.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}{TEMPORARY}")
     try:
         with _created(temporary, durable=False) as descriptor:
             size, sha256 = _copied(source, descriptor)
             if size >= _LARGE_BYTES and hasattr(os, "posix_fadvise"):
-                # Linux begins to write at once, and whoever syncs later finds little left to wait for.
+                # Linux starts writing immediately, so that a later sync has little left to wait for.
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         if expected is not None and sha256 != expected:
             raise Unequal(sha256)
@@ -69,7 +69,7 @@ def copy_whole(source: int, path: Path, expected: str | None) -> tuple[int, str]
 
 
 def _copied(source: int, target: int) -> tuple[int, str]:
-    """In pieces that the processor's cache holds: neither hashing nor writing waits for memory."""
+    """Copy in pieces that fit in the processor's cache."""
     buffer = getattr(_own, "buffer", None)
     if buffer is None:
         buffer = _own.buffer = memoryview(bytearray(_PIECE_BYTES))
@@ -84,7 +84,7 @@ def _copied(source: int, target: int) -> tuple[int, str]:
 
 
 def read_ranges(path: Path, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """For each range, an offset and a number of bytes, its bytes; fewer where the file ends before."""
+    """Bytes of each range (offset, size); fewer if the file ends earlier."""
     with path.open("rb", buffering=0) as file:
         return [_read_range(file.fileno(), offset, size) for offset, size in ranges]
 
@@ -97,11 +97,11 @@ def _read_range(descriptor: int, offset: int, size: int) -> bytes:
 
 
 class Unequal(Exception):
-    """A file does not have the checksum that is expected of it."""
+    """A file does not have the expected checksum."""
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, which makes its names durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -110,7 +110,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path, durable: bool = True) -> None:
-    """Make a folder and those above it."""
+    """Create a folder and its parents."""
     if folder.is_dir():
         return
     make_folder(folder.parent, durable)
@@ -125,10 +125,10 @@ def make_folder(folder: Path, durable: bool = True) -> None:
 
 @contextmanager
 def held_in_place(root: Path, path: Path, make: bool = False, durable: bool = True) -> Iterator[Path]:
-    """``path`` below ``root``, for root to write to or to remove: by way of its folder, which is held open.
+    """A path through the open folder of ``path``, safe for root to write or delete below ``root``.
 
-    The store's owner runs authors' code, and could put a link in the way, to have root write or delete elsewhere.
-    ``make`` the folder, when it is not there, durably or not. Raises ``OSError``.
+    The store's owner runs authors' code and could create a symbolic link that redirects root to another folder.
+    ``make``: create a missing folder, durably or not. Raises ``OSError``.
     """
     if os.geteuid() != 0 or sys.platform != "linux":
         yield path
@@ -140,7 +140,7 @@ def held_in_place(root: Path, path: Path, make: bool = False, durable: bool = Tr
         opened = f"/proc/self/fd/{descriptor}"
         expected = os.path.normpath(os.path.join(os.path.realpath(root), path.parent.relative_to(root)))
         if os.readlink(opened) != expected:
-            raise OSError(errno.ELOOP, "there is a symbolic link on the way to it, which stores do not have")
+            raise OSError(errno.ELOOP, "its path contains a symbolic link, which is not allowed in stores")
         yield Path(opened) / path.name
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""The manifest: what one epoch leaves (design/state.md). Canonical JSON; its sha256 stands in the catalog.
+"""The manifest of an epoch (design/state.md): canonical JSON; the catalog has its sha256.
 
-Manifests chain through ``parent``; with the files they name they are enough to restart the application elsewhere. All
-paths are relative to the store's root, so that a store can be moved.
+Manifests are linked through ``parent``. With the files that they name they are sufficient to restart the application
+elsewhere. All paths are relative to the store's root, so that a store can be moved.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class FileInFlight(_Model):
 
 
 class RecordsInFlight(_Model):
-    """What a loop holds at a snapshot: the records on its back edge, in the order in which they are taken.
+    """Records of a loop at a snapshot: those on its back edge, in order.
 
-    ``columns``: of the files, which may have ``_hop`` beside. ``hop``: of a loop that goes in rounds (``aligned``), the
-    epochs since it was empty, which is the hop of these records; 0 when it is at rest. A loop without files whose hop
-    is greater has come to rest in this epoch.
+    ``columns``: of the files, which may also have ``_hop``. ``hop``: for an aligned loop, the number of epochs since it
+    was empty, which is the hop of these records; 0 when it is idle. A loop without files and with a greater hop has
+    converged in this epoch.
     """
 
     columns: tuple[Column, ...]
@@ -97,7 +97,7 @@ class RecordsInFlight(_Model):
 
 
 class SinkHandles(_Model):
-    """A sink's part of the epoch: what E5 commits. ``target`` as in ``SinkBackend.target``."""
+    """A sink's part of the epoch, which E5 commits. ``target``: see ``SinkBackend.target``."""
 
     kind: str
     target: str
@@ -123,21 +123,21 @@ class Manifest(_Model):
     tables: tuple[StateTable, ...] = ()
     deltas: tuple[DeltaFile, ...] = ()
     bases: tuple[BaseFile, ...] = ()
-    """When not empty: bases of every state table, all at one earlier epoch: a chain's walk ends at that epoch."""
+    """If not empty: bases of every state table at one earlier epoch, at which walks of chains end."""
     source_checkpoints: dict[str, dict[str, Any]] = {}
-    """Beside bases: for each source, what ``Source.restore`` needs instead of the slices up to and with this one."""
+    """With bases: checkpoints of all sources, which replace the slices up to and including this epoch's."""
     sinks: dict[str, SinkHandles] = {}
     loops: dict[str, RecordsInFlight] = {}
-    """By loop the records that are in flight: nothing else of it is ever saved."""
+    """Records in flight, by loop: the only state of a loop."""
     changes: tuple[Change, ...] = ()
     extras: dict[str, Any] = {}
-    """Room for more."""
+    """Optional members, by name."""
     conditions: EpochConditions
     """Conditions that the epoch ran with."""
     event_times: dict[str, dict[str, Any]] = {}
     """The declarations of event time by name, as ``EventTime.details`` has them."""
     due: dict[str, Due] = {}
-    """By operator the earliest times that it waits for after this epoch; operators that wait for none are left out."""
+    """Earliest due times after this epoch, by operator. Operators without due times are left out."""
     counts: EpochCounts = EpochCounts()
     created_at: datetime
 
@@ -147,18 +147,18 @@ class Manifest(_Model):
 
     @property
     def clock(self) -> Clock:
-        """The time of the epoch, with what its rows were seen to hold."""
+        """Time of the epoch, including the times observed in its rows."""
         return self.conditions.clock
 
     @property
     def in_force(self) -> tuple[FileReference, ...]:
-        """The files that it needs beside its state: records in flight, and the standing queries."""
+        """Files that it needs beside its state: records in flight and standing queries."""
         loops = (part.file for loop in self.loops.values() for part in loop.files)
         return (*loops, *([] if self.queries is None else [self.queries]))
 
     @property
     def queries(self) -> FileReference | None:
-        """The file with the standing queries that it ran with."""
+        """File of the epoch's standing queries, if any."""
         chosen = self.conditions.queries
         if chosen is None:
             return None
@@ -166,7 +166,7 @@ class Manifest(_Model):
 
     @property
     def drained(self) -> bool:
-        """Whether it is the last of its lineage: its input has ended, and nothing can be on time any more."""
+        """True for the last epoch of a lineage: its input has ended, and any further row would be late."""
         return self.conditions.draining
 
     def encode(self) -> bytes:
@@ -177,7 +177,8 @@ class Manifest(_Model):
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Manifest:
-        """The inverse of :meth:`encode`. Raises ``NewerFormat``, naming the path; ``ValueError`` for what is none."""
+        """The inverse of :meth:`encode`. Raises ``NewerFormat``, naming the path; ``ValueError`` for an invalid
+        manifest."""
         try:
             return cls.model_validate_json(data)
         except ValidationError:

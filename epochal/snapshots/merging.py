@@ -1,6 +1,6 @@
-"""Rows of a state table and changes to them, column by column: what is left of many deltas, and of a base after them.
+"""Merging of bases and deltas of a state table into its rows at a snapshot.
 
-Everything is sorted by (key group, key). No step is per row.
+All tables are sorted by (key group, key). No step is per row.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from epochal.state.key_order import last_of_each, places_among
 from epochal.state.table import StateTable
 
 _MERGED_AT_ONCE = 1 << 20
-"""Rows of deltas that are gathered before they are folded: memory is bounded by these and what is left of them."""
+"""Number of delta rows that are gathered before they are folded. Memory is bounded by these and the folded rows."""
 
 
 def folded(table: StateTable, parts: Iterable[pa.Table]) -> pa.Table:
-    """The last change of each key, deletes too. ``parts``: columns of ``table.delta_schema``, oldest first."""
+    """The last change of each key, including deletes. ``parts``: columns of ``table.delta_schema``, oldest first."""
     gathered: list[pa.Table] = []
     for part in parts:
         gathered.append(part)
@@ -66,7 +66,7 @@ def _last_of_each(table: StateTable, parts: list[pa.Table]) -> pa.Table:
 
 
 def without_expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> pa.Table:
-    """``rows``, with at least the table's columns, but those that are gone. ``clock``: of the snapshot."""
+    """``rows`` without those that have expired by ``clock``, the clock of the snapshot."""
     if table.horizon(clock) is None:
         return rows
     hidden = expired(table, rows, clock)
@@ -74,7 +74,7 @@ def without_expired(table: StateTable, rows: pa.Table, clock: StateClock | None)
 
 
 def expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> Mask:
-    """Which of the rows are gone at the snapshot of ``clock``."""
+    """Mask of the rows that have expired by ``clock``."""
     horizon = table.horizon(clock)
     if horizon is None or table.expires is None:
         return np.zeros(rows.num_rows, bool)
@@ -82,28 +82,28 @@ def expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> Mask
 
 
 def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
-    """The rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
+    """Rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
     changes = folded(table, changes_within(store, table, chain, first_group, last_group))
     rows = base_rows(store, table, chain, first_group, last_group)
     return after_changes(table, rows, changes, chain.clock)
 
 
 def after_changes(table: StateTable, rows: pa.Table, changes: pa.Table, clock: StateClock | None) -> pa.Table:
-    """``rows`` after ``changes``, without those that are gone. ``clock``: of the snapshot."""
-    # What is gone of the rows need not be sorted again among the changes; what a change puts in its place comes anyway.
+    """``rows`` after ``changes``, without expired ones. ``clock``: of the snapshot."""
+    # Removing expired rows first saves merging them with the changes; the result is the same.
     return without_expired(table, applied(table, without_expired(table, rows, clock), changes), clock)
 
 
 def changes_within(
     store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int
 ) -> Iterator[pa.Table]:
-    """What each of a chain's deltas, oldest first, has for a range of key groups."""
+    """Changes to a range of key groups from each delta of a chain, oldest first."""
     for delta in deltas_for(chain, range(first_group, last_group + 1)):
         yield rows_of_groups(read_delta(store, table, delta, (first_group, last_group)), first_group, last_group)
 
 
 def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
-    """The rows of a range of key groups in the bases of a chain, before its links."""
+    """Rows of a range of key groups in the bases of a chain, without its links."""
     overlapping = [base for base in chain.bases if base.first_group <= last_group and base.last_group >= first_group]
     overlapping.sort(key=lambda base: base.first_group)
     groups = np.arange(first_group, last_group + 1, dtype=np.int32)
@@ -112,7 +112,7 @@ def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group
 
 
 def deltas_for(chain: Chain, groups: Iterable[int]) -> Iterator[DeltaFile]:
-    """The chain's deltas, oldest first, that can hold some of these key groups."""
+    """Deltas of the chain that can contain some of these key groups, oldest first."""
     requested = set(groups)
     for link in chain.links:
         for delta in link.deltas:

@@ -1,7 +1,6 @@
-"""Whose a store is: a file at its root names the catalog that it belongs to, so that no other one works on it.
+"""Owner of a store: a file at the root names the catalog that may use it.
 
-Two catalogs on one store would collect each other's files; one catalog on two stores would look for snapshots where
-they are not.
+Two catalogs with one store would delete each other's files; one catalog with two stores would miss snapshots.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from epochal.snapshots.store import SnapshotStore
 
 
 class StoreOwner(BaseModel):
-    """``catalog``: where it was when it took the store, for people. ``restoring``: the backup that is being restored
-    into the store; nothing may work on it before that is done."""
+    """Content of the owner file. ``catalog``: location of the catalog when it took the store, for display.
+    ``restoring``: backup that is being restored into the store, which must not be used before the restore ends."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -30,7 +29,7 @@ class StoreOwner(BaseModel):
 
 
 def owner_of(store: SnapshotStore) -> StoreOwner | None:
-    """``None``: nobody's yet. Raises ``SnapshotError`` when it cannot be read."""
+    """Owner of a store; ``None`` for a new store. Raises ``SnapshotError`` if the file cannot be read."""
     try:
         data = store.read(OWNER)
     except FileMissing:
@@ -39,11 +38,11 @@ def owner_of(store: SnapshotStore) -> StoreOwner | None:
         return StoreOwner.model_validate_json(data)
     except ValidationError as error:
         raise SnapshotError(
-            f"{store.location(OWNER)} cannot be understood ({error.errors()[0]['msg']}): it says which catalog the "
-            "store belongs to. Put it back from a backup."
+            f"{store.location(OWNER)} is invalid ({error.errors()[0]['msg']}). It names the catalog that owns "
+            "the store. Restore it from a backup."
         ) from None
 
 
 def give_to(store: SnapshotStore, owner: StoreOwner) -> None:
-    """Raises ``SnapshotError``, ``StorageFull``."""
+    """Write the owner file. Raises ``SnapshotError``, ``StorageFull``."""
     store.write(OWNER, owner.model_dump_json(exclude_none=True).encode() + b"\n")

@@ -1,7 +1,8 @@
 """State tables at any snapshot, read from the files alone: time travel, diffs, exports.
 
-A look-up reads only what can hold its keys: the deltas of the subtask that owned the key group, newest first, then the
-base of its range; and of each file the row groups whose statistics have the key group.
+A look-up reads only files that can contain its keys: deltas of the subtask that owned the key group, newest first, then
+the base of its range; and in each file the row groups whose statistics include the key group. The search ends when
+every key is found.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from epochal.snapshots.delta import PUT
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
 from epochal.snapshots.merging import expired, merged, without_expired
-from epochal.snapshots.row_groups import THREADS, Groups, at_once, cached_row_groups, can_hold, conformed, read_rows
+from epochal.snapshots.row_groups import (
+    THREADS,
+    Groups,
+    cached_row_groups,
+    can_hold,
+    concurrently,
+    conformed,
+    read_rows,
+)
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import as_list
 from epochal.state.key_codec import KeyCodec
@@ -57,7 +66,7 @@ class SnapshotReader:
         return merged(self.store, table, self.chain(id), 0, last_group).drop_columns(["_kg"])
 
     def get(self, id: str, keys: Sequence[Key]) -> list[Row | None]:
-        """The value columns of each full key (key and sub-key values); ``None`` where there is no such row."""
+        """Value columns of each full key (key and sub-key values); ``None`` for a missing row."""
         table = self.table(id)
         found, places = self._find(table, keys)
         values = found.rows.select(table.value_schema.names).to_pylist()
@@ -65,7 +74,7 @@ class SnapshotReader:
         return [by_place.get(place) for place in places]
 
     def entries(self, id: str, keys: Sequence[Key]) -> list[list[Row]]:
-        """All rows of each operator key: its list or map entries, by sub-key, or its times, and the value columns."""
+        """All rows of each operator key, by sub-key or time: sub-key, time and value columns."""
         table = self.table(id)
         found, places = self._find(table, keys)
         in_order = pc.sort_indices(KeyCodec(table.address_schema).encode_array(found.rows)).to_pylist()
@@ -76,9 +85,8 @@ class SnapshotReader:
         return [by_place[place] for place in places]
 
     def find(self, id: str, keys: pa.Table) -> FoundRows:
-        """Many keys at once, column by column: full keys (at most one row each), or operator keys (all their rows).
-
-        A key may be given once only.
+        """Rows of many keys: full keys (at most one row each), or operator keys (all their rows). Keys must be
+        distinct.
         """
         return self.search(id).find(RequestedKeys.of(self.table(id), keys, self.manifest.max_parallelism))
 
@@ -91,7 +99,7 @@ class SnapshotReader:
         return self._chains[id]
 
     def _find(self, table: StateTable, keys: Sequence[Key]) -> tuple[FoundRows, list[int]]:
-        """The rows of keys, of which some may be the same, and for each key the owner of its rows."""
+        """Rows of keys, which may repeat, and for each key the owner of its rows."""
         encode = KeyCodec(table.address_schema).encode_one
         distinct: dict[bytes, int] = {}
         places = [distinct.setdefault(encode(key), len(distinct)) for key in keys]
@@ -104,7 +112,7 @@ class SnapshotReader:
 
 
 def declared(manifest: Manifest, id: str) -> StateTable:
-    """The declaration of a state table in a manifest. Raises ``NotFound``: there is none, or it is not durable."""
+    """The declaration of a state table in a manifest. Raises ``NotFound`` if it is missing or not durable."""
     check_durable(manifest, id)
     for table in manifest.tables:
         if table.id == id:
@@ -114,7 +122,7 @@ def declared(manifest: Manifest, id: str) -> StateTable:
 
 
 def check_durable(manifest: Manifest, id: str) -> None:
-    """Raises ``NotFound`` for a state table that is in no snapshot."""
+    """Raise ``NotFound`` for a state table that is not durable."""
     for table in manifest.tables:
         if table.id == id and not table.durable:
             raise NotFound(f"State {id!r} {table.unreadable}.")
@@ -129,18 +137,18 @@ def key_table(table: StateTable, keys: Sequence[Key]) -> pa.Table:
 
 
 Job: TypeAlias = "tuple[DeltaFile | BaseFile, Groups]"
-"""A file, and the positions of the requested keys that it can hold."""
+"""A file, and the positions of the requested keys that it can contain."""
 Match: TypeAlias = "tuple[Groups, pa.Table]"
 """Rows of a file, and the position of the requested key that each belongs to."""
 
 Piece = TypeVar("Piece")
 _FEW_KEYS = 16
-"""With so few keys a file that is kept in memory is searched faster than a thread begins."""
+"""Up to this number of keys, searching a cached file is faster than starting a thread."""
 
 
 @dataclass(frozen=True)
 class RequestedKeys:
-    """Distinct keys to be found: their bytes, and the key group of each. ``columns`` of the address are in them."""
+    """Distinct keys to find: their bytes and key groups. ``columns``: number of the address's columns in the keys."""
 
     keys: pa.BinaryArray
     groups: Groups
@@ -157,7 +165,7 @@ class RequestedKeys:
 
     @cached_property
     def texts(self) -> list[bytes]:
-        """The keys as Python bytes, where they are few."""
+        """The keys as Python bytes; for few keys."""
         return as_list(self.keys)
 
     def some(self, positions: Groups) -> RequestedKeys:
@@ -176,7 +184,7 @@ class FoundRows:
 
 
 class TableSearch:
-    """One state table, along one chain. ``table`` is how it was declared at the chain's end."""
+    """Search of one state table along a chain. ``table``: declaration at the chain's end."""
 
     def __init__(self, store: SnapshotStore, table: StateTable, chain: Chain) -> None:
         self._store = store
@@ -191,7 +199,7 @@ class TableSearch:
         return [*deltas, *self._chain.bases]
 
     def find(self, requested: RequestedKeys) -> FoundRows:
-        """The rows of all requested keys that are there. Raises ``FileMissing``, ``FileCorrupt``."""
+        """Rows of all requested keys that exist. Raises ``FileMissing``, ``FileCorrupt``."""
         whole = requested.columns == len(self._table.full_key)
         searching = np.ones(len(requested.keys), bool)
         parts, owners = [self._nothing], [np.zeros(0, np.int32)]
@@ -204,7 +212,7 @@ class TableSearch:
                 if not len(owner):
                     continue
                 if whole:
-                    # Of the same wave an older file may have it, too.
+                    # An older file of the same wave may have the key, too.
                     newer = searching[owner]
                     owner, rows = owner[newer], rows if newer.all() else rows.filter(pa.array(newer))
                     searching[owner] = False
@@ -224,15 +232,14 @@ class TableSearch:
         return self.there(self.of_files(groups, lambda rows: rows))
 
     def of_files(self, groups: Groups | None, make: Callable[[pa.Table], Piece]) -> list[Piece]:
-        """What ``make`` makes of what each file has of some key groups, or of all, newest first: rows as they are
-        there, but with the columns that the table declares. Of a key there may be several rows, and some that delete
-        it. ``make`` is called by several threads. Raises ``FileMissing``, ``FileCorrupt``."""
+        """Results of ``make`` for the rows of some or all key groups in each file, newest file first. Rows have the
+        declared columns; a key may have several rows, including deletes. Several threads call ``make``. Raises
+        ``FileMissing``, ``FileCorrupt``."""
         files = [file for file in self.files if groups is None or can_hold(file, groups).any()]
-        return list(at_once(lambda file: make(read_rows(self._store, self._table, file.file, groups)), files))
+        return list(concurrently(lambda file: make(read_rows(self._store, self._table, file.file, groups)), files))
 
     def there(self, of_files: Sequence[pa.Table]) -> pa.Table:
-        """Of what :meth:`of_files` gives, or of all rows there that have certain keys, those that there are at the
-        snapshot."""
+        """Rows at the snapshot, from the result of :meth:`of_files` or from all of its rows with certain keys."""
         versions = pa.concat_tables([self._nothing, *map(self._tagged, of_files)])
         rows = versions.take(self._newest(versions))
         rows = rows.filter(pc.equal(rows.column("_op"), PUT)).select(["_kg", *self._columns])
@@ -243,15 +250,15 @@ class TableSearch:
         return self._table.delta_schema.empty_table()
 
     def _matches_of(self, requested: RequestedKeys, jobs: Sequence[Job]) -> Iterator[Match]:
-        """Of each file in their order. What is kept in memory is searched here, the rest by several threads."""
+        """Matches of each file, in order. Cached files are searched in this thread, others by several threads."""
         in_key_order = self._table.time is None
         kept = [self._kept(requested, *job) if in_key_order and len(job[1]) <= _FEW_KEYS else None for job in jobs]
-        others = iter(at_once(lambda job: self._matches(requested, *job), _without(jobs, kept)))
+        others = iter(concurrently(lambda job: self._matches(requested, *job), _without(jobs, kept)))
         for match in kept:
             yield next(others) if match is None else match
 
     def _kept(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
-        """The matches in a file that is in memory; ``None`` when it is not."""
+        """Matches in a cached file; ``None`` if it is not cached."""
         owners: list[int] = []
         found: list[pa.Table] = []
         for place in here.tolist():
@@ -283,7 +290,7 @@ class TableSearch:
         return rows.select(self._table.delta_schema.names)
 
     def _newest(self, rows: pa.Table) -> Groups:
-        """The positions of each full key's first row: files come newest first."""
+        """Positions of each full key's first row, which is the newest."""
         return first_of_each(self._codec.encode_array(rows))
 
     @cached_property
@@ -296,14 +303,14 @@ def _without(jobs: Sequence[Job], done: Sequence[Match | None]) -> list[Job]:
 
 
 def first_of_each(keys: pa.BinaryArray) -> Groups:
-    """The position at which each distinct key stands first, in order."""
+    """First position of each distinct key, in order."""
     numbered = pa.table({"key": keys, "position": np.arange(len(keys))})
     firsts = numbered.group_by("key", use_threads=False).aggregate([("position", "min")])
     return np.sort(firsts.column("position_min").to_numpy())
 
 
 def _waves(files: Sequence[DeltaFile | BaseFile]) -> Iterator[Sequence[DeltaFile | BaseFile]]:
-    """One file, then ever more at once: what was changed lately is found with one, what was not needs them all."""
+    """Growing groups of files: recently changed keys are found in one file, others need all files."""
     start, size = 0, 1
     while start < len(files):
         yield files[start : start + size]

@@ -1,8 +1,7 @@
-"""What a snapshot needs of a store: the manifests, deltas, bases and records in flight without which it could not be
-read or gone on from.
+"""Files that a snapshot needs: the manifests, deltas, bases and records in flight to read it and to continue from it.
 
-The same walk as :func:`epochal.snapshots.lineage.read_chains`, for all of a snapshot's state tables at once, and as the
-one of a recovery, which looks for the sources' checkpoints.
+The walk is that of :func:`epochal.snapshots.lineage.read_chains` for all state tables together, and that of a recovery,
+which searches for the sources' checkpoints.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from epochal.snapshots.store import SnapshotStore
 
 @dataclass(frozen=True, slots=True)
 class NeededFile:
-    """``bytes``: ``None`` for a manifest, of which only the checksum is recorded."""
+    """A needed file. ``bytes``: ``None`` for a manifest, whose size is not recorded."""
 
     path: str
     sha256: str
@@ -27,7 +26,7 @@ class NeededFile:
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """Of a manifest, as much as the walk needs."""
+    """The part of a manifest that the walk needs."""
 
     own: NeededFile
     key: EpochKey
@@ -41,7 +40,7 @@ class _Summary:
 
 
 class References:
-    """Reads each manifest once, and keeps what it needs to know of it: manifests never change."""
+    """Needed files of snapshots. Reads each manifest once and caches a summary."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
@@ -51,12 +50,12 @@ class References:
     def needed(self, snapshot: ManifestReference) -> set[str]:
         """The paths of all files that the snapshot needs, its own manifest too.
 
-        Raises ``FileMissing``, ``FileCorrupt`` for a manifest that cannot be read; other files are not looked at.
+        Raises ``FileMissing``, ``FileCorrupt`` for a manifest that cannot be read; other files are not checked.
         """
         return set(self.files(snapshot))
 
     def files(self, snapshot: ManifestReference) -> dict[str, NeededFile]:
-        """As :meth:`needed`, with what is recorded of each file."""
+        """As :meth:`needed`, with the recorded checksums and sizes."""
         own = self._summary(snapshot)
         needed = {file.path: file for file in own.in_flight}
         tables = own.tables
@@ -83,7 +82,7 @@ class References:
         return next((manifest.base_at for manifest in self._walk(snapshot) if manifest.base_at is not None), None)
 
     def forget_unused(self) -> None:
-        """Drop what was not asked for since the last call."""
+        """Drop summaries that were not used since the last call."""
         self._known = {reference: summary for reference, summary in self._known.items() if reference in self._used}
         self._used.clear()
 

@@ -1,9 +1,9 @@
 """Whole files, atomically, on file systems that fsspec reaches.
 
-Object stores make an object visible whole, with one put. WebHDFS does not: a file is there, and grows, from its first
-byte on, and a broken upload leaves a shorter one that looks well. There a file is written under a temporary name, its
-length compared, and renamed. When the rename has returned, the NameNode has logged it; the bytes are with the
-DataNodes, which write them to disk at once only where ``dfs.datanode.synconclose`` is set.
+Object stores make an object visible atomically with one put. WebHDFS does not: a file is visible from its first byte,
+and a broken upload leaves a shorter file without an error. Here files are written under a temporary name, their length
+is checked, and they are renamed. When the rename returns, the NameNode has logged it; DataNodes have the bytes, and
+sync them to disk only if ``dfs.datanode.synconclose`` is set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RemoteFiles:
         self._has_folders = any(name in _RENAMED_INTO_PLACE for name in names)
 
     def write(self, path: str, data: Data) -> None:
-        """After this returns the file is there, whole; before, it is not there at all."""
+        """Write a file atomically."""
         with _system_errors(path):
             if self._has_folders:
                 self._write_and_rename(self._place(path), bytes(data))
@@ -52,7 +52,7 @@ class RemoteFiles:
                 return bytes(self._filesystem.cat_file(self._place(path)))
             with self._filesystem.open(self._place(path), "rb") as file:
                 data = bytes(file.read())
-                if len(data) != file.size:  # what came is not the file, but a DataNode's excuse
+                if len(data) != file.size:  # the response is a DataNode's error message
                     raise OSError(errno.EIO, f"{len(data)} bytes came instead of {file.size}", path)
                 return data
 
@@ -60,10 +60,10 @@ class RemoteFiles:
         """For each range, an offset and a number of bytes, its bytes and no more. Raises ``FileNotFoundError``."""
         place = self._place(path)
         with _system_errors(path):
-            if self._filesystem.async_impl:  # all at once
+            if self._filesystem.async_impl:  # concurrently
                 starts, ends = [offset for offset, _ in ranges], [offset + size for offset, size in ranges]
                 return list(self._filesystem.cat_ranges([place] * len(ranges), starts, ends, on_error="raise"))
-            # WebHDFS's files know no other cache than the one that reads ahead: here by a byte.
+            # WebHDFS files only support a read-ahead cache: limit it to one byte.
             unbuffered = {"block_size": 1} if self._has_folders else {"cache_type": "none"}
             with self._filesystem.open(place, "rb", **unbuffered) as file:
                 return [_read_range(file, path, offset, size) for offset, size in ranges]
@@ -82,11 +82,11 @@ class RemoteFiles:
         """Raises ``FileNotFoundError`` when there is none."""
         with _system_errors(path):
             if self._has_folders:
-                self._filesystem.info(self._place(path))  # its delete does not say whether there was one
+                self._filesystem.info(self._place(path))  # its delete does not report a missing file
             self._filesystem.rm_file(self._place(path))
 
     def list(self, folder: str) -> list[str]:
-        """All files below a folder, by their paths below the URL; none when there is no such folder."""
+        """Paths of all files below a folder, relative to the URL; empty for a missing folder."""
         prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
         with _system_errors(folder):
             found = [
@@ -98,7 +98,7 @@ class RemoteFiles:
         return [path.removeprefix(prefix) for path in found]
 
     def entries(self, folder: str) -> Sequence[tuple[str, int, Any]]:
-        """As :meth:`list`, with the bytes of each file, and when it was written as far as the file system says so."""
+        """As :meth:`list`, with size and modification time, if the file system has one."""
         prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
         with _system_errors(folder):
             return [
@@ -109,7 +109,7 @@ class RemoteFiles:
             ]
 
     def remove_empty_folder(self, folder: str) -> None:
-        """Where folders are things of their own; one that is not empty stays."""
+        """Remove an empty folder, on file systems with folders."""
         if self._has_folders:
             with suppress(OSError), _system_errors(folder):
                 self._filesystem.rm(self._place(folder), recursive=False)
@@ -135,16 +135,16 @@ class RemoteFiles:
 
     def _rename(self, temporary: str, path: str, length: int) -> None:
         try:
-            # fsspec's own `mv` does not look at the answer, and would move into a folder of that name.
+            # fsspec's own `mv` ignores the answer, and would move into a folder of that name.
             self._filesystem._call("RENAME", "put", temporary, destination=path, renameoptions="OVERWRITE")
         except (OSError, RuntimeError):
-            # Its answer may have been lost. A new name with the whole length, and the old one gone: it has happened.
+            # The answer may have been lost: the rename succeeded if only the new name exists, with the full length.
             if self._filesystem.exists(temporary) or int(self._filesystem.size(path)) != length:
                 raise
 
 
 class _Kept(threading.local):
-    """By URL, for the thread that asks: fsspec's file systems have connections, which threads do not share."""
+    """Cache of file systems by URL, per thread, since threads must not share connections."""
 
     def __init__(self) -> None:
         self.files: dict[str, RemoteFiles] = {}
@@ -155,8 +155,8 @@ _kept = _Kept()
 
 
 def remote_files(url: str) -> RemoteFiles:
-    """The files below a URL, for this thread. To find its file system takes longer than many an object's read."""
-    if _kept.process != os.getpid() or len(_kept.files) >= _MOST_KEPT:  # nor do processes that were forked
+    """Files below a URL, cached per thread: finding the file system can take longer than reading an object."""
+    if _kept.process != os.getpid() or len(_kept.files) >= _MOST_KEPT:  # forked processes must not share them either
         _kept.files, _kept.process = {}, os.getpid()
     files = _kept.files.get(url)
     if files is None:
@@ -167,29 +167,28 @@ def remote_files(url: str) -> RemoteFiles:
 def _read_range(file: Any, path: str, offset: int, size: int) -> bytes:
     file.seek(offset)
     data = bytes(file.read(size))
-    if len(data) != size and offset + size <= getattr(
-        file, "size", 0
-    ):  # what came is not the file, but a DataNode's excuse
+    if len(data) != size and offset + size <= getattr(file, "size", 0):  # the response is a DataNode's error message
         raise OSError(errno.EIO, f"{len(data)} bytes came instead of {size}", path)
     return data
 
 
 def _written(about: dict[str, Any]) -> Any:
-    """File systems say it under their own names: a time, or seconds or (HDFS) milliseconds since 1970."""
+    """Modification time, under the names of various file systems: a time, or seconds or (HDFS) milliseconds since
+    1970."""
     if "modificationTime" in about:
         return int(about["modificationTime"]) / 1000
     return next((about[name] for name in ("mtime", "LastModified", "last_modified", "created") if name in about), None)
 
 
 def _unless_missing(error: OSError) -> None:
-    """A folder that is not there, or not any more, holds nothing; anything else must not look like nothing."""
+    """Ignore missing folders; raise other errors, which must not look like an empty folder."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 @contextmanager
 def _system_errors(path: str) -> Iterator[None]:
-    """Inside the block, what a server refuses becomes an ``OSError``, without the address and the token in it."""
+    """Translate a server's errors in the block into ``OSError``, without the address and the token."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -203,15 +202,15 @@ def _system_errors(path: str) -> Iterator[None]:
         raise
 
 
-def _refused(said: str, path: str) -> OSError:
-    reason = next(iter(said.strip().splitlines()), "the server refused it")
+def _refused(text: str, path: str) -> OSError:
+    reason = next(iter(text.strip().splitlines()), "the server refused it")
     if "quota" in reason.lower() and "exceeded" in reason.lower():
         return OSError(errno.EDQUOT, reason, path)
     return OSError(errno.EIO, reason, path)
 
 
 def _remote_exception(response: Any) -> str:
-    """What WebHDFS says within an HTTP error."""
+    """Message of a WebHDFS exception in an HTTP error."""
     try:
         return str(response.json()["RemoteException"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,12 +1,12 @@
-"""Snapshots under other names of branches: what a bundle of another project becomes when it is imported.
+"""Renaming of branches when a bundle of another project is imported.
 
-The name of a branch stands in keys of snapshots and at the beginning of every path. All of these are said anew: in the
-header, in what the catalog said of the epochs, in the manifests. A manifest names its parent's checksum, so manifests
-are written again oldest first, and each says in its ``extras`` what it was (:class:`Copied`).
+Keys of snapshots and all paths contain the branch's name. Renaming rewrites it in the header, in the epochs' rows and
+in the manifests. A manifest has its parent's checksum, so that manifests are rewritten oldest first; each stores its
+origin in ``extras`` (:class:`Copied`).
 
-Data files stay as they are, byte for byte. Deltas and bases have the name of the branch that wrote them in their
-metadata, too; it is for people, and read by nobody: whose a file is, the manifest says that names its path and its
-checksum. Only a repair, which writes a damaged base again with the same checksum, has to know it, from ``extras``.
+Data files do not change. Their metadata also has the name of the original branch, which is informational: the manifest
+that names a file's path and checksum defines its owner. Only a repair, which encodes a damaged base again with the same
+checksum, reads the original name from ``extras``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from epochal.snapshots.manifest import (
 )
 
 COPIED = "copied"
-"""In the ``extras`` of a manifest that was written again."""
+"""Key in ``extras`` of a rewritten manifest."""
 
 
 class Copied(BaseModel):
-    """What a manifest was: of which control plane's, and its sha256 there. ``snapshot``: the sha256 of the snapshot
-    that the bundle was made of; it is part of the new names. ``written_by``: the branch that its data files name."""
+    """Origin of a rewritten manifest: its control plane and its sha256 there. ``snapshot``: sha256 of the exported
+    snapshot, which is part of the new names. ``written_by``: branch in the metadata of its data files."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -51,21 +51,21 @@ class Copied(BaseModel):
 
 
 def copied(manifest: Manifest) -> Copied | None:
-    """``None`` for one that was not written again."""
-    said = manifest.extras.get(COPIED)
-    return None if said is None else Copied.model_validate(said)
+    """Origin of a manifest; ``None`` if it was not rewritten."""
+    origin = manifest.extras.get(COPIED)
+    return None if origin is None else Copied.model_validate(origin)
 
 
 def written_by(manifest: Manifest) -> str:
-    """The branch that the manifest's data files name."""
+    """Branch in the metadata of the manifest's data files."""
     before = copied(manifest)
     return manifest.branch if before is None else before.written_by
 
 
 @dataclass(frozen=True)
 class Renaming:
-    """``branch``: the new name of any branch; ``application``: of any application. ``control_plane`` and ``snapshot``
-    as :class:`Copied` has them; ``since``: of an increment, the snapshot here on which it stands. All methods are pure.
+    """A renaming. ``branch``, ``application``: functions from old to new names. ``control_plane``, ``snapshot``: see
+    :class:`Copied`; ``since``: local parent snapshot of an incremental bundle. All methods are pure.
     """
 
     branch: Callable[[str], str]
@@ -78,13 +78,13 @@ class Renaming:
         return EpochKey(self.branch(key.branch), key.epoch)
 
     def path(self, path: str) -> str:
-        """Of a file below a branch."""
+        """New path of a file below a branch."""
         branch, slash, rest = path.partition("/")
         return f"{self.branch(branch)}{slash}{rest}"
 
     def missing(self, reference: ManifestReference) -> ManifestReference:
-        """Of a manifest that is not in the bundle, and so is not written again. It gets a checksum that no manifest
-        has: by its own one, a store that has the original would find that in its memory."""
+        """Reference to a manifest that is not in the bundle and is not rewritten. Its checksum matches no manifest:
+        with the original one, a process that has cached the original would return it."""
         return ManifestReference(
             branch=self.branch(reference.branch),
             epoch=reference.epoch,
@@ -93,7 +93,7 @@ class Renaming:
         )
 
     def header(self, header: BundleHeader, snapshot: ManifestReference) -> BundleHeader:
-        """``snapshot``: the new one. Where it comes from stays: its origin, the names of applications."""
+        """The renamed header. ``snapshot``: the new snapshot. Origin and names of applications do not change."""
         return header.model_copy(
             update={
                 "snapshot": snapshot,
@@ -112,7 +112,8 @@ class Renaming:
         )
 
     def manifest(self, manifest: Manifest, sha256: str, parent: ManifestReference | None) -> Manifest:
-        """``sha256``: what it has; ``parent``: the new one, ``None`` where it is not here."""
+        """The renamed manifest. ``sha256``: its present checksum; ``parent``: the new parent, ``None`` if it is missing
+        here."""
         if parent is None and manifest.parent is not None:
             parent = self.missing(manifest.parent)
         was = Copied(
@@ -158,7 +159,7 @@ class Renaming:
         return part.model_copy(update={"file": self._file(part.file)})
 
     def _conditions(self, conditions: EpochConditions) -> EpochConditions:
-        """The standing queries of the epoch are a file."""
+        """Conditions with the new path of the standing queries."""
         if conditions.queries is None:
             return conditions
         queries = conditions.queries.model_copy(update={"path": self.path(conditions.queries.path)})
@@ -168,21 +169,21 @@ class Renaming:
         return sink.model_copy(update={"handles": tuple(self._handle(handle) for handle in sink.handles)})
 
     def _handle(self, handle: Handle) -> Handle:
-        """What it says is the sink's own; segments of write-ahead logs are files of the store."""
+        """Handle with new paths in its payload, such as segments of write-ahead logs."""
         return handle.model_copy(update={"payload": self._paths(handle.payload)})
 
-    def _paths(self, said: Any) -> Any:
-        match said:
-            case str() if layout.place_of(said) is not None:
-                return self.path(said)
+    def _paths(self, value: Any) -> Any:
+        match value:
+            case str() if layout.place_of(value) is not None:
+                return self.path(value)
             case list():
-                return [self._paths(each) for each in said]
+                return [self._paths(each) for each in value]
             case dict():
-                return {name: self._paths(each) for name, each in said.items()}
-        return said
+                return {name: self._paths(each) for name, each in value.items()}
+        return value
 
     def _changes(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """A branch that began at a snapshot says at which one; from where an earlier import came stays."""
+        """Changes with new names of branches. Origins of earlier imports do not change."""
         return tuple(
             change.model_copy(update={"detail": {**change.detail, "branch": self.branch(change.detail["branch"])}})
             if isinstance(change.detail.get("branch"), str)

@@ -1,7 +1,7 @@
-"""Row groups of snapshot files: of a delta or a base, those that can hold certain key groups, as Arrow tables.
+"""Row groups of deltas and bases that can contain certain key groups, as Arrow tables.
 
-Files never change, so what was read is kept, as far as memory is set aside for it: the next look-up at the same or a
-neighbouring epoch reads nothing. Many small files are read at once, by a few threads.
+Files never change, so that row groups are cached up to a size limit: the next look-up at the same or a close epoch
+reads no files. Several threads read small files concurrently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from epochal.state.table import StateTable
 THREADS = 8
 _FOOTER_BYTES, _ROW_GROUP_BYTES = 32 << 20, 192 << 20
 SMALL_BYTES = 256 << 10
-"""Files up to this size are read with one request, and checked as a whole."""
+"""Maximum size of files that are read with one request and checked as a whole."""
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -44,7 +44,7 @@ Groups = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class _Footer:
-    """A file's metadata, and the least and greatest key group of each of its row groups."""
+    """A file's metadata, and the smallest and largest key group of each of its row groups."""
 
     metadata: pq.FileMetaData
     first: Groups
@@ -53,14 +53,14 @@ class _Footer:
 
 @dataclass
 class RowGroup:
-    """A row group, sorted by (key group, key). ``keys``: its encoded full keys, once it is searched again."""
+    """A row group, sorted by (key group, key). ``keys``: its encoded full keys, after the first search."""
 
     rows: pa.Table
     groups: Groups
     keys: pa.BinaryArray | None = None
 
     def rows_of(self, codec: KeyCodec, group: int, beginning: bytes) -> pa.Table:
-        """The rows of a key group whose key begins with these bytes."""
+        """Rows of a key group whose keys begin with these bytes."""
         if self.keys is None:
             self.keys = codec.encode_array(self.rows)
         first, end = (int(place) for place in np.searchsorted(self.groups, [group, group + 1]))
@@ -72,7 +72,7 @@ class RowGroup:
 
 
 class SizedCache(Generic[Cached]):
-    """A cache of things that never change, bounded by their sizes. Safe from any thread."""
+    """Cache of immutable values with a size limit; the least recently used are removed first. Thread-safe."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -89,7 +89,7 @@ class SizedCache(Generic[Cached]):
             return found[0]
 
     def put(self, key: Hashable, value: Cached, size: int) -> None:
-        """Keep ``value``, of ``size`` bytes; not at all when it is larger than a quarter of what may be kept."""
+        """Add ``value`` of ``size`` bytes, unless it is larger than a quarter of the limit."""
         if size > self._limit // 4:
             return
         with self._lock:
@@ -111,7 +111,7 @@ _row_groups: SizedCache[RowGroup] = SizedCache(_ROW_GROUP_BYTES)
 
 
 def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:
-    """Which of these key groups the file can have rows of."""
+    """Mask of the key groups of which the file can have rows."""
     if isinstance(file, BaseFile):
         return (groups >= file.first_group) & (groups <= file.last_group)
     return np.equal(subtask_of(groups, file.parallelism), file.subtask)
@@ -120,9 +120,9 @@ def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_
 def read_rows(
     store: SnapshotStore, table: StateTable, file: FileReference, groups: Groups | None, *, keep: bool = True
 ) -> pa.Table:
-    """The file's rows of some key groups, or all, with the columns that ``table`` declares, sorted as in the file.
+    """Rows of some or all key groups in a file, with the columns that ``table`` declares, sorted as in the file.
 
-    ``_op`` is there for a delta only. ``keep``: cached, for other reads of the same row groups. Raises ``FileMissing``,
+    Only deltas have ``_op``. ``keep``: cache the row groups. Raises ``FileMissing``,
     ``FileCorrupt``.
     """
     of = f"state {table.id!r}"
@@ -140,7 +140,7 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
 
 
 def cached_row_groups(file: FileReference, group: int) -> list[RowGroup] | None:
-    """The row groups that can hold a key group; ``None`` when they are not all in memory."""
+    """Row groups that can contain a key group; ``None`` if some are not cached."""
     footer = _footers.get(file.sha256)
     if footer is None:
         return None
@@ -151,18 +151,19 @@ def cached_row_groups(file: FileReference, group: int) -> list[RowGroup] | None:
 
 
 def conformed(rows: pa.Table, table: StateTable) -> pa.Table:
-    """The columns that the table declares; a file may be older than some, and narrower in others. A base has no op."""
+    """Rows with the columns that the table declares; files may lack columns or have narrower types. Bases have no
+    ``_op``."""
     fields = [field for field in table.delta_schema if field.name != "_op" or "_op" in rows.column_names]
     return as_declared(rows, fields, table, in_one_chunk=False)
 
 
-def at_once(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:
-    """``work`` on each input, by several threads when there are several; results in the order of the inputs."""
+def concurrently(work: Callable[[Input], Output], inputs: Sequence[Input]) -> Iterable[Output]:
+    """Results of ``work`` for each input, in order; several threads process several inputs."""
     return map(work, inputs) if len(inputs) < 2 else _pool().map(work, inputs)
 
 
 def forget() -> None:
-    """Drop all that is kept: for measuring what a cold read takes."""
+    """Clear the caches, to measure cold reads."""
     _footers.clear()
     _row_groups.clear()
 
@@ -200,7 +201,7 @@ def _read(store: SnapshotStore, file: FileReference, requested: Groups | None, o
         for number in missing:
             known[number] = source.read_row_group(number, use_threads=False)
             if keep:
-                # Half as much again is for the keys, which are encoded when they are needed.
+                # The extra half is for the keys, which are encoded when needed.
                 size = 1000 + known[number].nbytes * 3 // 2
                 row_group = RowGroup(known[number], known[number].column("_kg").to_numpy())
                 _row_groups.put((file.sha256, number), row_group, size)
@@ -222,7 +223,7 @@ def _footer(metadata: pq.FileMetaData) -> _Footer:
 
 
 def _with_groups(footer: _Footer, requested: Groups) -> list[int]:
-    """The row groups in whose range one of the requested key groups, which are sorted, lies."""
+    """Row groups whose range contains one of the requested, sorted key groups."""
     following = np.searchsorted(requested, footer.first)
     within = following < len(requested)
     within[within] = requested[following[within]] <= footer.last[within]

@@ -1,10 +1,9 @@
 """Rows of a state table at a snapshot in the order of their addresses, a page at a time.
 
-Files are sorted by key group first, so the order of keys has to be made, and it is made no further than somebody has
-come: of all that the files have only the least keys are chosen, told apart and sorted, a *section*, which is kept for
-the next pages. Who goes on gets larger ones, so that a whole scan looks through the files a few times, and a first page
-does not wait for the order of all keys. What is looked through at once is bounded, too: a range of key groups after the
-other.
+Files are sorted by key group first, so that a scan must sort the keys. It sorts only as far as a reader has come: it
+selects, deduplicates and sorts the smallest keys of the files, a *section*, which is cached for the next pages. Later
+sections are larger, so that a whole scan reads the files a few times, and the first page does not wait for sorting all
+keys. Memory is bounded by processing ranges of key groups one after the other.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
 ROWS_AT_ONCE = 2_000_000
-"""Rows of files that are looked through at once."""
+"""Maximum number of rows of files that are processed together."""
 FIRST_ROWS, GROWTH = 4_096, 8
-"""Rows of files that a first section is made of, about, and how many times as many the next one."""
+"""Approximate number of rows of files for a first section, and the growth factor of the next ones."""
 LEAST_RUN = 1_024
-"""Rows: in a shorter run it costs less to look at every row."""
+"""Minimum number of rows of a run; in shorter ones it is cheaper to read every row."""
 LEAST_SHARE = 16
-"""Rows of each run that are looked at: the fewer, the more does it matter that runs are not equally dense."""
+"""Minimum number of rows of each run to read. With fewer, differences in density matter more."""
 SECTIONS = 4
-"""Of one table that are kept: so many scans may be read at once without waiting for each other. Where more are asked
-for, the order of all keys is made, if it can be kept."""
+"""Maximum number of cached sections of a table, for this number of concurrent scans. With more scans, all keys are
+sorted if the result can be cached."""
 _KEPT_BYTES = 512 << 20
 _OF_A_TABLE_BYTES = 96 << 20
-"""Less than what may be kept of one."""
+"""Less than the maximum size of a cache entry."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class ScannedRows:
 
 @dataclass(frozen=True)
 class _Section:
-    """All rows whose key is not less than ``first`` and less than ``end``, in order. ``cut``: more was asked for, from
-    ``end`` on. ``made_of``: so many rows of files were chosen for it, at most."""
+    """All rows with ``first`` <= key < ``end``, in order. ``cut``: the section ends before the requested end.
+    ``made_of``: maximum number of rows of files that were selected for it."""
 
     first: bytes
     end: bytes | None
@@ -61,7 +60,7 @@ class _Section:
     made_of: int
 
     def page(self, first: bytes, end: bytes | None, limit: int) -> ScannedRows | None:
-        """Rows from a key on, before ``end``; ``None`` where they are not all here."""
+        """Rows from ``first`` to ``end``; ``None`` if the section does not have all of them."""
         if first < self.first:
             return None
         start = bisect_left(self, first)
@@ -73,17 +72,17 @@ class _Section:
         return ScannedRows(here[:limit], self.rows.slice(start, min(limit, len(here))), len(here) > limit)
 
     def leads_to(self, first: bytes) -> bool:
-        """Whether a scan that has come so far has read this section, to its end."""
+        """True if a scan at ``first`` has read this section to its end."""
         return self.cut and self.first < first and self.end is not None and first <= self.end
 
     @property
     def growth(self) -> int:
-        """How many times as large the next one is to be."""
+        """Growth factor of the next section."""
         return max(1, min(GROWTH, _OF_A_TABLE_BYTES // SECTIONS // self.size))
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return int(1000 + self.keys.nbytes + self.rows.nbytes)
 
     def __getitem__(self, place: int) -> bytes:
@@ -102,7 +101,7 @@ def scan(
 ) -> ScannedRows:
     """At most ``limit`` rows whose encoded key begins with ``prefix`` and comes after ``after``.
 
-    ``groups``: the key groups that these keys can be in, where they are known. Raises ``FileMissing``,
+    ``groups``: key groups of these keys, if known. Raises ``FileMissing``,
     ``FileCorrupt``, ``NotFound``.
     """
     first, end = prefix if after is None else max(prefix, after + b"\0"), _end_of(prefix)
@@ -125,17 +124,17 @@ def scan(
         section, others = making.section(first, end, FIRST_ROWS), others[1 - SECTIONS :]
     _kept.put(place, (*others, section), sum(each.size for each in (*others, section)))
     found = section.page(first, end, limit)
-    assert found is not None  # it has more than the page, or all that there is
+    assert found is not None  # the section has more than the page, or all rows
     return found
 
 
 def forget() -> None:
-    """Drop all that is kept: for measuring what a first page takes."""
+    """Clear the cache, to measure first pages."""
     _kept.clear()
 
 
 def _parts(reader: SnapshotReader, most: int, groups: Groups | None) -> Sequence[Groups | None]:
-    """Key groups that are looked through together."""
+    """Key groups that are processed together."""
     if groups is not None:
         return [groups]
     if most <= ROWS_AT_ONCE:
@@ -144,13 +143,13 @@ def _parts(reader: SnapshotReader, most: int, groups: Groups | None) -> Sequence
 
 
 def _size_of_all(sections: Sequence[_Section], rows: int) -> int:
-    """About what the order of all keys would take."""
+    """Approximate size of all keys, sorted."""
     return rows * sum(section.size for section in sections) // max(1, sum(len(section) for section in sections))
 
 
 @dataclass(frozen=True)
 class _Making:
-    """Of sections. ``least``: each has so many rows, unless there are fewer."""
+    """Builder of sections. ``least``: minimum number of rows of a section, unless the table has fewer."""
 
     table: StateTable
     search: TableSearch
@@ -158,8 +157,8 @@ class _Making:
     parts: Sequence[Groups | None]
 
     def section(self, first: bytes, end: bytes | None, rows: int) -> _Section:
-        """From ``first`` on, up to ``end`` or less. Of each part the least keys: as far as all of these go, they are
-        those of the whole table."""
+        """Section from ``first``, at most to ``end``. It merges the smallest keys of each part up to the point that all
+        parts cover."""
         sections = [self._of_part(groups, first, end, rows) for groups in self.parts]
         if len(sections) == 1:
             return sections[0]
@@ -205,7 +204,7 @@ class _Run:
         return self.rows.slice(self.begin, (self.stop if end is None else self.place(end)) - self.begin)
 
     def place(self, key: bytes) -> int:
-        """Of the first row that is not before ``key``."""
+        """Position of the first row that is not before ``key``."""
         return bisect_left(range(self.stop), key, self.begin, key=self.key)
 
     def key(self, place: int) -> bytes:
@@ -214,8 +213,8 @@ class _Run:
 
 @dataclass(frozen=True)
 class _File:
-    """What a file has in a range of keys: long ``runs``, of which a few rows are looked at, and ``others`` with the
-    keys of each."""
+    """Rows of a file in a range of keys: long ``runs``, of which a few rows are read, and ``others`` with their
+    keys."""
 
     runs: Sequence[_Run]
     others: pa.Table
@@ -223,7 +222,7 @@ class _File:
 
     @classmethod
     def of(cls, rows: pa.Table, codec: KeyCodec, in_key_order: bool, first: bytes, end: bytes | None) -> _File:
-        """``in_key_order``: rows of one key group are."""
+        """``in_key_order``: rows of each key group are in key order."""
         bounds = _bounds(rows) if in_key_order else np.zeros((0, 2), np.int64)
         runs = [_Run(rows, codec, begin, stop).within(first, end) for begin, stop in bounds.tolist()]
         rest = np.ones(rows.num_rows, bool)
@@ -237,13 +236,13 @@ class _File:
         return cls([run for run in runs if run.begin < run.stop], others, keys)
 
     def before(self, end: bytes | None) -> pa.Table:
-        """Rows whose key is less than ``end``; ``None``: all."""
+        """Rows with keys less than ``end``; ``None``: all."""
         others = self.others if end is None else self.others.filter(_within(self.keys, b"", end))
         return pa.concat_tables([others, *(run.before(end) for run in self.runs)])
 
 
 def _bounds(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Where long runs begin, and where they stop."""
+    """Begin and end of long runs."""
     groups = rows.column("_kg").to_numpy()
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(groups)) + 1, [len(groups)]])
     runs = np.stack([bounds[:-1], bounds[1:]], axis=1)
@@ -252,7 +251,7 @@ def _bounds(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _nearest(files: Sequence[_File], count: int) -> bytes | None:
-    """A key that about so many are less than; ``None`` where there are not more."""
+    """A key greater than about ``count`` keys; ``None`` if there are not more keys."""
     runs = [run for file in files for run in file.runs]
     share = 2 * count // max(1, len(runs)) + LEAST_SHARE
     bounds = [run.key(run.begin + share) for run in runs if run.stop - run.begin > share]
@@ -264,7 +263,7 @@ def _nearest(files: Sequence[_File], count: int) -> bytes | None:
 
 
 def _within(keys: pa.BinaryArray, first: bytes, end: bytes | None) -> pa.BooleanArray:
-    """Which are not less than ``first``, and less than ``end``."""
+    """Mask of ``first`` <= key < ``end``."""
     after = pc.greater_equal(keys, pa.scalar(first, pa.binary()))
     return after if end is None else pc.and_(after, pc.less(keys, pa.scalar(end, pa.binary())))
 
@@ -275,6 +274,6 @@ def _sorted(keys: pa.BinaryArray, rows: pa.Table) -> tuple[pa.BinaryArray, pa.Ta
 
 
 def _end_of(prefix: bytes) -> bytes | None:
-    """The least text that comes after all that begin with ``prefix``; ``None`` where nothing does."""
+    """Smallest byte string greater than all that begin with ``prefix``; ``None`` if there is none."""
     beginning = prefix.rstrip(b"\xff")
     return beginning[:-1] + bytes([beginning[-1] + 1]) if beginning else None

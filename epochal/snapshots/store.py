@@ -1,4 +1,4 @@
-"""The store: where manifests, deltas and bases lie, on any file system that fsspec knows."""
+"""The snapshot store: manifests, deltas and bases on any file system that fsspec supports."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _MANIFESTS_KEPT = 1024
 _LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
 _TRIES = 10
-"""Of a file this large the checksum is made while it is written: the processor need not wait for the disk."""
+"""Minimum size of files whose checksum is computed in parallel with writing."""
 Copy = Callable[[str, str | None], tuple[int, str]]
-"""Copies the file with this path, if it has this sha256 (``None``: whatever it has); its bytes, and their sha256.
-Raises ``FileMissing``, ``FileCorrupt`` of the source, and what a write raises."""
+"""Copies a file (path, expected sha256 or ``None``). Returns its size and sha256. Raises ``FileMissing`` and
+``FileCorrupt`` of the source, and errors of writing."""
 _manifests: OrderedDict[str, Manifest] = OrderedDict()
 _manifests_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as a listing shows it. ``written_at``: ``None`` where the file system does not say it."""
+    """A listed file. ``written_at``: ``None`` if the file system does not have it."""
 
     path: str
     bytes: int
@@ -71,7 +71,7 @@ class SnapshotStore:
 
     @property
     def is_near(self) -> bool:
-        """Whether files are this machine's: to open one takes no longer than to ask for it."""
+        """True for a local file system, with fast opens."""
         return self._root is not None
 
     def location(self, path: str) -> str:
@@ -92,18 +92,18 @@ class SnapshotStore:
                 with held_in_place(root, root / path, make=True) as held:
                     write_durably(held, data)
                 return
-            except FileNotFoundError:  # somebody has found the folder empty, and removed it
+            except FileNotFoundError:  # another process has removed the empty folder
                 if not more:
                     raise
 
     def copy_some(self, source: SnapshotStore, copies: Callable[[Copy], None]) -> None:
-        """For very many files of another store: ``copies`` copies them, from several threads if it likes, each
-        atomically; they are durable when this returns."""
+        """Copy many files of another store. ``copies`` copies each file atomically, possibly from several threads; all
+        files are durable when this returns."""
         if self._root is None or source._root is None:
             copies(lambda path, sha256: self._copy(source, path, sha256))
             return
         copies(lambda path, sha256: self._copy_near(source, path, sha256))
-        os.sync()  # once for all, instead of twice for each
+        os.sync()  # one sync instead of two per file
 
     def _copy(self, source: SnapshotStore, path: str, sha256: str | None) -> tuple[int, str]:
         data = source.read(path)
@@ -157,7 +157,7 @@ class SnapshotStore:
         return FileReference(path=path, sha256=digest.hexdigest(), bytes=size, rows=rows)
 
     def read(self, path: str, of: str = "the store") -> bytes:
-        """The bytes of a file, unchecked. Raises ``FileMissing`` saying what the file is part ``of``."""
+        """Bytes of a file, unchecked. ``of``: owner of the file, for messages. Raises ``FileMissing``."""
         try:
             if self._root is not None:
                 return (self._root / path).read_bytes()
@@ -168,14 +168,15 @@ class SnapshotStore:
             raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
 
     def read_file(self, file: FileReference, of: str) -> bytes:
-        """The bytes of a file, checked. Raises ``FileMissing`` or ``FileCorrupt`` saying what it is part ``of``."""
+        """Bytes of a file, checked. ``of``: owner of the file, for messages. Raises ``FileMissing``,
+        ``FileCorrupt``."""
         data = self.read(file.path, of)
         self._check(file.path, data, file.sha256, of)
         return data
 
     def read_ranges(self, file: FileReference, ranges: Sequence[tuple[int, int]], of: str) -> list[bytes]:
-        """Parts of a file, unchecked: for each range, an offset and a number of bytes, as many bytes. Raises
-        ``FileMissing``; ``FileCorrupt`` where the file ends before."""
+        """Parts of a file, unchecked: the bytes of each range (offset, size). Raises ``FileMissing``, and
+        ``FileCorrupt`` if the file is shorter."""
         try:
             if self._root is not None:
                 parts = read_ranges(self._root / file.path, ranges)
@@ -225,9 +226,10 @@ class SnapshotStore:
         return True
 
     def list(self, folder: str) -> list[str]:
-        """The paths of all files below a folder, also of unfinished ones, sorted; none when there is no such folder.
+        """Sorted paths of all files below a folder, including unfinished ones; empty for a missing folder.
 
-        The file that says whose the store is belongs to nothing in it, and is left out."""
+        The owner file is left out.
+        """
         if self._root is not None:
             found = [
                 os.path.relpath(os.path.join(at, name), self._root)
@@ -241,7 +243,7 @@ class SnapshotStore:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
     def entries(self, folder: str = "") -> Sequence[StoredFile]:
-        """As :meth:`list`, with what the file system says of each file. One that vanishes meanwhile is left out."""
+        """As :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
         if self._root is not None:
             found = [(path, _status(self._root / path)) for path in self.list(folder)]
             return [
@@ -256,7 +258,7 @@ class SnapshotStore:
         return [StoredFile(path, size, _utc(written)) for path, size, written in there if path != layout.OWNER]
 
     def remove_empty_folder(self, folder: str) -> None:
-        """Tidy up after deletes, where folders are things of their own."""
+        """Remove an empty folder, on file systems with folders."""
         if self._root is not None:
             with suppress(OSError):
                 (self._root / folder).rmdir()
@@ -264,7 +266,7 @@ class SnapshotStore:
             self._remote().remove_empty_folder(folder)
 
     def write_manifest(self, manifest: Manifest) -> ManifestReference:
-        """Write a manifest under a new name. It decides nothing: the catalog does."""
+        """Write a manifest under a new name. The decision is made in the catalog, not here."""
         path, data = layout.manifest(manifest.key, manifest.attempt), manifest.encode()
         self.write(path, data)
         reference = ManifestReference(
@@ -274,7 +276,7 @@ class SnapshotStore:
         return reference
 
     def read_manifest(self, reference: ManifestReference) -> Manifest:
-        """The manifest that a reference names, checked. Kept in memory: manifests never change."""
+        """The manifest of a reference, checked. Manifests are cached, since they never change."""
         with _manifests_lock:
             manifest = _manifests.get(reference.sha256)
         if manifest is None:
@@ -286,8 +288,8 @@ class SnapshotStore:
             except ValueError as error:
                 why = " ".join(str(error).split())[:_LONGEST_REASON]
                 raise FileCorrupt(
-                    f"{self.location(reference.path)}, of {of}, is no manifest that this version can read: {why}. "
-                    "Whoever wrote it, a driver of Epochal did not; go on from another snapshot."
+                    f"{self.location(reference.path)}, of {of}, is not a valid manifest: {why}. "
+                    "It was not written by a driver of Epochal. Continue from another snapshot."
                 ) from error
             _remember(reference.sha256, manifest)
         if manifest.key != reference.key:
@@ -298,7 +300,7 @@ class SnapshotStore:
         return manifest
 
     def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
-        """Raises ``FileCorrupt`` where a manifest names what it may not name; in a plain store it may name anything."""
+        """Raise ``FileCorrupt`` if a manifest names a file that it may not name. A plain store has no limits."""
 
     def _check(self, path: str, data: bytes, sha256: str, of: str) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -330,7 +332,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _utc(written: Any) -> datetime | None:
-    """From what fsspec's file systems give: a time, or seconds since 1970."""
+    """Modification time of fsspec: a time, or seconds since 1970."""
     if isinstance(written, datetime):
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
     return datetime.fromtimestamp(written, UTC) if isinstance(written, int | float) else None
@@ -346,18 +348,18 @@ def storage_errors(location: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(
-                f"There is no space left for {location}. Nothing is lost: free some space, and the epoch is run again."
+                f"There is no space left for {location}. No data is lost: free some space; the epoch is retried."
             ) from error
         if error.errno in _CLOSED:
             raise SnapshotError(
-                f"{location} cannot be written: {error.strerror}. Let who drivers run as, and the control plane, write "
-                "there: by credentials, by permissions, or by a volume that is not read-only."
+                f"{location} cannot be written: {error.strerror}. Drivers and the control plane must be able to write "
+                "there: check credentials, permissions, and that the volume is not read-only."
             ) from error
         raise SnapshotError(f"{location} cannot be written: {error}.") from error
 
 
 def remembered(sha256: str) -> Manifest | None:
-    """A manifest that this process has read or written lately, whose bytes have this checksum."""
+    """Cached manifest with this checksum, or ``None``."""
     with _manifests_lock:
         return _manifests.get(sha256)
 

@@ -1,9 +1,8 @@
-"""Verifying a store: every file that snapshots need is there and is what its manifest says, or is named.
+"""Verification of a store: every file that snapshots need exists and matches its manifest, or is reported.
 
-A finding says which snapshots it harms: a damaged delta that is older than an intact base harms those from before the
-base, and not the head. What can be repaired is what can be written again byte for byte, so that it has the checksum
-that a manifest or the catalog recorded: a base from the one before it and the deltas between, and a manifest that this
-process still knows. Nothing is ever guessed.
+A finding lists the snapshots that it affects: a damaged delta that is older than an intact base affects only snapshots
+before the base. A file can be repaired if it can be written again byte for byte, with the checksum in a manifest or the
+catalog: a base from the previous base and the deltas between, and a manifest that this process has cached.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ class Trouble(StrEnum):
     MISSING = "missing"
     CORRUPT = "corrupt"
     FOREIGN = "foreign"
-    """A manifest that names files which are not of its lineage: none of them is looked at."""
+    """A manifest that names files outside its lineage; these are not checked."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that snapshots need and that is not as it should be. ``harms``: those snapshots, oldest first."""
+    """A damaged or missing file that snapshots need. ``harms``: affected snapshots, oldest first."""
 
     path: str
     trouble: Trouble
@@ -50,8 +49,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """``intact``: of each branch the newest snapshot that nothing harms. ``unreferenced``: what no snapshot needs,
-    without what belongs to no branch."""
+    """Result of a verification. ``intact``: newest intact snapshot of each branch. ``unreferenced``: files of branches
+    that no snapshot needs."""
 
     snapshots: int
     files: int
@@ -60,7 +59,7 @@ class Report:
     unreferenced: tuple[StoredFile, ...]
     intact: Mapping[str, EpochKey]
     cut_off: int = 0
-    """Offline: manifests from before what was collected; they are remains, and no damage."""
+    """Offline: number of manifests left over from collections; they are not damage."""
 
     @property
     def is_sound(self) -> bool:
@@ -69,7 +68,7 @@ class Report:
 
 @dataclass
 class _Need:
-    """A file, by whom it is needed, and what a repair has to know of it."""
+    """A needed file, the snapshots that need it, and the data for its repair."""
 
     path: str
     sha256: str
@@ -80,7 +79,7 @@ class _Need:
 
 
 class Verification:
-    """One look at a store. ``roots``: the snapshots that shall be readable."""
+    """One verification of a store. ``roots``: snapshots that must be readable."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class Verification:
         roots: Iterable[ManifestReference],
         *,
         quick: bool = False,
-        progress: Callable[[str], None] = lambda said: None,
+        progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._store = store
         self._roots = sorted(roots, key=lambda reference: reference.key)
@@ -99,8 +98,8 @@ class Verification:
         self._found: dict[str, tuple[Trouble, str]] = {}
 
     def run(self, *, repair: bool = False) -> Report:
-        """Walk, check, and, when asked to, repair. Raises ``SnapshotError`` when the store cannot be listed,
-        ``NewerFormat`` when a manifest cannot be judged by this version."""
+        """Verify the store and, if ``repair`` is set, repair files. Raises ``SnapshotError`` when the store cannot be
+        listed, and ``NewerFormat`` for manifests of a later version."""
         files = {file.path: file for file in self._store.entries()}
         self._progress(f"{len(files)} files: reading manifests")
         for root in self._roots:
@@ -129,7 +128,7 @@ class Verification:
         return path not in self._needs and path.partition("/")[0] not in layout.OF_THE_CATALOG
 
     def _walk(self, root: ManifestReference) -> None:
-        """As a reader of all its state tables, and a recovery from it, would."""
+        """Walk back as a reader of all state tables and a recovery do."""
         base_at: EpochKey | None = None
         tables: set[str] | None = None
         state = slices = True
@@ -169,7 +168,7 @@ class Verification:
         return need
 
     def _manifest(self, reference: ManifestReference) -> Manifest | None:
-        """``None`` when it is damaged, which is noted. Never from memory: this is about what lies in the store."""
+        """Manifest of a reference, read from the store and not from the cache; ``None`` if it is damaged."""
         if reference not in self._manifests:
             self._manifests[reference] = self._read_manifest(reference)
         return self._manifests[reference]
@@ -178,7 +177,7 @@ class Verification:
         try:
             data = self._store.read(reference.path, f"snapshot {reference.key}")
             if hashlib.sha256(data).hexdigest() != reference.sha256:
-                self._found[reference.path] = (Trouble.CORRUPT, "another checksum than the one that is recorded")
+                self._found[reference.path] = (Trouble.CORRUPT, "the checksum differs from the recorded one")
                 return None
             manifest = Manifest.decode(data, self._store.location(reference.path))
             if manifest.key != reference.key:
@@ -193,7 +192,7 @@ class Verification:
         except SnapshotError as error:
             self._found[reference.path] = (Trouble.MISSING, error.message)
         except ValueError as error:
-            self._found[reference.path] = (Trouble.CORRUPT, f"no manifest that this version can read: {error}")
+            self._found[reference.path] = (Trouble.CORRUPT, f"not a valid manifest: {error}")
         return None
 
     def _check(self, need: _Need, files: Mapping[str, StoredFile]) -> None:
@@ -250,7 +249,7 @@ class Verification:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)
 
     def _chain_at(self, key: EpochKey, table: str, without: str) -> Chain | None:
-        """The chain of a state table at a snapshot, which must not need the file ``without``."""
+        """Chain of a state table at a snapshot; ``None`` if it needs the file ``without``."""
         links: list[Link] = []
         bases: tuple[BaseFile, ...] = ()
         base_at: EpochKey | None = None
@@ -282,7 +281,7 @@ class Verification:
 def _damage(need: _Need, data: bytes) -> str:
     groups = None if need.base is None else damaged_groups(data, need.base)
     where = f"; damaged key groups: {', '.join(map(str, groups))}" if groups else ""
-    return f"another checksum than its manifest names{where}"
+    return f"the checksum differs from its manifest{where}"
 
 
 def _manifest_again(need: _Need) -> bytes | None:
@@ -296,12 +295,16 @@ def _of(deltas: Iterable[DeltaFile], table: str) -> tuple[DeltaFile, ...]:
 
 def _remedy(need: _Need, trouble: Trouble, repaired: bool) -> str:
     if repaired:
-        return "It was written again, with the checksum that is recorded."
+        return "It was written again with the recorded checksum."
     if trouble is Trouble.FOREIGN:
         return "Go back to a snapshot that does not need it."
     restore = "Restore the file from a copy"
     if need.base is not None:
-        return f"{restore}; it cannot be rebuilt, since the base before it or deltas between are gone or damaged, too."
+        return (
+            f"{restore}; it cannot be rebuilt, since the previous base or deltas between are missing or damaged, too."
+        )
     if need.manifest is not None:
         return f"{restore}, or go back to a snapshot that does not need it."
-    return f"{restore}, or go back to a snapshot that does not need it; a new base makes it needless for later ones."
+    return (
+        f"{restore}, or go back to a snapshot that does not need it; after a new base, later snapshots do not need it."
+    )

@@ -17,6 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from epochal.state.column_methods import BINARY, UNARY
 from epochal.state.definition import Argument, Call, Code, Group, Value, Written
 from epochal.state.type_names import quoted
 
@@ -31,27 +32,8 @@ _SYNONYMS: Final = {
     "sumdistinct": "sum_distinct",
     "approxcountdistinct": "approx_count_distinct",
 }
-_BINARY: Final = {
-    "__add__": "+",
-    "__sub__": "-",
-    "__mul__": "*",
-    "__truediv__": "/",
-    "__mod__": "%",
-    "__and__": "AND",
-    "__or__": "OR",
-    "__eq__": "=",
-    "__ne__": "<>",
-    "__lt__": "<",
-    "__le__": "<=",
-    "__gt__": ">",
-    "__ge__": ">=",
-    "eqNullSafe": "<=>",
-    "like": "LIKE",
-    "rlike": "RLIKE",
-    "ilike": "ILIKE",
-}
+_BINARY: Final = {**BINARY, "eqNullSafe": "<=>", "like": "LIKE", "rlike": "RLIKE", "ilike": "ILIKE"}
 _REVERSED: Final = {f"__r{name[2:]}": sign for name, sign in _BINARY.items() if name.startswith("__")}
-_OF_ONE: Final = {"__invert__": "NOT {}", "__neg__": "- {}", "isNull": "{} IS NULL", "isNotNull": "{} IS NOT NULL"}
 _AS_FUNCTIONS: Final = {"startswith": "startswith", "endswith": "endswith", "contains": "contains", "substr": "substr"}
 _PLAIN: Final = re.compile(r"\*|[\w.]+|(?:`[^`]*`)(?:\.`[^`]*`)*")
 _TYPE_FUNCTIONS: Final = frozenset({"bigint", "smallint", "tinyint", "double", "binary"})
@@ -158,8 +140,8 @@ def _method(call: Call) -> str | None:
     match call.call, known:
         case (("alias" | "name"), [*_]):
             return sql_of(call.on)
-        case name, [] if name in _OF_ONE:
-            return f"({_OF_ONE[name].format(target)})"
+        case name, [] if name in UNARY:
+            return f"({UNARY[name].format(target)})"
         case name, [other] if name in _BINARY:
             return f"({target} {_BINARY[name]} {other})"
         case name, [other] if name in _REVERSED:

@@ -78,7 +78,7 @@ def test_without_its_index_a_backup_is_none(plane: Plane, tmp_path: Path) -> Non
     plane.application()
     made = backed_up(plane, tmp_path / "backups")
     (tmp_path / "backups" / "backups" / made["id"] / "index.json").unlink()
-    with pytest.raises(NotFound, match="holds no backup"):
+    with pytest.raises(NotFound, match="holds no complete backup"):
         Backups(str(tmp_path / "backups")).index()
 
 

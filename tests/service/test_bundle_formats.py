@@ -10,7 +10,7 @@ from tests.service.bundles import imported, value
 from tests.service.conftest import Plane
 from tests.spark.formats.make import BUNDLE, MAIN, STATE
 
-FIXTURE = Path(__file__).parents[1] / "formats" / "stored"
+FIXTURE = Path(__file__).parents[1] / "spark" / "formats" / "stored"
 
 BASES_AT = 2
 """A bundle has the files since the last bases."""

@@ -102,7 +102,7 @@ def signed(whole: Members, **changes: Any) -> Members:
 def test_a_bundle_that_does_not_name_its_application_is_refused(whole: Members, refusing: Plane) -> None:
     status, slug, detail = refused(refusing, packed(signed(whole, applications={})))
     assert (status, slug) == (422, "invalid-bundle")
-    assert "does not say what application" in detail
+    assert "does not have the name of application" in detail
 
 
 def test_names_in_a_bundle_are_names(whole: Members, refusing: Plane, tmp_path: Path) -> None:
@@ -130,19 +130,19 @@ def test_what_was_refused_stands_in_the_way_of_nothing(bundle: bytes, whole: Mem
     assert (failed["kind"], failed["state"], failed["application"]) == ("import", "failed", "flights")
 
     status, _, detail = refused(other, packed(signed(whole, applications={})))
-    assert status == 422 and "does not say what application" in detail
+    assert status == 422 and "does not have the name of application" in detail
     assert imported(other, bundle)["state"] == "succeeded"
     assert other.get("/v1/operations", application="flights")["items"][0]["state"] == "succeeded"
     path = f"/v1/imports/{uploaded(other, packed(signed(whole, applications={})))}/application"
     answer = other.client.post(path, json={"name": "copy", "parameters": {"out": "/copy"}})
-    assert (answer.status_code, "does not say what application" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "does not have the name of application" in answer.json()["detail"]) == (422, True)
 
 
 @pytest.mark.long  # altered ones are refused above, a newer manifest below
 def test_foreign_and_newer_files_are_refused(whole: Members, refusing: Plane) -> None:
     header, data = whole[0]
-    newer = packed([(header, data.replace(b'"format":2', b'"format":7')), *whole[1:]])
-    reads = "The bundle has format 7; this version of Epochal reads 1 and 2: upgrade Epochal."
+    newer = packed([(header, data.replace(b'"format":1', b'"format":7')), *whole[1:]])
+    reads = "The bundle has format 7; this version of Epochal reads 1: upgrade Epochal."
     assert refused(refusing, newer) == (422, "invalid-bundle", reads)
     foreign = packed([(header, data.replace(b"epochal-bundle", b"another-bundle")), *whole[1:]])
     assert "not a bundle of Epochal" in refused(refusing, foreign)[2]
@@ -154,7 +154,7 @@ def test_a_bundle_with_a_newer_manifest_is_refused(whole: Members, refusing: Pla
     """Its checksums fit."""
     place = next(number for number, part in enumerate(whole) if part[0].name.startswith("manifests/"))
     manifest, data = whole[place]
-    later = data.replace(b'"format":2', b'"format":3')
+    later = data.replace(b'"format":1', b'"format":2')
     before, after = manifest.name.rpartition("/")[2], hashlib.sha256(later).hexdigest()
     manifest.name = f"manifests/{after}"
     (header, about), (end, last) = whole[0], whole[-1]
@@ -163,7 +163,7 @@ def test_a_bundle_with_a_newer_manifest_is_refused(whole: Members, refusing: Pla
     whole[place], whole[0], whole[-1] = (manifest, later), (header, signed), (end, ended)
     status, slug, detail = refused(refusing, packed(whole))
     assert (status, slug) == (422, "invalid-bundle")
-    assert "has format 3; this version of Epochal reads 1 and 2: upgrade Epochal." in detail
+    assert "has format 2; this version of Epochal reads 1: upgrade Epochal." in detail
 
 
 def test_no_member_can_escape(whole: Members, refusing: Plane, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, 
         plane.application()
         plane.driver().epochs(3)
         nothing = epochal("backup", "verify", "--from", place)
-        assert nothing.code == 3 and "holds no backup" in nothing.words
+        assert nothing.code == 3 and "holds no complete backup" in nothing.words
         created = epochal("backup", "create", "--to", place)
         assert created.code == 0 and "3 snapshots" in " ".join(created.output.split()), created.words
         began = epochal("backup", "create", "--to", place, "--no-wait", "--json")

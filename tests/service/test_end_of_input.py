@@ -65,7 +65,7 @@ def test_nothing_goes_on_from_the_last_snapshot(plane: Plane) -> None:
         ("rekey", {"max_parallelism": 64}),
     ]
     for path, body in attempted:
-        assert "Roll back to epoch 3, or fork it; next time, --no-drain" in refusal(plane, path, **body), path
+        assert "Roll back to epoch 3, or fork it. To continue" in refusal(plane, path, **body), path
         assert plane.get(f"{FLIGHTS}/versions")["items"][0]["number"] == 1, path
 
 

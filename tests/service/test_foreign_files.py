@@ -90,14 +90,14 @@ def test_every_reading_refuses_a_snapshot_that_names_anothers_files(plane: Plane
     assert back.json()["type"].endswith("foreign-file"), back.text
 
     plan = plane.post("/v1/collections/plan", 200)
-    assert sum("not of its lineage" in problem for problem in plan["problems"]) == 3 * len(KINDS)
+    assert sum("not in its lineage" in problem for problem in plan["problems"]) == 3 * len(KINDS)
     assert plan["files"] == []
     verified = finished(plane, plane.post("/v1/verifications"))["result"]
     found = {(finding["path"], finding["trouble"]) for finding in verified["findings"]}
     assert not verified["sound"]
     assert found == {(reference.path, "foreign") for reference in foreign}
     backup = finished(plane, plane.post("/v1/backups", to=str(tmp_path / "backups")))["result"]
-    assert sum("not of its lineage" in problem for problem in backup["problems"]) == 3 * len(KINDS)
+    assert sum("not in its lineage" in problem for problem in backup["problems"]) == 3 * len(KINDS)
 
     orders = QueryOrders(settings=plane.settings, folder=tmp_path / "replicas")
     worker, applier = compose_worker(orders)[0], compose_applier(orders)

@@ -113,7 +113,7 @@ class ReadsKeyed(Alerts):
 @pytest.mark.parametrize(
     ("process", "message"),
     [
-        (Differs, r"'alerts': process_broadcast\(\) wrote other broadcast state on subtask 1 than on subtask 0"),
+        (Differs, r"'alerts': process_broadcast\(\) wrote different broadcast state on subtask 1 and on subtask 0"),
         (WritesRules, r"key \(user='u1'\): .*RuntimeError: State 'alerts.limits' is .*only in process_broadcast"),
         (ReadsKeyed, r"control row Row\(at=1, .*State 'alerts' of ReadsKeyed belongs to the current key"),
     ],

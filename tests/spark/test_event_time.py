@@ -252,7 +252,7 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
         lost.unlink()
         test.spark.conf.set(ALL_ATTEMPTS_OBSERVED, "true")
         try:
-            with pytest.raises(EpochAborted, match=r"'first' must give exactly one handle .* 0: 2"):
+            with pytest.raises(EpochAborted, match=r"'first' must return exactly one handle .* 0: 2"):
                 test.epoch(events=rows(30, 31, first=100))
         finally:
             test.spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")

@@ -212,7 +212,7 @@ def test_columns_that_differ_only_by_case_or_type_are_refused(spark: SparkSessio
             read(spark, source(tmp_path / "types.parquet", schema, "parquet"))
         failure = failure_of(caught.value)
         assert (failure.type, "types.parquet" in failure.message) == ("invalid-schema", True)
-        assert "Declare the type that the files have" in failure.message
+        assert "Declare the type of the files" in failure.message
     with pytest.raises(Exception, match="duplicate") as caught:
         read(spark, source(tmp_path / "case.parquet", "n bigint", "parquet"))
     failure = failure_of(caught.value)

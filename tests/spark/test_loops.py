@@ -153,13 +153,13 @@ def _handle(*files: FileReference) -> Handle:
 @pytest.mark.parametrize(
     ("columns", "may_drop", "problem"),
     [
-        (None, (), "has 3 records in flight, and is not in this version. Let the version before run until"),
+        (None, (), "has 3 records in flight, and is not in this version. Run the previous version until"),
         (None, ("again",), None),
         (COLUMNS, (), None),
         ((*COLUMNS, Column(name="added", type="date")), (), None),
         ((Column(name="n", type="bigint"), COLUMNS[1]), (), None),
         ((Column(name="n", type="string"), COLUMNS[1]), (), "whose column 'n' is int and would be string"),
-        (COLUMNS[:1], (), "with a column 'note' that is gone.*put 'again.note' into allow_dropped_state"),
+        (COLUMNS[:1], (), "with a column 'note' that was dropped.*add 'again.note' to allow_dropped_state"),
         (COLUMNS[:1], ("again.note",), None),
     ],
 )

@@ -41,6 +41,6 @@ def test_an_operator_whose_handles_are_missing_aborts_the_epoch(spark: SparkSess
     counted.where("1 = 0").write("out", console.sink())
     with (
         Harness(pipeline, spark, Configuration(state_backend="heap", epoch_interval_seconds=0)) as test,
-        pytest.raises(EpochAborted, match=r"'n' must give exactly one handle .* a filter that is always false"),
+        pytest.raises(EpochAborted, match=r"'n' must return exactly one handle .* an always-false filter"),
     ):
         test.epoch(events=[(1,)])

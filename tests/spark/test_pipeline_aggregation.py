@@ -190,7 +190,7 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
         ("skewness(n)", "downstream"),
         ("median(n)", "percentile_approx(x, 0.5)"),
         ("percentile_approx(n, 2)", "the percentage 2 is not between 0 and 1"),
-        ("percentile_approx(n, big)", "the percentage is big: give a number"),
+        ("percentile_approx(n, big)", "the percentage is big; it must be a number"),
         ("percentile_approx(n, 0.5, 100000)", "the accuracy 100000 is not between 1 and 20000"),
         (F.approx_count_distinct("n", rsd=0.5), "relative standard deviation 0.5"),
         ("stddev(n, big)", "does not take 2 arguments"),
@@ -213,10 +213,10 @@ def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, pa
         ({"bad": "sum(mm)"}, "there is no column mm"),
         ({"bad": "sum(text_)"}, "there is no column text_"),
         ({"bad": "max(array(n))"}, "max_by(value, struct(one, other))"),
-        ({"bad": "max_by(n, struct(n, array(n)))"}, "cannot be merged by their order"),
+        ({"bad": "max_by(n, struct(n, array(n)))"}, "have no order to merge by"),
         ({"good": "sum(n)", "bad": "sum(n, n)", "other": "count(*)"}, "column 'bad'"),
         ({"bad": "percentile_approx(text, 0.5)"}, "Cast the argument to double"),
-        ({"mean": "avg(n)", "mean_sum": "sum(n)"}, "two columns of its state would be named 'mean_sum'"),
+        ({"mean": "avg(n)", "mean_sum": "sum(n)"}, "two columns of its state have the name 'mean_sum'"),
     ],
 )
 def test_what_does_not_fit_the_input_is_refused_by_name(

@@ -316,7 +316,7 @@ def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
     with Life(votes("vote", of=Latest), {"vote": CALLS}, parallelism=2) as life:
         life.epoch(vote=[row("a", 9, 50)])
         life.epoch(Step("restart", 3), vote=[row("a", 9, 51)])
-        with pytest.raises(IncompatibleState, match=r"'last' is partial state.* write it by Global alone"):
+        with pytest.raises(IncompatibleState, match=r"'last' is partial state.* write it only through Global"):
             life.restart(2)
 
 

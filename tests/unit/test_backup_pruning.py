@@ -95,7 +95,7 @@ def test_what_both_limits_let_go_goes_and_its_own_files(
 
 def test_the_only_whole_backup_stays(backups: Backups, days: list[str]) -> None:
     backups.files.delete("f10")
-    with pytest.raises(Conflict, match="None of the 1 backups that would stay is whole"):
+    with pytest.raises(Conflict, match="None of the 1 backups to keep is sound"):
         plan_pruning(backups, 1, None, quiet)
     plan = plan_pruning(backups, 2, None, quiet)  # the one before the newest does not need that file
     assert ids(plan.removed) == days[2::-1]
@@ -133,5 +133,5 @@ def test_cut_short_it_goes_on(backups: Backups, days: list[str]) -> None:
 
 
 def test_a_place_without_a_backup(backups: Backups) -> None:
-    with pytest.raises(NotFound, match="holds no backup"):
+    with pytest.raises(NotFound, match="holds no complete backup"):
         plan_pruning(backups, 1, None, quiet)

@@ -105,7 +105,7 @@ def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
         (raised_by(LookupError("no such plane")), "author-error"),
         (MalformedRecord("A record of flights.json does not fit the declared schema."), "malformed-record"),
         (SchemaError("Operator 'delays' gave a string for 'worst'."), "invalid-schema"),
-        (SparkLost("Spark's JVM does not answer any more."), "spark-lost"),
+        (SparkLost("Spark's JVM does not answer."), "spark-lost"),
     ],
 )
 def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: str, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_what_is_not_open_is_refused_and_other_directives_pass(engine: Engine) -
     engine.catalog.given.append(Directive(id="b", kind="stop"))
     assert [item.id for item in engine.orders.heartbeat(RUNNING)] == ["b"]
     failure = engine.catalog.answers["a"]
-    assert failure is not None and "not open" in failure.message
+    assert failure is not None and "no longer open" in failure.message
 
 
 def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine) -> None:
@@ -184,7 +184,7 @@ def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine
         engine.queue.step()
     engine.orders.heartbeat(RUNNING)
     failure = engine.catalog.answers["a"]
-    assert failure is not None and "nothing was done" in failure.message
+    assert failure is not None and "the order had no effect" in failure.message
     assert engine.shown("bad") == ["epoch=0000000001", "epoch=0000000002"]
     assert engine.changes == []
 

@@ -177,10 +177,10 @@ def test_an_aggregate_over_changes_is_one_more_or_new_values() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"w": "max_by(worst, n)"}, "cannot take back"),
-        ({"w": "bool_and(worst > 1)"}, "bool_and cannot take back"),
-        ({"w": "count(DISTINCT worst)"}, "cannot take back"),
-        ({"w": F.approx_count_distinct("worst")}, "cannot take back"),
+        ({"w": "max_by(worst, n)"}, "cannot retract rows"),
+        ({"w": "bool_and(worst > 1)"}, "bool_and cannot retract rows"),
+        ({"w": "count(DISTINCT worst)"}, "cannot retract rows"),
+        ({"w": F.approx_count_distinct("worst")}, "cannot retract rows"),
         ({"w": "sum(n * _change)"}, "Remove it"),
         ({"w": "count(*)", "over_updates": True}, "counts every change"),
         ({"w": "count(*)", "changes": "count(*)"}, "rename the column"),

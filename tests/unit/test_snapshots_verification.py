@@ -130,7 +130,7 @@ def test_damaged_key_groups_are_named(line: Line) -> None:
     base = line.bases[6][0]
     line.damage(base.file.path, at=40)
     where = "" if base.index is None else f"; damaged key groups: {base.first_group}"
-    assert line.finding().detail == f"another checksum than its manifest names{where}"
+    assert line.finding().detail == f"the checksum differs from its manifest{where}"
 
 
 def test_a_base_is_not_guessed_when_a_delta_that_it_was_made_of_is_damaged(line: Line) -> None:

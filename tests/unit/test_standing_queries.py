@@ -101,11 +101,11 @@ def test_a_query_is_paused_resumed_and_dropped() -> None:
         commands.go(minute(71))
         assert {row["query"] for row in alive.state("queries")} == {one}
         assert {row["query"] for row in alive.state("queries.open")} == {one}
-        assert commands.outcomes["query-6"] == "There is no standing query 7 any more."
+        assert commands.outcomes["query-6"] == "Standing query 7 no longer exists."
         changes = [
             change.detail for manifest in alive.manifests for change in manifest.changes if change.kind == "queries"
         ]
-        missing = {"type": "not-found", "message": "There is no standing query 7 any more."}
+        missing = {"type": "not-found", "message": "Standing query 7 no longer exists."}
         assert changes == [
             {"added": [1, 2], "carried_out": [1, 2]},
             {"paused": [1], "carried_out": [3]},
@@ -235,7 +235,7 @@ def test_the_author_limits_the_number_of_queries() -> None:
         commands.go(minute(1))
         outcomes = commands.outcomes
         assert outcomes["query-1"] is None
-        assert "as many as the application allows" in (outcomes["query-2"] or "")
+        assert "the maximum that the application allows" in (outcomes["query-2"] or "")
 
 
 def test_an_overflow_of_bigint_is_an_error_of_its_window() -> None:

@@ -18,7 +18,7 @@ from epochal.service.catalog.records import head_of
 from epochal.service.domain.lineage import SHORTEST_RUN, Noted, Run, RunSummary, items_of, place_of
 from epochal.service.domain.pages import PageRequest
 from epochal.service.queries.lineage.assembly import Assembly, Entry
-from epochal.snapshots.row_groups import at_once
+from epochal.snapshots.row_groups import concurrently
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.history import SourceRange
 from epochal.wire.lineage import LineageAnswer, LineageEdge
@@ -167,7 +167,7 @@ Slices = dict[str, SourceRange] | None
 def with_slices(store: SnapshotStore, answer: LineageAnswer, entries: Sequence[Entry]) -> LineageAnswer:
     """The lineage with slices on its edges; ``None`` stays where a manifest is missing or cannot be read."""
     found = dict(
-        zip([entry.key for entry in entries], at_once(lambda entry: _read(store, entry), entries), strict=True)
+        zip([entry.key for entry in entries], concurrently(lambda entry: _read(store, entry), entries), strict=True)
     )
     edges: list[LineageEdge] = [edge.model_copy(update={"slices": found[edge.target]}) for edge in answer.edges]
     return answer.model_copy(update={"edges": edges})

@@ -54,8 +54,8 @@ def test_a_limit_that_is_reached_names_operator_and_column(spark: SparkSession) 
     assert enough[0].seen == [1, 2, 3]
     with pytest.raises(EpochAborted) as raised:
         streamed(plan_of(frame, {"seen": F.collect_list("v", limit=3)}), frame)
-    assert "Operator 'totals', column 'seen': collect_list has 4 values of one key" in raised.value.message
-    assert "Say limit=.." in raised.value.message
+    assert "Operator 'totals', column 'seen': collect_list has 4 values for one key" in raised.value.message
+    assert "Set a higher limit=.." in raised.value.message
 
 
 def test_what_they_cost_is_a_warning() -> None:

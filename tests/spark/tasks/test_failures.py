@@ -61,7 +61,7 @@ def test_a_deleted_file(spark: SparkSession, tmp_path: Path) -> None:
     Path(path).unlink()
     found = failure(frame.collect)
     assert found.type == "source-error"
-    assert path in found.message and "not there any more" in found.message
+    assert path in found.message and "is missing" in found.message
 
 
 def test_an_error_of_an_authors_function_in_a_transform(spark: SparkSession) -> None:

@@ -174,8 +174,8 @@ def test_fewer_subtasks_require_a_reconcile_function() -> None:
     assert list(against_shrinking(before, [*TABLES, alone], 4)) == []
     (problem,) = against_shrinking(before, [*TABLES, alone], 3)
     assert problem.startswith(
-        "State table 'counts.alone' is partial state, with 4 instances, and does not say how two of them become one: "
-        "at parallelism 3 some would be lost. Declare its state with reconcile=.."
+        "State table 'counts.alone' is partial state with 4 instances and no reconcile function: "
+        "at parallelism 3 some instances would be lost. Declare the state with reconcile=.."
     )
     assert problem.endswith("or keep the parallelism at 4 or more.")
     new = plain_manifest(1, parallelism=4, tables=TABLES)
